@@ -1,0 +1,215 @@
+"""What Iris asks of a message bus: five small promises, kept by JetStream and, for tests, by memory.
+
+Nothing here knows NATS. A room that needs the bus takes one of these protocols as an argument; only a
+service's shell ever awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
+Source: architecture.md section 2; nats.md sections 4 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as a subscriber sees it.
+
+    Attributes:
+        subject: where it was published.
+        data: the body, opaque to the bus.
+        headers: none for most internal messages.
+        reply: where an answer is awaited; empty when nobody waits.
+        sequence: position in its stream, 0 for core messages.
+    """
+
+    subject: str
+    data: bytes
+    headers: Headers = field(default_factory=dict)
+    reply: str = ""
+    sequence: int = 0
+
+
+Callback = Callable[[Message], None]
+"""Called in the loop's thread for each message; must return quickly and must not raise."""
+
+
+class Unavailable(Exception):
+    """The bus cannot be reached, or did not answer in time; the call may or may not have had its effect."""
+
+
+class NoResponders(Unavailable):
+    """Nobody listens on the subject of a request: the other side is dead, known at once."""
+
+
+class Fenced(Exception):
+    """An append named a sequence that is no longer the end: somebody else writes now. The writer must end."""
+
+
+class Full(Exception):
+    """A stream refused a message because it is at its limit (discard new)."""
+
+
+class Subscription(Protocol):
+    """A running subscription; `close` ends it and no callback follows."""
+
+    async def close(self) -> None: ...
+
+
+class Bus(Protocol):
+    """Core messages: not stored, at most once."""
+
+    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+        """Send and forget. Never blocks; raises Unavailable only after the connection is closed for good."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything published so far has reached the server."""
+        ...
+
+    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+        """One answer. Raises NoResponders at once when nobody listens, Unavailable after ``timeout`` seconds."""
+        ...
+
+    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Subscription: ...
+
+    def new_inbox(self) -> str:
+        """A fresh subject only this connection listens on."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Streams(Protocol):
+    """Stored messages."""
+
+    async def ensure(self) -> None:
+        """Declare every stream of the subjects table; idempotent; raises Unavailable."""
+        ...
+
+    async def publish(
+        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        """Store one message and return its sequence; the same ``message_id`` twice stores once. Raises Full, Unavailable."""
+        ...
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
+        """A gap-checked reader of everything behind sequence ``after``, then of what arrives."""
+        ...
+
+    async def last(self, stream: str, *, subject: str = "") -> Message | None:
+        """The newest stored message, or None when the stream (or that subject) is empty."""
+        ...
+
+    async def trim(self, stream: str, below: int) -> None:
+        """Forget every message with a sequence less than ``below``."""
+        ...
+
+
+class Reader(Protocol):
+    """Messages of one stream in order, none missing, none twice; survives reconnects by itself."""
+
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
+        """What has arrived, at least one message; empty only when ``wait`` seconds passed. Raises Gap when trimmed past."""
+        ...
+
+    def on_arrival(self, notify: Callable[[], None]) -> None:
+        """Have ``notify`` called whenever ``take`` would return something."""
+        ...
+
+    def take(self, limit: int = 2000) -> Sequence[Message]:
+        """What has arrived, without waiting; may be empty."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Gap(Exception):
+    """The stream no longer holds the sequence the reader needs; start again from a snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One committed message of the journal."""
+
+    sequence: int
+    data: bytes
+
+
+class Journal(Protocol):
+    """The record: an append-only log with one writer at a time, fenced by its own last sequence."""
+
+    async def replay(self, after: int) -> AsyncIterator[Entry]:
+        """Every entry behind ``after`` up to the end as it was when called. Raises Gap when trimmed past."""
+        ...
+
+    async def append(self, data: bytes, *, expected: int) -> int:
+        """Store one entry if the journal still ends at ``expected``; return its sequence once it is durable.
+
+        Raises Fenced when somebody else has written, Unavailable when, after reading the tail back, it is still
+        unknown whether it was stored.
+        """
+        ...
+
+    async def end(self) -> int:
+        """The last sequence, 0 when empty."""
+        ...
+
+    async def tail(self, after: int) -> Reader:
+        """Follow the journal, for a standby."""
+        ...
+
+    async def trim(self, below: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """One public event on its way out: where, what, and the id (journal sequence and index) it is known by."""
+
+    subject: str
+    data: bytes
+    message_id: str
+    headers: Headers = field(default_factory=dict)
+
+
+class Teller(Protocol):
+    """Ordered, fenced telling of events into their stream: each once, none lost, a deposed writer refused."""
+
+    async def resume(self) -> str:
+        """The id of the last event ever told, empty when none: go on behind it."""
+        ...
+
+    def tell(self, events: Sequence[Telling]) -> None:
+        """Queue events; they go out in order, pipelined, and are confirmed in bulk."""
+        ...
+
+    @property
+    def told(self) -> str:
+        """The id of the last event the stream has confirmed."""
+        ...
+
+    async def drain(self, timeout: float) -> None:
+        """Return when every queued event is confirmed. Raises Fenced or Unavailable."""
+        ...
+
+
+class Blobs(Protocol):
+    """Whole objects with a digest: snapshots and bundles."""
+
+    async def put(self, name: str, data: bytes) -> None: ...
+
+    async def get(self, name: str) -> bytes | None:
+        """The object, None when there is none. Raises ValueError when its digest does not match."""
+        ...
+
+    async def names(self) -> Sequence[str]:
+        """Oldest first."""
+        ...
+
+    async def delete(self, name: str) -> None: ...
+
+
+Handler = Callable[[Message], Awaitable[None]]

@@ -1,0 +1,58 @@
+"""Bytes to messages and back: msgpack between services, JSON towards people. Decoders are made once per type.
+
+Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from iris_core.errors import IrisError
+
+M = TypeVar("M")
+
+_pack = msgspec.msgpack.Encoder()
+_json = msgspec.json.Encoder()
+
+
+class Undecodable(IrisError):
+    """Bytes that are not the message they were taken for."""
+
+
+@cache
+def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+@cache
+def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def pack(message: Any) -> bytes:
+    """A message for another service or the journal."""
+    return _pack.encode(message)
+
+
+def unpack(data: bytes, kind: type[M]) -> M:
+    """The message in ``data``. Raises Undecodable."""
+    try:
+        return _unpacker(kind).decode(data)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+
+def to_json(value: Any) -> bytes:
+    """A message for people and foreign programs."""
+    return _json.encode(value)
+
+
+def from_json(data: bytes, kind: type[M]) -> M:
+    """The message in ``data``. Raises Undecodable."""
+    try:
+        return _json_decoder(kind).decode(data)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(str(error)) from error

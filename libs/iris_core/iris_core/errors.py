@@ -1,0 +1,70 @@
+"""Everything that can be refused or go wrong in a decision.
+
+    IrisError
+    ├── Refused               the caller asked for something that cannot be; its text is for a person
+    │   └── Invalid           many mistakes in one request, each with the path of its field
+    ├── IllegalTransition     a bug or a late message; never shown to people
+    └── InvariantBroken       the ledger contradicts itself: the process ends, the journal rebuilds it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """Machine-readable kind of a refusal; the gateway maps each to one HTTP status."""
+
+    INVALID = "invalid"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    FORBIDDEN = "forbidden"
+    OVER_QUOTA = "over_quota"
+    GONE = "parent_ended"
+    UNAVAILABLE = "unavailable"
+
+
+class IrisError(Exception):
+    """The root of the tree."""
+
+
+class Refused(IrisError):
+    """A request that is answered with no, and changes nothing.
+
+    Args:
+        code: which kind of no.
+        detail: one sentence for a person, e.g. "/a asks for 0 tasks".
+    """
+
+    def __init__(self, code: Code, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class Mistake(msgspec.Struct, frozen=True, kw_only=True):
+    """One wrong field: a JSON pointer, a code, what is wrong, and what would be right."""
+
+    pointer: str
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Invalid(Refused):
+    """All mistakes of one request at once."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__(Code.INVALID, "; ".join(f"{m.pointer}: {m.message}" for m in mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+class IllegalTransition(IrisError):
+    """No row of a table leads there from here."""
+
+
+class InvariantBroken(IrisError):
+    """What must always hold does not; the message names the record and both values."""

@@ -1,0 +1,462 @@
+"""What the four services say to each other. Shapes only.
+
+Facts end in a past participle, requests are imperative. Positions are fixed (array_like): new fields go last,
+with a default, and no meaning changes under an old name. Times are ``*_ms``, stamped by whoever first says them.
+A task is ``(job, index)`` here: ``job`` is the job's number, given once at admission and never reused.
+Source: architecture.md sections 2 and 3; CO "Dispatch Flow".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iris_core.reasons import Reason
+from iris_core.resources import Amount, ResourceAsk
+from iris_core.spec import Attribute, Constraint, JobSpec
+from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The common manners: immutable and positional."""
+
+
+class AttemptRef(_Message, frozen=True, order=True):
+    """One attempt: job number, task index, attempt number from 0."""
+
+    job: int
+    index: int
+    attempt: int
+
+
+# ── what people want: gateway → state, durable ──────────────────────────────────────────────────────────────────
+
+
+class Caller(_Message, frozen=True):
+    """On whose behalf a request comes. Roles: user, admin, worker."""
+
+    user: str = ""
+    role: str = "user"
+
+
+class SubmitJob(_Message, frozen=True):
+    """Admit this job; answer to ``answer_to`` once it is durable."""
+
+    spec: JobSpec
+    caller: Caller
+    request_id: str
+    submitted_ms: int
+    idempotency_key: str = ""
+    if_exists: str = "error"
+    answer_to: str = ""
+    traceparent: str = ""
+
+
+class CancelJob(_Message, frozen=True):
+    """Kill the whole subtree of ``job`` (a name or an opaque id)."""
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    reason: str = ""
+    answer_to: str = ""
+
+
+class AdminCommand(_Message, frozen=True):
+    """An operator's wish: ``action`` is drain, undrain, mark_lost (target: worker id) or set_quota (target: user)."""
+
+    action: str
+    target: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    arguments: dict[str, Any] = {}
+    answer_to: str = ""
+
+
+class RerunJob(_Message, frozen=True):
+    """Submit again what ``job`` was, all of it or only the tasks that did not succeed."""
+
+    job: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    failed_only: bool = False
+    answer_to: str = ""
+
+
+class Answer(_Message, frozen=True):
+    """How a request ended.
+
+    Attributes:
+        status: "ok", "created", "replayed", "accepted", or a `Code` value when refused.
+        body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
+    """
+
+    status: str
+    body: bytes = b"null"
+
+
+class Query(_Message, frozen=True):
+    """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...)."""
+
+    what: str
+    arguments: dict[str, Any] = {}
+    caller: Caller = Caller()
+
+
+# ── what happened on a host: worker → state ─────────────────────────────────────────────────────────────────────
+
+
+class Ended(_Message, frozen=True):
+    """How an attempt's process ended on its worker.
+
+    Attributes:
+        cause: exited (a normal exit, any code), infrastructure (it could not be prepared or started, or its end
+            could not be learnt), missing (the worker has no trace of it), cancelled (it was told to stop), timeout.
+        exit_code: None when a signal ended it or it never ran.
+        error: one line for a person. stderr_tail: the last lines it printed there.
+    """
+
+    cause: Cause
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    stderr_tail: str = ""
+    peak_rss_bytes: int = 0
+
+
+class Stage(_Message, frozen=True):
+    """What one attempt is doing now; ``ended`` when its process is gone for good (status TERMINATED or ERROR)."""
+
+    ref: AttemptRef
+    status: KernelStatus
+    at_ms: int
+    ended: Ended | None = None
+
+
+class Register(_Message, frozen=True):
+    """A worker's start: who it is, what it has, and every attempt whose process it found still alive or can still
+    tell the end of. Open attempts it does not name are missing."""
+
+    worker: str
+    incarnation: str
+    attributes: dict[str, Attribute]
+    total: Amount
+    at_ms: int
+    attempts: tuple[Stage, ...] = ()
+    address: str = ""
+    version: str = ""
+
+
+class WorkerReport(_Message, frozen=True):
+    """Changes on a host, told at once and repeated until the answer says they are committed."""
+
+    worker: str
+    incarnation: str
+    stages: tuple[Stage, ...] = ()
+    register: Register | None = None
+
+
+class ReportTaken(_Message, frozen=True):
+    """The commit that holds the report is durable. ``known`` False: register first, then report again.
+
+    ``drop``: attempts in the report that are not this worker's any more; their processes must be stopped.
+    """
+
+    known: bool = True
+    drop: tuple[AttemptRef, ...] = ()
+
+
+class Beat(_Message, frozen=True):
+    """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged."""
+
+    worker: str
+    incarnation: str
+    sequence: int
+    at_ms: int
+    attempts: tuple[Stage, ...] = ()
+    healthy: bool = True
+    detail: str = ""
+
+
+# ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────
+
+
+class TaskTemplate(_Message, frozen=True):
+    """What the tasks of one job run; sent once per order, not once per task."""
+
+    job: int
+    name: str
+    command: tuple[str, ...]
+    env: dict[str, str]
+    replicas: int
+    resources: ResourceAsk
+    user: str = ""
+    bundle: str | None = None
+    ports: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+
+
+class Gang(_Message, frozen=True):
+    """Where the members of a session of two or more are: host addresses by task index."""
+
+    job: int
+    hosts: tuple[str, ...]
+
+
+class Stop(_Message, frozen=True):
+    """End an attempt's whole process group: TERM, then KILL after ``grace_ms``."""
+
+    ref: AttemptRef
+    grace_ms: int = 5000
+    why: Cause = Cause.CANCELLED
+
+
+class Order(_Message, frozen=True):
+    """One order per worker per commit. Each part is idempotent: an attempt is prepared and started once, ever.
+
+    Attributes:
+        run: prepare and start (sessions of one). prepare: prepare only and report PREPARED. start: start what is
+            prepared. stop: end it and report its end; an unknown attempt is reported ended with cause missing.
+        register: the state service does not know this incarnation: send Register.
+    """
+
+    incarnation: str
+    epoch: int
+    templates: tuple[TaskTemplate, ...] = ()
+    run: tuple[AttemptRef, ...] = ()
+    prepare: tuple[AttemptRef, ...] = ()
+    start: tuple[AttemptRef, ...] = ()
+    stop: tuple[Stop, ...] = ()
+    gangs: tuple[Gang, ...] = ()
+    register: bool = False
+
+
+class OrderTaken(_Message, frozen=True):
+    """The worker has the order. ``incarnation`` differs from the order's when it restarted: nothing was taken."""
+
+    incarnation: str
+    taken: bool = True
+
+
+class LogChunk(_Message, frozen=True):
+    """Output of one attempt, in order; ``stream`` is stdout or stderr, ``offset`` counts that stream's bytes.
+
+    ``dropped``: bytes thrown away just before this chunk because the task flooded its log.
+    """
+
+    stream: str
+    at_ms: int
+    offset: int
+    data: bytes
+    dropped: int = 0
+    final: bool = False
+
+
+# ── the scheduler's mirror: state → scheduler ───────────────────────────────────────────────────────────────────
+
+
+class JobRow(_Message, frozen=True):
+    """What the scheduler knows of a job with pending or placed tasks."""
+
+    job: int
+    name: str
+    user: str
+    band: PriorityBand
+    depth: int
+    root_submitted_ms: int
+    submitted_ms: int
+    replicas: int
+    resources: ResourceAsk
+    constraints: tuple[Constraint, ...] = ()
+    group_by: str = ""
+    timeout_ms: int | None = None
+
+
+class WorkerRow(_Message, frozen=True):
+    """One host as the scheduler sees it."""
+
+    worker: str
+    state: WorkerState
+    attributes: dict[str, Attribute]
+    total: Amount
+    max_building: int = 8
+
+
+class Hold(_Message, frozen=True):
+    """An attempt that is open on a worker and so holds its resources until its end is known.
+
+    Attributes:
+        building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
+        stopping: it has been told to end; nothing may evict it again.
+        since_ms: when it was assigned; a RUNNING one's start.
+    """
+
+    ref: AttemptRef
+    worker: str
+    building: bool
+    stopping: bool
+    since_ms: int
+
+
+class Queued(_Message, frozen=True):
+    """Tasks of one job that wait: half-open index ranges, and since when."""
+
+    job: int
+    ranges: tuple[tuple[int, int], ...]
+    since_ms: int
+
+
+class Avoid(_Message, frozen=True):
+    """Keep this task off this worker until then, and take the worker last for it afterwards."""
+
+    job: int
+    index: int
+    worker: str
+    until_ms: int
+
+
+class Promise(_Message, frozen=True):
+    """The place a victim frees on ``worker`` belongs to this waiting task."""
+
+    job: int
+    index: int
+    worker: str
+
+
+class Quota(_Message, frozen=True):
+    """Limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for (1 production)."""
+
+    user: str
+    max_running_cpu: int = 0
+    max_running_memory: int = 0
+    max_running_accelerators: int = 0
+    max_pending_tasks: int = 0
+    max_band: int = 1
+
+
+class Delta(_Message, frozen=True):
+    """What one commit changed for the scheduler; applies to version ``version - 1`` only.
+
+    Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
+    queued, avoid, promises, released, gone.
+    """
+
+    version: int
+    at_ms: int
+    jobs: tuple[JobRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    closed: tuple[AttemptRef, ...] = ()
+    unqueued: tuple[Queued, ...] = ()
+    opened: tuple[Hold, ...] = ()
+    moved: tuple[Hold, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    released: tuple[Promise, ...] = ()
+    gone: tuple[int, ...] = ()
+    lost_workers: tuple[str, ...] = ()
+
+
+class FullSnapshot(_Message, frozen=True):
+    """Everything the scheduler's mirror holds, as of ``version``."""
+
+    version: int
+    at_ms: int
+    jobs: tuple[JobRow, ...] = ()
+    workers: tuple[WorkerRow, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    avoid: tuple[Avoid, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    chunk: int = 0
+    last: bool = True
+
+
+# ── the scheduler's answer: scheduler → state ───────────────────────────────────────────────────────────────────
+
+
+class Placement(_Message, frozen=True):
+    """Tasks of one job and where each goes: ``workers[i]`` indexes the plan's worker table, for ``indexes[i]``.
+
+    A coscheduled job's placement holds every task of it and is taken whole or refused whole.
+    """
+
+    job: int
+    indexes: tuple[int, ...]
+    workers: tuple[int, ...]
+
+
+class Eviction(_Message, frozen=True):
+    """Preempt these attempts, all or none, and keep the freed places for ``promises``."""
+
+    victims: tuple[AttemptRef, ...]
+    promises: tuple[Promise, ...]
+
+
+class JobReason(_Message, frozen=True):
+    """Why the pending tasks of a job were passed over in this cycle; only told when it changed."""
+
+    job: int
+    reason: Reason
+
+
+class Plan(_Message, frozen=True):
+    """One cycle's answer, a pure function of the snapshot of ``version``."""
+
+    scheduler: str
+    version: int
+    workers: tuple[str, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reasons: tuple[JobReason, ...] = ()
+    cycle_us: int = 0
+
+
+class PlanTaken(_Message, frozen=True):
+    """The commit that holds the plan is durable. Refused tasks are still pending; the version says from when."""
+
+    version: int
+    placed: int
+    refused: tuple[tuple[int, int, str], ...] = ()
+
+
+class PlanRequest(_Message, frozen=True):
+    """A dry run: would this fit now, after preempting what, or never?"""
+
+    spec: JobSpec
+    caller: Caller
+    at_ms: int
+
+
+class PlanPreview(_Message, frozen=True):
+    """The dry run's answer.
+
+    Attributes:
+        verdict: "now", "after_preemption", "not_now" (would wait) or "never" (no registered worker could ever).
+        placements: worker id per task index for the tasks that would start.
+        victims: task names that would be evicted.
+        reason: why it would wait, None when verdict is now.
+        ahead: tasks that come before it in the queue.
+    """
+
+    verdict: str
+    placements: tuple[tuple[int, str], ...] = ()
+    victims: tuple[str, ...] = ()
+    reason: Reason | None = None
+    ahead: int = 0
+    version: int = 0
+
+
+class Ping(_Message, frozen=True):
+    """Who leads, since when, and how far."""
+
+    leader: str = ""
+    epoch: int = 0
+    sequence: int = 0
+    ready: bool = True

@@ -1,0 +1,135 @@
+"""Names are paths: ``/train``, its child ``/train/eval-1``, that job's task ``/train/eval-1/0``.
+
+Pure string rules: validity, ancestry, depth, and the tokens that may stand in a bus subject or a file name.
+Source: PG "JobName"; semantics.md section 5.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from iris_core.errors import Code, Refused
+
+MAX_LEVELS = 16
+MAX_COMPONENT = 63
+_COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+@dataclass(frozen=True, order=True)
+class JobName:
+    """The name of a job or of one of its tasks.
+
+    A last component that is all digits names a task of the job before it; so a job's last component never is.
+    """
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def root(cls, name: str) -> JobName:
+        """A top-level job's name. Raises Refused when ``name`` is no valid component."""
+        return cls.from_string(f"/{name}")
+
+    @classmethod
+    def from_string(cls, text: str) -> JobName:
+        """Parse a path with its leading slash. Raises Refused naming the part that is wrong."""
+        if not text.startswith("/"):
+            raise Refused(Code.INVALID, f"a name starts with '/': {text[:80]!r}")
+        parts = tuple(text[1:].split("/"))
+        if len(parts) > MAX_LEVELS + 1:
+            raise Refused(Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {len(parts)}")
+        for part in parts:
+            check_component(part)
+        name = cls(parts)
+        if parts[0].isdigit():
+            raise Refused(Code.INVALID, f"a job's name is not all digits: {text[:80]!r}")
+        if name.depth > MAX_LEVELS:
+            raise Refused(Code.INVALID, f"a name has at most {MAX_LEVELS} levels, this one has {name.depth}")
+        return name
+
+    @classmethod
+    def job(cls, text: str) -> JobName:
+        """Like `from_string`, but refuses the name of a task."""
+        name = cls.from_string(text)
+        if name.is_task:
+            raise Refused(Code.INVALID, f"a job's last component is not all digits: {text[:80]!r}")
+        return name
+
+    def child(self, name: str) -> JobName:
+        """The name of a child job. Raises Refused."""
+        return JobName.job(f"{self}/{name}")
+
+    def task(self, index: int) -> JobName:
+        """The name of this job's task ``index``."""
+        return JobName((*self.parts, str(index)))
+
+    @cached_property
+    def is_task(self) -> bool:
+        return len(self.parts) > 1 and self.parts[-1].isdigit()
+
+    @property
+    def job_parts(self) -> tuple[str, ...]:
+        return self.parts[:-1] if self.is_task else self.parts
+
+    @property
+    def depth(self) -> int:
+        """Levels of the job: a root has 1, a task has its job's (PG "JobName.depth")."""
+        return len(self.job_parts)
+
+    @property
+    def parent(self) -> JobName | None:
+        """The job above a job, or the job of a task; None for a root."""
+        return JobName(self.parts[:-1]) if len(self.parts) > 1 else None
+
+    @property
+    def is_root(self) -> bool:
+        return len(self.parts) == 1
+
+    @property
+    def namespace(self) -> str:
+        """The root component."""
+        return self.parts[0]
+
+    def is_ancestor_of(self, other: JobName) -> bool:
+        """Whether ``other`` lies strictly below this name."""
+        return len(other.parts) > len(self.parts) and other.parts[: len(self.parts)] == self.parts
+
+    def __str__(self) -> str:
+        return "/" + "/".join(self.parts)
+
+
+def check_component(part: str) -> None:
+    """Refuse a component that is empty, too long, or holds anything but letters, digits and ``. _ -``."""
+    if _COMPONENT.match(part):
+        return
+    if len(part) > MAX_COMPONENT:
+        raise Refused(Code.INVALID, f"a part of a name has at most {MAX_COMPONENT} characters: {part[:80]!r}")
+    raise Refused(
+        Code.INVALID, f"a part of a name starts with a letter or digit and holds only those and '._-': {part[:80]!r}"
+    )
+
+
+def to_token(name: str) -> str:
+    """Escape any text to one subject token: ``[A-Za-z0-9_-]`` stay, every other byte becomes ``=XX``.
+
+    Injective, so two names never share a token; also safe as a file name. Empty text becomes ``=``.
+    """
+    if not name:
+        return "="
+    return "".join(c if c in _SAFE else "".join(f"={b:02X}" for b in c.encode()) for c in name)
+
+
+def from_token(token: str) -> str:
+    """The text that `to_token` escaped. Raises ValueError for a token it never makes."""
+    if token == "=":
+        return ""
+    pieces = token.split("=")
+    data = pieces[0].encode()
+    for piece in pieces[1:]:
+        data += bytes.fromhex(piece[:2]) + piece[2:].encode()
+    text = data.decode()
+    if to_token(text) != token:
+        raise ValueError(f"not a token: {token!r}")
+    return text

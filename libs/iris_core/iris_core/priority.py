@@ -1,0 +1,31 @@
+"""The order in which waiting tasks are looked at: one pure key.
+
+Source: PG "Priority Model"; semantics.md section 8.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from iris_core.states import PriorityBand
+
+
+class PriorityKey(NamedTuple):
+    """Ascending: band, deepest job first, oldest tree first, oldest submission first, admission, task index.
+
+    Times in ms. ``sequence`` is the order of admission, so no two tasks share a key.
+    """
+
+    band: PriorityBand
+    negative_depth: int
+    root_submitted_ms: int
+    submitted_ms: int
+    sequence: int
+    index: int
+
+
+def priority_key(
+    band: PriorityBand, depth: int, root_submitted_ms: int, submitted_ms: int, sequence: int, index: int = 0
+) -> PriorityKey:
+    """The key of one task; with index 0 also the place of its whole job, for a job's tasks are neighbours."""
+    return PriorityKey(band, -depth, root_submitted_ms, submitted_ms, sequence, index)

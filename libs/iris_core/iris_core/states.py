@@ -1,0 +1,246 @@
+"""Every status of every entity, with its wire value, and the sets that have names. Nothing here decides.
+
+A wire value is never reused. Sources: TS "State Table"; ST "SchedulingResult", "KernelMatchType",
+"EndpointLifecycle", "RouteStatus"; semantics.md section 2.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum, StrEnum
+
+
+class TaskState(IntEnum):
+    """What a user sees of a task. Values are TS's proto values."""
+
+    UNSPECIFIED = 0
+    PENDING = 1
+    BUILDING = 2
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    KILLED = 6
+    WORKER_FAILED = 7
+    UNSCHEDULABLE = 8
+    ASSIGNED = 9
+    PREEMPTED = 10
+
+
+class JobState(IntEnum):
+    """Derived from the states of a job's tasks, never set on its own. 2 is reserved."""
+
+    UNSPECIFIED = 0
+    PENDING = 1
+    RUNNING = 3
+    SUCCEEDED = 4
+    FAILED = 5
+    KILLED = 6
+    WORKER_FAILED = 7
+    UNSCHEDULABLE = 8
+
+
+class SessionStatus(StrEnum):
+    """How far a unit that is placed all-or-nothing has come (ST "Session State Transitions")."""
+
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    PREPARED = "PREPARED"
+    CREATING = "CREATING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    CANCELLED = "CANCELLED"
+
+
+class KernelStatus(StrEnum):
+    """How far one attempt has come on its worker (ST calls an attempt a kernel)."""
+
+    PENDING = "PENDING"
+    SCHEDULED = "SCHEDULED"
+    PREPARING = "PREPARING"
+    PULLING = "PULLING"
+    PREPARED = "PREPARED"
+    CREATING = "CREATING"
+    RUNNING = "RUNNING"
+    TERMINATING = "TERMINATING"
+    TERMINATED = "TERMINATED"
+    CANCELLED = "CANCELLED"
+    ERROR = "ERROR"
+
+
+class DeploymentLifecycle(StrEnum):
+    """ST "EndpointLifecycle"."""
+
+    PENDING = "pending"
+    CREATED = "created"
+    SCALING = "scaling"
+    READY = "ready"
+    DEPLOYING = "deploying"
+    DESTROYING = "destroying"
+    DESTROYED = "destroyed"
+
+
+class RouteStatus(StrEnum):
+    """ST "RouteStatus"."""
+
+    PROVISIONING = "provisioning"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    DEGRADED = "degraded"
+    TERMINATING = "terminating"
+    TERMINATED = "terminated"
+    FAILED_TO_START = "failed_to_start"
+
+
+class WorkerState(StrEnum):
+    """Liveness of a host and whether it may be given new work."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+class SchedulingResult(StrEnum):
+    """What one judgement came to (ST "SchedulingResult")."""
+
+    SUCCESS = "SUCCESS"
+    NEED_RETRY = "NEED_RETRY"
+    EXPIRED = "EXPIRED"
+    GIVE_UP = "GIVE_UP"
+    SKIPPED = "SKIPPED"
+
+
+class Outcome(StrEnum):
+    """What a handler or a worker claims; it never judges (ST "HandlerResult")."""
+
+    SUCCESS = "SUCCESS"
+    FAILURE = "FAILURE"
+    SKIPPED = "SKIPPED"
+
+
+class MatchType(Enum):
+    """How many parts must be in a status for a condition to hold (ST "KernelMatchType")."""
+
+    ALL = "all"
+    ANY = "any"
+    NOT_ANY = "not_any"
+
+
+class PriorityBand(IntEnum):
+    """Lower runs first."""
+
+    PRODUCTION = 1
+    INTERACTIVE = 2
+    BATCH = 3
+
+
+class ConstraintOp(StrEnum):
+    """CO "Job Constraints", and IN."""
+
+    EQ = "eq"
+    NE = "ne"
+    EXISTS = "exists"
+    NOT_EXISTS = "not_exists"
+    GT = "gt"
+    GE = "ge"
+    LT = "lt"
+    LE = "le"
+    IN = "in"
+
+
+class Budget(StrEnum):
+    """Which counter pays for a return to PENDING."""
+
+    FAILURE = "failure"
+    PREEMPTION = "preemption"
+    RESCHEDULE = "reschedule"
+
+
+class Initiator(StrEnum):
+    """Who began a change."""
+
+    USER = "user"
+    SCHEDULER = "scheduler"
+    WORKER = "worker"
+    SYSTEM = "system"
+
+
+class Cause(StrEnum):
+    """Why an attempt or a task ended (or went back to PENDING)."""
+
+    EXITED = "exited"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    JOB_ENDED = "job_ended"
+    PARENT_ENDED = "parent_ended"
+    REPLACED = "replaced"
+    TIMEOUT = "timeout"
+    SCHEDULING_TIMEOUT = "scheduling_timeout"
+    RESCHEDULES_SPENT = "reschedules_spent"
+    WORKER_LOST = "worker_lost"
+    MISSING = "missing"
+    INFRASTRUCTURE = "infrastructure"
+    PREEMPTED = "preempted"
+    UNDELIVERED = "undelivered"
+    PREPARE_TIMEOUT = "prepare_timeout"
+    START_TIMEOUT = "start_timeout"
+    COSCHEDULED_SIBLING = "coscheduled_sibling"
+    COSCHEDULED_RESTART = "coscheduled_restart"
+
+
+T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus
+
+ACTIVE = frozenset({T.ASSIGNED, T.BUILDING, T.RUNNING})
+NON_TERMINAL = ACTIVE | {T.PENDING}
+TERMINAL = frozenset({T.SUCCEEDED, T.FAILED, T.KILLED, T.WORKER_FAILED, T.UNSCHEDULABLE, T.PREEMPTED})
+FAILURES = frozenset({T.FAILED, T.WORKER_FAILED, T.PREEMPTED})
+
+JOB_TERMINAL = frozenset({J.SUCCEEDED, J.FAILED, J.KILLED, J.WORKER_FAILED, J.UNSCHEDULABLE})
+
+SESSION_TERMINAL = frozenset({S.TERMINATED, S.CANCELLED})
+SESSION_LIVE = frozenset({S.SCHEDULED, S.PREPARING, S.PREPARED, S.CREATING, S.RUNNING})
+
+KERNEL_TERMINAL = frozenset({K.TERMINATED, K.CANCELLED, K.ERROR})
+KERNEL_UNPREPARED = frozenset({K.PENDING, K.SCHEDULED, K.PREPARING, K.PULLING})
+KERNEL_UNSTARTED = KERNEL_UNPREPARED | {K.PREPARED, K.CREATING}
+KERNEL_NON_TERMINAL = KERNEL_UNSTARTED | {K.RUNNING, K.TERMINATING}
+
+SHOWN_AS = {
+    K.PENDING: T.PENDING,
+    K.SCHEDULED: T.ASSIGNED,
+    K.PREPARING: T.BUILDING,
+    K.PULLING: T.BUILDING,
+    K.PREPARED: T.BUILDING,
+    K.CREATING: T.BUILDING,
+    K.RUNNING: T.RUNNING,
+}
+"""How a task shows its live attempt (semantics.md section 2)."""
+
+STAGE_ORDER = {status: rank for rank, status in enumerate(KernelStatus)}
+"""A report never moves an attempt to a lower rank."""
+
+DISPLAY_COLOURS = {
+    T.UNSPECIFIED: "#57606a",
+    T.PENDING: "#9a6700",
+    T.ASSIGNED: "#bc4c00",
+    T.BUILDING: "#8250df",
+    T.RUNNING: "#0969da",
+    T.SUCCEEDED: "#1a7f37",
+    T.FAILED: "#cf222e",
+    T.KILLED: "#57606a",
+    T.WORKER_FAILED: "#8250df",
+    T.UNSCHEDULABLE: "#cf222e",
+    T.PREEMPTED: "#bc4c00",
+}
+"""TS "Dashboard Display", to the letter."""
+
+
+def display_name(state: Enum) -> str:
+    """The word for a state everywhere people see it: lower case."""
+    return state.name.lower()
+
+
+def css_class(state: TaskState) -> str:
+    """TS "Dashboard Display": ``status-{name}``."""
+    return f"status-{display_name(state)}"

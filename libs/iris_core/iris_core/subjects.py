@@ -1,0 +1,155 @@
+"""Every subject and every stream, as one table; the bus declares its streams from here.
+
+A subject is built only by the functions below, so no name ever stands unescaped in one.
+Source: architecture.md section 2; interfaces.md section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from iris_core.names import to_token
+
+
+class Stored(StrEnum):
+    """How a message on a subject is kept."""
+
+    STREAM = "stream"
+    CORE = "core"
+    REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One JetStream stream.
+
+    Attributes:
+        subjects: what it captures.
+        fsync: acknowledged only when on disk (False: it can be rebuilt from the journal).
+        discard_new: refuse rather than forget when full.
+        max_age_s, max_bytes, per_subject_msgs: limits; 0 is none.
+        duplicate_window_s: how long a message id is remembered.
+    """
+
+    name: str
+    subjects: tuple[str, ...]
+    why: str
+    fsync: bool = True
+    discard_new: bool = True
+    max_age_s: int = 0
+    max_bytes: int = 0
+    per_subject_msgs: int = 0
+    duplicate_window_s: float = 120.0
+    compress: bool = False
+
+
+GIB = 1 << 30
+DAY_S = 86_400
+
+COMMANDS = Stream("IRIS_COMMANDS", ("iris.cmd.*",), "the durable inbox of what people want", max_bytes=2 * GIB)
+JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: one message is one commit", duplicate_window_s=0.1)
+EVENTS = Stream(
+    "IRIS_EVENTS",
+    ("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*"),
+    "the public facts; can be rebuilt from the journal",
+    fsync=False,
+    discard_new=False,
+    max_age_s=3 * DAY_S,
+    max_bytes=8 * GIB,
+    duplicate_window_s=0.1,
+)
+LOGS = Stream(
+    "IRIS_LOGS",
+    ("iris.log.*.*.*",),
+    "what tasks print; outlives attempt and worker",
+    fsync=False,
+    discard_new=False,
+    max_age_s=7 * DAY_S,
+    max_bytes=8 * GIB,
+    per_subject_msgs=10_000,
+    duplicate_window_s=0.1,
+    compress=True,
+)
+STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
+
+SNAPSHOTS_BUCKET = "iris-snapshots"
+BUNDLES_BUCKET = "iris-bundles"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row of docs/subjects.md."""
+
+    pattern: str
+    kept: Stored
+    writer: str
+    reader: str
+    message: str
+
+
+JOURNAL_SUBJECT = "iris.journal"
+CMD_SUBMIT = "iris.cmd.submit"
+CMD_CANCEL = "iris.cmd.cancel"
+CMD_ADMIN = "iris.cmd.admin"
+CMD_SCALE = "iris.cmd.scale"
+STATE_PING = "iris.state.ping"
+STATE_REPORT = "iris.state.report"
+STATE_PLAN = "iris.state.plan"
+STATE_QUERY = "iris.state.query"
+BEATS = "iris.worker.*.beat"
+SNAPSHOT = "iris.snapshot"
+SNAPSHOT_FULL = "iris.snapshot.full"
+SCHEDULER_PLAN = "iris.scheduler.plan"
+
+SUBJECTS = (
+    Subject(CMD_SUBMIT, Stored.STREAM, "gateway", "state", "SubmitJob"),
+    Subject(CMD_CANCEL, Stored.STREAM, "gateway", "state", "CancelJob"),
+    Subject(CMD_ADMIN, Stored.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(CMD_SCALE, Stored.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(JOURNAL_SUBJECT, Stored.STREAM, "state (leader)", "state (standby)", "Commit"),
+    Subject("task.state.*", Stored.STREAM, "state (leader)", "anyone", "TaskEvent"),
+    Subject("job.state.*", Stored.STREAM, "state (leader)", "anyone", "JobEvent"),
+    Subject("session.state.*", Stored.STREAM, "state (leader)", "anyone", "SessionEvent"),
+    Subject("deployment.state.*", Stored.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
+    Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
+    Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "LogChunk"),
+    Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
+    Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
+    Subject(STATE_PLAN, Stored.REQUEST, "scheduler", "state (leader)", "Plan"),
+    Subject(STATE_QUERY, Stored.REQUEST, "gateway", "state (leader)", "Query"),
+    Subject(BEATS, Stored.CORE, "worker", "state (leader)", "Beat"),
+    Subject("iris.worker.*.order", Stored.REQUEST, "state (leader)", "worker", "Order"),
+    Subject(SNAPSHOT, Stored.CORE, "state (leader)", "scheduler", "Delta"),
+    Subject(SNAPSHOT_FULL, Stored.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
+    Subject(SCHEDULER_PLAN, Stored.REQUEST, "gateway", "scheduler", "PlanRequest"),
+)
+
+
+def beat(worker: str) -> str:
+    return f"iris.worker.{to_token(worker)}.beat"
+
+
+def order(worker: str) -> str:
+    return f"iris.worker.{to_token(worker)}.order"
+
+
+def log(job: int, index: int, attempt: int) -> str:
+    """Where one attempt's output goes: job id, task index, attempt number.
+
+    The job's id and not its name, so a later run under the same name never mixes with an earlier one.
+    """
+    return f"iris.log.j{job}.{index}.{attempt}"
+
+
+def task_logs(job: int, index: int) -> str:
+    return f"iris.log.j{job}.{index}.*"
+
+
+def job_logs(job: int) -> str:
+    return f"iris.log.j{job}.*.*"
+
+
+def event(entity: str, state: str) -> str:
+    """``task.state.running`` and its like: exactly three tokens."""
+    return f"{entity}.state.{state}"

@@ -1,0 +1,200 @@
+"""What people and foreign programs see: the objects of the HTTP API and the bodies of public events.
+
+Made by the state service, passed through by the gateway, read by the CLI and the SDK. States are lower case,
+times RFC 3339 UTC. Stable: fields are only added. Source: interfaces.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from iris_core.reasons import Reason
+from iris_core.spec import Attribute, JobSpec
+
+
+def moment(ms: int | None) -> datetime | None:
+    """A time for people; 0 and None are no time yet."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+class View(msgspec.Struct, kw_only=True):
+    """Shown to people: named fields."""
+
+
+class JobView(View, kw_only=True):
+    id: str
+    name: str
+    state: str
+    user: str
+    band: str
+    replicas: int
+    spec: JobSpec
+    parent: str | None
+    submitted_at: datetime | None
+    root_submitted_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    task_counts: dict[str, int]
+    pending_reason: Reason | None = None
+    children: int = 0
+    coscheduled: bool = False
+
+
+class AttemptView(View, kw_only=True):
+    """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after."""
+
+    number: int
+    state: str
+    stage: str
+    cause: str | None
+    initiator: str | None
+    charged_to: str | None
+    worker: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+    stderr_tail: str | None
+    peak_rss_bytes: int | None
+    assigned_at: datetime | None
+    building_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    failure_count: tuple[int, int]
+    preemption_count: tuple[int, int]
+    open: bool
+
+
+class TaskView(View, kw_only=True):
+    task: str
+    job: str
+    index: int
+    state: str
+    pending_reason: Reason | None
+    failure_count: int
+    preemption_count: int
+    worker: str | None
+    attempts: list[AttemptView]
+    exit_code: int | None = None
+    error: str | None = None
+    log_subject: str = ""
+
+
+class KernelView(View, kw_only=True):
+    task: str
+    attempt: int
+    worker: str
+    status: str
+
+
+class SessionView(View, kw_only=True):
+    id: str
+    job: str
+    status: str
+    since: datetime | None
+    tries: dict[str, int]
+    kernels: list[KernelView]
+
+
+class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status": "to"}):
+    entity: str
+    handler: str
+    from_status: str
+    to_status: str
+    result: str
+    reason: str
+    attempts: int
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+class WorkerView(View, kw_only=True):
+    id: str
+    state: str
+    attributes: dict[str, Attribute]
+    total: dict[str, int]
+    committed: dict[str, int]
+    tasks: list[str]
+    building: int
+    last_beat_at: datetime | None
+    detail: str = ""
+
+
+class TreeView(View, kw_only=True):
+    job: JobView
+    children: list[TreeView]
+
+
+class QueueRow(View, kw_only=True):
+    """One waiting job's stretch of the queue with the key's columns (semantics.md section 8)."""
+
+    position: int
+    task: str
+    job: str
+    user: str
+    band: str
+    depth: int
+    root_submitted_at: datetime | None
+    submitted_at: datetime | None
+    sequence: int
+    tasks: int
+    pending_reason: Reason | None
+
+
+class QuotaView(View, kw_only=True):
+    user: str
+    max_running_cpu: int
+    max_running_memory: int
+    max_running_accelerators: int
+    max_pending_tasks: int
+    max_band: str
+    running_cpu: int = 0
+    running_memory: int = 0
+    running_accelerators: int = 0
+    pending_tasks: int = 0
+
+
+class Page(View, kw_only=True):
+    items: list[Any]
+    next_cursor: str | None = None
+
+
+class TaskEvent(View, kw_only=True):
+    """Body of ``task.state.<state>``."""
+
+    task: str
+    attempt: int | None
+    job: str
+    state: str
+    previous: str | None
+    cause: str | None
+    exit_code: int | None
+    worker: str | None
+    at_ms: int
+    seq: int
+
+
+class JobEvent(View, kw_only=True):
+    """Body of ``job.state.<state>``."""
+
+    job: str
+    state: str
+    previous: str | None
+    cause: str | None
+    at_ms: int
+    seq: int
+
+
+class SessionEvent(View, kw_only=True):
+    """Body of ``session.state.<status>``."""
+
+    session: str
+    job: str
+    state: str
+    previous: str | None
+    cause: str | None
+    at_ms: int
+    seq: int
