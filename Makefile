@@ -1,0 +1,63 @@
+# Everything starts here; each target makes .venv first when it is missing or older than what it was made from.
+# `make demo` and `make test` need only Python 3.11 or newer, make and a C library.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+STAMP := .venv/.made
+WORKERS ?= 2
+SECONDS ?= 60
+
+.PHONY: help venv demo up test check sim chaos bench bench-peers draw lock format clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml requirements/dev.lock requirements/venv.sh
+	@sh requirements/venv.sh
+	@touch $@
+
+venv: $(STAMP) ## install everything into .venv
+
+demo: $(STAMP) ## a whole cluster, real work on it, and away again
+	@$(BIN)/python examples/demo.py
+
+up: $(STAMP) ## a cluster that stays until Ctrl-C
+	@$(BIN)/iris up
+
+check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/draw.py --check
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim) -m "not integration and not browser and not docker and not prometheus"
+
+test: check ## check, then real NATS servers and real processes
+	$(BIN)/python -m pytest -n $(WORKERS) tests/contract tests/integration -m "integration or browser or docker or prometheus"
+
+sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
+
+chaos: $(STAMP) ## real processes and a killer, for SECONDS=60
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS)
+
+bench: $(STAMP) ## every benchmark, one table
+	@$(BIN)/python -m benchmarks
+
+bench-peers: $(STAMP) ## the same with the peers beside it
+	@$(BIN)/python -m benchmarks --peers
+
+draw: $(STAMP) ## docs/states.md and docs/subjects.md from the tables
+	@$(BIN)/python docs/draw.py
+
+lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest
+	@PATH="$(CURDIR)/$(BIN):$$PATH" UPGRADE=$(UPGRADE) bash requirements/lock.sh
+
+format: $(STAMP) ## put the code in one shape
+	$(BIN)/ruff check --fix-only -q .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and everything made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Pin every dependency with hashes: `make lock` refreshes, `make lock UPGRADE=1` moves to the newest releases.
+# The files name no index, host or path, so they install through whatever pip is configured to use.
+# Compiled on the oldest Python supported: what it needs is installable on the newer ones too, and nothing else is needed
+# there (seen by compiling on each and comparing).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+compile() { # output, then more options
+  local output=$1
+  shift
+  CUSTOM_COMPILE_COMMAND="make lock" python -m piptools compile --quiet ${UPGRADE:+--upgrade} \
+    --generate-hashes --no-annotate --strip-extras --unsafe-package iris --no-allow-unsafe \
+    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+    --output-file "requirements/$output" "$@" pyproject.toml
+  # pip-tools ends with a warning about what it left out; that is only ourselves.
+  sed -i.bak '/^# WARNING: The following packages were not pinned/,$d' "requirements/$output"
+  rm -f "requirements/$output.bak"
+}
+
+compile local.lock --extra local --extra otlp
+compile dev.lock --extra local --extra otlp --extra dev --constraint requirements/local.lock
