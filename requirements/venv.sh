@@ -27,8 +27,5 @@ if ! "$python" -m venv .venv; then
   exit 1
 fi
 echo "Installing into .venv with $("$python" --version) ..."
-pip() {
-  .venv/bin/python -m pip --disable-pip-version-check "$@"
-}
-pip install --quiet --require-hashes --requirement requirements/dev.lock
-pip install --quiet --no-deps --no-build-isolation --editable .
+.venv/bin/python -m pip --disable-pip-version-check install -qq --require-hashes --requirement requirements/dev.lock
+.venv/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation --editable .
