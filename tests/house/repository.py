@@ -1,0 +1,54 @@
+"""What the house tests look at: the files git knows, and the Python sources of the seven packages, parsed."""
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Every file that is committed or about to be, relative to the root; those git ignores are left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return tuple(sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file()))
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """The tracked files that are text."""
+    found = {}
+    for path in tracked():
+        try:
+            found[path] = (ROOT / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """One module of a package."""
+
+    path: Path
+    module: str
+    tree: ast.Module
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every module under libs/ and services/."""
+    found = []
+    for path, text in texts().items():
+        if path.suffix == ".py" and path.parts[0] in {"libs", "services"}:
+            parts = [*path.parts[2:-1], *([] if path.name == "__init__.py" else [path.stem])]
+            found.append(Source(path, ".".join(parts), ast.parse(text)))
+    return tuple(found)

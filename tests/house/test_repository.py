@@ -1,0 +1,96 @@
+"""What may not stand in a file of this repository, and what must."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.house.repository import ROOT, sources, texts
+
+MARKDOWN_LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
+LONGEST_FUNCTION = 80
+
+# Pieced together, so that this file does not hold what it looks for.
+FORBIDDEN = {
+    "a package registry": r"pypi\.or" + r"g|pythonhosted\.or" + r"g|registry\.npmj" + r"s|crates\.i" + r"o\b",
+    "an index option": r"--(extra-)?index-" + r"url\s|--find-" + r"links\s|--trusted-" + r"host\s",
+    "a download address": r"https?://\S+/(simpl" + r"e|packages/[0-9a-f]{2})/",
+    "a path of one machine": r"/Us" + r"ers/\w|/ho" + r"me/\w|\.pyen" + r"v/|" + re.escape(f"{ROOT}/"),
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE " + r"KEY-----",
+    "an nkey seed": r"\bS[UACON][A-Z2-7]{56}\b",
+    "a cloud or forge token": r"\b(AKI" + r"A[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{36}|xox[abprs]-[A-Za-z0-9-]{10,})",
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_holds(what):
+    found = [
+        f"{path}:{text[: match.start()].count(chr(10)) + 1}"
+        for path, text in texts().items()
+        for match in re.finditer(FORBIDDEN[what], text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("a package registry", "see https://pypi.or" + "g/project/iris"),
+        ("an index option", "--extra-index-" + "url https://example.org"),
+        ("a download address", "https://example.org/simpl" + "e/iris/"),
+        ("a path of one machine", "cd /ho" + "me/ann/iris"),
+        ("a private key", "-----BEGIN RSA PRIVATE " + "KEY-----"),
+        ("an nkey seed", "SU" + "A2" * 28),
+        ("a cloud or forge token", "gh" + "p_" + "a" * 36),
+    ],
+)
+def test_the_search_would_find(what, line):
+    assert re.search(FORBIDDEN[what], line)
+
+
+def anchors(text: str) -> set[str]:
+    """The fragments a Markdown file offers, made from its headings the way forges make them."""
+    headings = (re.sub(r"[`*]", "", h).lower() for h in HEADING.findall(text))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_of_the_documentation_leads_somewhere():
+    broken = []
+    for path, text in texts().items():
+        if path.suffix != ".md":
+            continue
+        for link in MARKDOWN_LINK.findall(text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            file, _, fragment = link.partition("#")
+            target = (ROOT / path.parent / file).resolve() if file else ROOT / path
+            if not target.exists() or (fragment and fragment not in anchors(target.read_text(encoding="utf-8"))):
+                broken.append(f"{path}: {link}")
+    assert broken == []
+
+
+def test_no_function_has_grown_too_long_to_read():
+    long = [
+        f"{source.path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for source in sources()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
+    ]
+    assert long == []
+
+
+def test_no_room_is_called_by_a_word_that_says_nothing():
+    vague = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+    assert [str(s.path) for s in sources() if vague & set(s.module.split("."))] == []
+
+
+def test_every_room_says_what_it_is_for():
+    silent = [str(s.path) for s in sources() if s.tree.body and not ast.get_docstring(s.tree)]
+    assert silent == []
+
+
+def test_the_changelog_has_a_place_for_what_comes_next():
+    assert "## [Unreleased]" in texts()[Path("CHANGELOG.md")]
