@@ -3,7 +3,18 @@
 import subprocess
 import sys
 
-HEAVY = {"nats", "rich", "starlette", "uvicorn", "httpx", "jinja2", "numpy", "psutil", "prometheus_client", "opentelemetry"}
+HEAVY = {
+    "nats",
+    "rich",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "jinja2",
+    "numpy",
+    "psutil",
+    "prometheus_client",
+    "opentelemetry",
+}
 REPORT = "import sys; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
 
 
