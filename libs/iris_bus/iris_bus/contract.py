@@ -8,14 +8,14 @@ Source: architecture.md section 2; nats.md sections 4 and 6.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 Headers = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message as a subscriber sees it.
 
     Attributes:
@@ -28,7 +28,7 @@ class Message:
 
     subject: str
     data: bytes
-    headers: Headers = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
     reply: str = ""
     sequence: int = 0
 
@@ -93,7 +93,7 @@ class Streams(Protocol):
     async def publish(
         self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
     ) -> int:
-        """Store one message and return its sequence; the same ``message_id`` twice stores once. Raises Full, Unavailable."""
+        """Store one message and return its sequence; one ``message_id`` is stored once. Raises Full, Unavailable."""
         ...
 
     def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
@@ -113,7 +113,7 @@ class Reader(Protocol):
     """Messages of one stream in order, none missing, none twice; survives reconnects by itself."""
 
     async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
-        """What has arrived, at least one message; empty only when ``wait`` seconds passed. Raises Gap when trimmed past."""
+        """What has arrived, at least one message; empty only when ``wait`` seconds passed. Raises Gap when trimmed."""
         ...
 
     def on_arrival(self, notify: Callable[[], None]) -> None:
@@ -131,8 +131,7 @@ class Gap(Exception):
     """The stream no longer holds the sequence the reader needs; start again from a snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One committed message of the journal."""
 
     sequence: int
@@ -165,14 +164,13 @@ class Journal(Protocol):
     async def trim(self, below: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Telling:
+class Telling(msgspec.Struct, frozen=True, gc=False):
     """One public event on its way out: where, what, and the id (journal sequence and index) it is known by."""
 
     subject: str
     data: bytes
     message_id: str
-    headers: Headers = field(default_factory=dict)
+    headers: Headers = msgspec.field(default_factory=dict)
 
 
 class Teller(Protocol):

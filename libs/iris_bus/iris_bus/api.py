@@ -1,0 +1,158 @@
+"""The JetStream API as typed requests and answers, and its error numbers as the contract's exceptions.
+
+Not in this room: retries, which each caller decides for itself. Source: nats.md sections 1 and 3.1.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, TypeVar
+
+import msgspec
+
+from iris_bus.asks import Asks
+from iris_bus.contract import Fenced, Full, Headers, Message, Unavailable
+
+WRONG_LAST_SEQUENCE = 10071
+STREAM_NOT_FOUND = 10059
+NO_MESSAGE = 10037
+STORE_FAILED = 10077
+_FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
+
+T = TypeVar("T")
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """The ``error`` of an answer."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """The answer to a publish into a stream."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: Trouble | None = None
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """What a stream holds."""
+
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """The answer to STREAM.INFO, CREATE and UPDATE."""
+
+    config: dict[str, Any] = {}
+    state: StreamState = StreamState()
+    error: Trouble | None = None
+
+
+class StoredMessage(msgspec.Struct, frozen=True):
+    """A message as STREAM.MSG.GET returns it; bodies and headers are base64."""
+
+    subject: str = ""
+    seq: int = 0
+    data: str = ""
+    hdrs: str = ""
+
+
+class GotMessage(msgspec.Struct, frozen=True):
+    """The answer to STREAM.MSG.GET."""
+
+    message: StoredMessage | None = None
+    error: Trouble | None = None
+
+
+class Plain(msgspec.Struct, frozen=True):
+    """An answer of which only the error matters."""
+
+    error: Trouble | None = None
+
+
+class ApiError(Unavailable):
+    """JetStream said no; ``number`` is its error number, 0 when it gave none."""
+
+    def __init__(self, doing: str, trouble: Trouble) -> None:
+        super().__init__(f"{doing}: {trouble.description} ({trouble.err_code})")
+        self.number = trouble.err_code
+
+
+def raise_for(trouble: Trouble, doing: str) -> None:
+    """Turn an error of a publish into Fenced, Full, or ApiError (which is Unavailable)."""
+    if trouble.err_code == WRONG_LAST_SEQUENCE:
+        raise Fenced(f"{doing}: {trouble.description}")
+    if trouble.err_code == STORE_FAILED and any(word in trouble.description.lower() for word in _FULL_WORDS):
+        raise Full(f"{doing}: {trouble.description}")
+    raise ApiError(doing, trouble)
+
+
+class Api:
+    """Calls of ``$JS.API``."""
+
+    def __init__(self, asks: Asks, timeout: float = 2.0) -> None:
+        self._asks = asks
+        self._timeout = timeout
+
+    async def call(self, verb: str, body: object, answer: type[T]) -> T:
+        """One request and its typed answer, errors included. Raises Unavailable, NoResponders."""
+        data = msgspec.json.encode(body) if body is not None else b""
+        got = await self._asks.ask(f"$JS.API.{verb}", data, self._timeout)
+        return msgspec.json.decode(got.data, type=answer)
+
+    async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:
+        """Publish into a stream once. Raises Fenced, Full, Unavailable, NoResponders."""
+        got = await self._asks.ask(subject, data, timeout, headers)
+        try:
+            ack = msgspec.json.decode(got.data, type=Ack)
+        except msgspec.DecodeError as error:
+            raise Unavailable(f"{subject} was answered by something that is no stream") from error
+        if ack.error is not None:
+            raise_for(ack.error, f"publish to {subject}")
+        return ack
+
+    async def info(self, stream: str) -> StreamInfo:
+        """From the stream's leader. Raises ApiError (10059 when there is none), Unavailable."""
+        got = await self.call(f"STREAM.INFO.{stream}", None, StreamInfo)
+        if got.error is not None:
+            raise ApiError(f"info of {stream}", got.error)
+        return got
+
+    async def message(self, stream: str, **which: object) -> Message | None:
+        """One stored message from the leader, by ``seq`` or ``last_by_subj``; None when there is none."""
+        got = await self.call(f"STREAM.MSG.GET.{stream}", which, GotMessage)
+        if got.error is not None:
+            if got.error.err_code == NO_MESSAGE:
+                return None
+            raise ApiError(f"message of {stream}", got.error)
+        return to_stored(got.message) if got.message is not None else None
+
+    async def purge(self, stream: str, **what: object) -> None:
+        """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError, Unavailable."""
+        got = await self.call(f"STREAM.PURGE.{stream}", what, Plain)
+        if got.error is not None:
+            raise ApiError(f"purge of {stream}", got.error)
+
+
+def to_stored(stored: StoredMessage) -> Message:
+    """The message inside an answer of STREAM.MSG.GET."""
+    headers = parse_headers(base64.b64decode(stored.hdrs)) if stored.hdrs else {}
+    return Message(stored.subject, base64.b64decode(stored.data), headers, "", stored.seq)
+
+
+def parse_headers(raw: bytes) -> dict[str, str]:
+    """A header block as stored; lines that are no header are passed over."""
+    headers = {}
+    for line in raw.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            headers[name.strip().decode("ascii", "replace")] = value.strip().decode("utf-8", "replace")
+    return headers

@@ -1,0 +1,164 @@
+"""Whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
+
+A new version is stored beside the old one and put in its place by one message, so a reader sees the old object or the
+new one. Not in this room: what is kept how long. Source: nats.md sections 2.4, 3.2 (12) and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import hashlib
+import secrets
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from iris_bus.api import Api
+from iris_bus.connection import Link
+from iris_bus.contract import Message, Unavailable
+from iris_bus.reader import JetReader
+
+CHUNK_BYTES = 512 << 10
+_IN_FLIGHT = 16
+_ANSWER_S = 10.0
+_READ_S = 30.0
+
+
+class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stands under ``$O.<bucket>.M.<name>``."""
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int
+    chunks: int
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+
+
+class JetBlobs:
+    """The objects of one bucket."""
+
+    def __init__(self, link: Link, api: Api, bucket: str) -> None:
+        self._link = link
+        self._api = api
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Store ``data`` under ``name``, in place of what was there. Raises Full, Unavailable (the old one stays)."""
+        before = await self._meta(name)
+        nuid = secrets.token_hex(11)
+        try:
+            await self._store_chunks(nuid, data)
+            await self._store_meta(_describe(self._bucket, name, nuid, data))
+        except BaseException:
+            await self._drop_chunks(nuid)
+            raise
+        if before is not None and not before.deleted:
+            await self._drop_chunks(before.nuid)
+
+    async def get(self, name: str) -> bytes | None:
+        """The object, None when there is none.
+
+        Raises ValueError when its digest does not match or a part is missing, Unavailable.
+        """
+        meta = await self._meta(name)
+        while meta is not None and not meta.deleted:
+            try:
+                return await self._read(meta)
+            except ValueError:
+                newer = await self._meta(name)
+                if newer == meta:
+                    raise
+                meta = newer  # it was replaced while we read
+        return None
+
+    async def names(self) -> Sequence[str]:
+        """Oldest first, by the time each was last put."""
+        found = [msgspec.json.decode(m.data, type=_Meta) for m in await self._all(f"$O.{self._bucket}.M.>")]
+        return [meta.name for meta in found if not meta.deleted]
+
+    async def delete(self, name: str) -> None:
+        """Forget an object; nothing happens when there is none."""
+        meta = await self._meta(name)
+        if meta is None:
+            return
+        await self._api.purge(self._stream, filter=self._meta_subject(name))
+        await self._drop_chunks(meta.nuid)
+
+    async def _store_chunks(self, nuid: str, data: bytes) -> None:
+        view = memoryview(data)
+        under_way: deque[asyncio.Task[object]] = deque()
+        try:
+            for start in range(0, len(data), CHUNK_BYTES):
+                if len(under_way) == _IN_FLIGHT:
+                    await under_way.popleft()
+                chunk = bytes(view[start : start + CHUNK_BYTES])
+                under_way.append(asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk)))
+            while under_way:
+                await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+
+    async def _store(self, subject: str, data: bytes) -> object:
+        return await self._api.store(subject, data, _ANSWER_S)
+
+    async def _store_meta(self, meta: _Meta) -> None:
+        body = msgspec.json.encode(meta)
+        await self._api.store(self._meta_subject(meta.name), body, _ANSWER_S, {"Nats-Rollup": "sub"})
+
+    async def _drop_chunks(self, nuid: str) -> None:
+        await self._api.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
+
+    async def _meta(self, name: str) -> _Meta | None:
+        found = await self._api.message(self._stream, last_by_subj=self._meta_subject(name))
+        return msgspec.json.decode(found.data, type=_Meta) if found is not None else None
+
+    def _meta_subject(self, name: str) -> str:
+        return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    async def _read(self, meta: _Meta) -> bytes:
+        """The bytes ``meta`` speaks of. Raises ValueError when they are not those, Unavailable."""
+        chunks = [message.data for message in await self._all(f"$O.{self._bucket}.C.{meta.nuid}")]
+        data = b"".join(chunks)
+        if len(chunks) != meta.chunks or len(data) != meta.size:
+            raise ValueError(f"{self._bucket}/{meta.name}: {len(chunks)} of {meta.chunks} parts are there")
+        if _digest(data) != meta.digest:
+            raise ValueError(f"{self._bucket}/{meta.name}: the digest of its {len(data)} bytes does not match")
+        return data
+
+    async def _all(self, subject: str) -> list[Message]:
+        """Every message on ``subject`` as of now. Raises Unavailable."""
+        reader = JetReader(self._link, self._api, self._stream, 0, subject, dense=False, strict=False)
+        messages: list[Message] = []
+        try:
+            async with asyncio.timeout(_READ_S):
+                while not await reader.finished():
+                    messages += await reader.batch(wait=1.0)
+        except TimeoutError as error:
+            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+        finally:
+            await reader.close()
+        return messages
+
+
+def _describe(bucket: str, name: str, nuid: str, data: bytes) -> _Meta:
+    return _Meta(
+        name=name,
+        bucket=bucket,
+        nuid=nuid,
+        size=len(data),
+        chunks=-(-len(data) // CHUNK_BYTES),
+        digest=_digest(data),
+        mtime=datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
+    )
+
+
+def _digest(data: bytes) -> str:
+    return "SHA-256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()

@@ -1,0 +1,265 @@
+"""One connection to NATS that never gives up by itself, never blocks a sender, and notices when it is dead.
+
+It wraps nats-py's client with the options and callbacks that make it fail fast: nothing is buffered while
+disconnected, losing the connection is told at once to everybody who waits for an answer, a read loop that died is
+found by a watchdog. When the client closes for good, ``on_lost`` is called: the process must end.
+Not in this room: what is sent over it. Source: nats.md sections 3.2 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from iris_bus.contract import Headers, Unavailable
+
+log = logging.getLogger(__name__)
+
+_WATCH_S = 2.0
+_QUIET_S = 5.0
+_FORBIDDEN = re.compile(r"permissions violation for publish(?:ish)? to \"([^\"]+)\"", re.IGNORECASE)
+_REFUSED = ("authorization violation", "authentication expired", "user authentication")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who this process is to NATS; what stands in the URL needs nothing here.
+
+    Attributes:
+        nkey_seed: path of a file holding the seed of an nkey user.
+        inbox_prefix: where answers may arrive; least-privilege users are allowed only their own.
+        tls_ca, tls_cert, tls_key: PEM files; TLS is used when the URL says ``tls://`` or any of them is given.
+    """
+
+    nkey_seed: str = ""
+    inbox_prefix: str = "_INBOX"
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+    def context(self) -> ssl.SSLContext | None:
+        """The TLS settings, None for plain TCP. Raises OSError when a file is missing."""
+        if not (self.tls_ca or self.tls_cert):
+            return None
+        context = ssl.create_default_context(cafile=self.tls_ca or None)
+        if self.tls_cert:
+            context.load_cert_chain(self.tls_cert, self.tls_key or None)
+        return context
+
+
+class Link:
+    """A connected client, seen through what Iris needs of it.
+
+    Args:
+        on_lost: called once, when the connection is closed for good without having been asked to.
+    """
+
+    def __init__(self, on_lost: Callable[[Exception], None]) -> None:
+        self.client = Client()
+        self.reconnects = 0
+        self._on_lost = on_lost
+        self._on_drop: set[Callable[[], None]] = set()
+        self._on_return: set[Callable[[], None]] = set()
+        self._on_forbidden: set[Callable[[str], None]] = set()
+        self._closing = False
+        self._connecting: asyncio.Task[None] | None = None
+        self._refusal = ""
+        self._quiet_until: dict[str, float] = {}
+        self._watchdog: asyncio.Task[None] | None = None
+
+    async def open(self, servers: Sequence[str], name: str, credentials: Credentials, patience: float) -> None:
+        """Connect, waiting up to ``patience`` seconds for a server. Raises Unavailable."""
+        connecting = asyncio.create_task(self._connect(servers, name, credentials))
+        self._connecting = connecting
+        try:
+            async with asyncio.timeout(patience):
+                await connecting
+        except (nats.errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
+            await self._abandon(connecting)
+            if isinstance(error, asyncio.CancelledError) and not self._refusal:
+                raise
+            why = self._refusal or str(error) or f"no server answered in {patience:.0f} s"
+            raise Unavailable(f"cannot connect to NATS: {why}") from error
+        self._connecting = None
+        self._watchdog = asyncio.create_task(self._watch())
+
+    async def _abandon(self, connecting: asyncio.Task[None]) -> None:
+        self._closing = True
+        connecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError, nats.errors.Error, OSError):
+            await connecting
+        await self.client.close()
+
+    async def _connect(self, servers: Sequence[str], name: str, credentials: Credentials) -> None:
+        await self.client.connect(
+            servers=list(servers),
+            name=name,
+            error_cb=self._error,
+            disconnected_cb=self._dropped,
+            reconnected_cb=self._returned,
+            closed_cb=self._closed,
+            connect_timeout=5,
+            reconnect_time_wait=random.uniform(0.1, 0.25),  # type: ignore[arg-type]
+            max_reconnect_attempts=-1,
+            ping_interval=10,
+            max_outstanding_pings=2,
+            tls=credentials.context(),
+            nkeys_seed=credentials.nkey_seed or None,
+            inbox_prefix=credentials.inbox_prefix,
+            pending_size=0,  # refuse instead of buffering while disconnected; and so `publish` never suspends
+        )
+
+    @property
+    def connected(self) -> bool:
+        return self.client.is_connected
+
+    @property
+    def server_version(self) -> str:
+        """As the server announced it, e.g. ``2.15.1``."""
+        version = self.client.connected_server_version
+        return f"{version.major}.{version.minor}.{version.patch}"
+
+    def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
+        """Hand one message to the socket's buffer. Raises Unavailable while disconnected: it has had no effect."""
+        sending = self.client.publish(subject, data, reply, dict(headers) if headers else None)
+        try:
+            sending.send(None)
+        except StopIteration:
+            return
+        except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
+            raise Unavailable(f"not connected to NATS: {error}") from error
+        except nats.errors.MaxPayloadError as error:
+            raise ValueError(f"{len(data)} bytes are more than one message may hold") from error
+        sending.close()
+        raise AssertionError("nats-py's publish suspended though nothing is buffered")
+
+    def send_frames(self, frames: bytes) -> None:
+        """Hand ready-made protocol lines to the socket's buffer (see `wire`). Raises Unavailable like `send`."""
+        if not self.client.is_connected:
+            raise Unavailable("not connected to NATS")
+        for step in (self.client._send_command(frames), self.client._flush_pending()):
+            with contextlib.suppress(StopIteration):
+                step.send(None)
+                raise AssertionError("nats-py's buffer suspended though nothing is limited")
+
+    async def subscribe(self, subject: str, callback: Callable[[Msg], None], queue: str = "") -> NatsSubscription:
+        """Have ``callback`` called in this loop for each message; it must not raise. Raises Unavailable."""
+
+        async def received(message: Msg) -> None:
+            callback(message)
+
+        try:
+            return await self.client.subscribe(
+                subject, queue=queue, cb=received, pending_msgs_limit=4 << 20, pending_bytes_limit=1 << 30
+            )
+        except nats.errors.ConnectionClosedError as error:
+            raise Unavailable(str(error)) from error
+
+    async def unsubscribe(self, subscription: NatsSubscription) -> None:
+        """End a subscription; nothing happens when the connection is gone already."""
+        with contextlib.suppress(nats.errors.Error):
+            await subscription.unsubscribe()
+
+    async def flush(self, timeout: float = 5.0) -> None:
+        """Return when the server has read everything sent so far. Raises Unavailable."""
+        try:
+            await self.client.flush(timeout)  # type: ignore[arg-type]
+        except (nats.errors.Error, OSError) as error:
+            raise Unavailable(f"flush: {error}") from error
+
+    def on_drop(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever the connection is lost; answers under way will not come any more."""
+        self._on_drop.add(told)
+
+    def on_return(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever the connection is back."""
+        self._on_return.add(told)
+
+    def on_forbidden(self, told: Callable[[str], None]) -> None:
+        """Call ``told`` with each subject, in lower case, the server did not let us publish to."""
+        self._on_forbidden.add(told)
+
+    def forget(self, told: Callable[[], None]) -> None:
+        """Stop telling somebody who asked by `on_drop` or `on_return`."""
+        self._on_drop.discard(told)
+        self._on_return.discard(told)
+
+    async def close(self) -> None:
+        """Flush and end. Safe to call twice."""
+        self._closing = True
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watchdog
+            self._watchdog = None
+        await self.client.close()
+
+    async def _watch(self) -> None:
+        """Force a reconnect when the read loop has died or the server does not answer a ping."""
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            if not self.client.is_connected:
+                continue
+            if await self._alive():
+                continue
+            log.error("connection to NATS is dead though it looks open, opening it again")
+            await self.client.force_reconnect()
+
+    async def _alive(self) -> bool:
+        task = self.client._reading_task  # no public way to see that the read loop has died
+        if task is None or task.done():
+            return False
+        try:
+            await self.client.rtt(timeout=5)
+        except (nats.errors.Error, OSError):
+            return not self.client.is_connected
+        return True
+
+    async def _dropped(self) -> None:
+        for told in tuple(self._on_drop):
+            told()
+        if not self._closing:
+            log.warning("lost the connection to NATS")
+
+    async def _returned(self) -> None:
+        self.reconnects += 1
+        log.warning("connected to NATS again")
+        for told in tuple(self._on_return):
+            told()
+
+    async def _closed(self) -> None:
+        if not self._closing:
+            self._on_lost(Unavailable(f"the connection to NATS was closed: {self.client.last_error}"))
+
+    async def _error(self, error: Exception) -> None:
+        text = str(error).lower()
+        forbidden = _FORBIDDEN.search(text)
+        if forbidden is not None:
+            for told in tuple(self._on_forbidden):
+                told(forbidden[1])
+        if self._connecting is not None and any(word in text for word in _REFUSED):
+            self._refusal = str(error)
+            self._connecting.cancel()  # it would go on for ever
+        self._say(error)
+
+    def _say(self, error: Exception) -> None:
+        """Log each kind of error at most once in five seconds; a slow consumer reports every dropped message."""
+        now = asyncio.get_running_loop().time()
+        kind = type(error).__name__ if type(error) is not nats.errors.Error else str(error)
+        if now < self._quiet_until.get(kind, 0.0):
+            return
+        if len(self._quiet_until) > 100:
+            self._quiet_until.clear()
+        self._quiet_until[kind] = now + _QUIET_S
+        log.warning("NATS: %s: %s", type(error).__name__, error)

@@ -1,0 +1,82 @@
+"""The `Bus` contract over core NATS: publish, request, subscribe; nothing stored. Source: contract.py; nats.md 2.1."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from iris_bus.asks import Asks
+from iris_bus.connection import Link
+from iris_bus.contract import Callback, Headers, Message, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class CoreSubscription:
+    """A running subscription."""
+
+    def __init__(self, link: Link, callback: Callback, subject: str) -> None:
+        self._link = link
+        self._callback = callback
+        self._subject = subject
+        self._subscription: NatsSubscription | None = None
+        self._open = True
+
+    async def start(self, queue: str) -> None:
+        self._subscription = await self._link.subscribe(self._subject, self._received, queue)
+
+    def _received(self, message: Msg) -> None:
+        if not self._open:
+            return
+        try:
+            self._callback(to_message(message))
+        except Exception:
+            log.exception("a subscriber of %s raised", self._subject)
+
+    async def close(self) -> None:
+        self._open = False
+        if self._subscription is not None:
+            await self._link.unsubscribe(self._subscription)
+
+
+class CoreBus:
+    """Messages that are not stored."""
+
+    def __init__(self, link: Link, asks: Asks) -> None:
+        self._link = link
+        self._asks = asks
+
+    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+        """Send and forget; lost while disconnected. Raises Unavailable once the connection is closed for good."""
+        try:
+            self._link.send(subject, data, reply, headers)
+        except Unavailable:
+            if self._link.client.is_closed:
+                raise
+
+    async def flush(self) -> None:
+        await self._link.flush()
+
+    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+        return to_message(await self._asks.ask(subject, data, timeout, headers))
+
+    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> CoreSubscription:
+        subscription = CoreSubscription(self._link, callback, subject)
+        await subscription.start(queue)
+        with contextlib.suppress(Unavailable):
+            await self._link.flush()  # from here on every message published anywhere arrives
+        return subscription
+
+    def new_inbox(self) -> str:
+        return self._link.client.new_inbox()
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+def to_message(message: Msg) -> Message:
+    """A message of nats-py as the contract shows it, without a sequence."""
+    return Message(message.subject, message.data, message.headers or {}, message.reply)

@@ -1,0 +1,115 @@
+"""The contract kept by NATS JetStream: one call connects, and everything else hangs on the connection.
+
+    connection = await connect(url, name="state", on_lost=service.fail)
+    await connection.streams.ensure()
+
+Not in this room: how each promise is kept (`core`, `streams`, `reader`, `journal`, `teller`, `blobs`), and retries of
+the process itself. Source: architecture.md section 2; nats.md section 6.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from iris_bus.api import Api
+from iris_bus.asks import Asks
+from iris_bus.blobs import JetBlobs
+from iris_bus.connection import Credentials, Link
+from iris_bus.core import CoreBus
+from iris_bus.journal import JetJournal
+from iris_bus.streams import JetStreams
+from iris_bus.teller import JetTeller
+
+log = logging.getLogger(__name__)
+
+Opening = Callable[[], Awaitable[tuple[Link, Asks]]]
+
+
+class Connection:
+    """What a service's shell holds of the bus."""
+
+    def __init__(self, link: Link, asks: Asks, replicas: int, again: Opening) -> None:
+        api = Api(asks)
+        self._link = link
+        self._api = api
+        self._again = again
+        self._tellers: list[JetTeller] = []
+        self.bus = CoreBus(link, asks)
+        self.streams = JetStreams(link, api, replicas=replicas)
+
+    def journal(self) -> JetJournal:
+        return JetJournal(self._link, self._api)
+
+    def teller(self) -> JetTeller:
+        """An outbox; it opens a connection of its own on `resume`."""
+        teller = JetTeller(self._open_again)
+        self._tellers.append(teller)
+        return teller
+
+    def blobs(self, bucket: str) -> JetBlobs:
+        return JetBlobs(self._link, self._api, bucket)
+
+    @property
+    def connected(self) -> bool:
+        """False while the server is away; calls raise Unavailable then."""
+        return self._link.connected
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection came back."""
+        return self._link.reconnects
+
+    async def close(self) -> None:
+        """Tellers first, then flush and end. Safe to call twice."""
+        for teller in self._tellers:
+            await teller.close()
+        await self._link.close()
+
+    async def _open_again(self) -> tuple[Link, Api]:
+        link, asks = await self._again()
+        return link, Api(asks)
+
+
+async def connect(
+    url: str,
+    *,
+    name: str,
+    credentials: Credentials | None = None,
+    replicas: int = 1,
+    patience: float = 30.0,
+    on_lost: Callable[[Exception], None] | None = None,
+) -> Connection:
+    """Connect, and wait for a server if need be.
+
+    Args:
+        url: one server or several separated by commas.
+        name: shown by the server's monitoring; say which service this is.
+        credentials: who we are, when the URL does not say it.
+        replicas: how many copies the streams have: 1 on one server, 3 on a cluster.
+        patience: seconds to wait for a server before giving up.
+        on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
+
+    Raises Unavailable when no server answers in time or it refuses who we are.
+    """
+    again = partial(_open, url, name, credentials or Credentials(), patience, on_lost or _end_process)
+    link, asks = await again()
+    return Connection(link, asks, replicas, again)
+
+
+async def _open(
+    url: str, name: str, credentials: Credentials, patience: float, on_lost: Callable[[Exception], None]
+) -> tuple[Link, Asks]:
+    link = Link(on_lost)
+    await link.open([server.strip() for server in url.split(",")], name, credentials, patience)
+    asks = Asks(link)
+    await asks.start()
+    return link, asks
+
+
+def _end_process(error: Exception) -> None:
+    """Without a connection nothing here can be true for long."""
+    log.critical("%s", error)
+    os._exit(70)

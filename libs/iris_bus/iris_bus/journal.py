@@ -1,0 +1,115 @@
+"""The record over `IRIS_JOURNAL`: fenced appends whose outcome is always found out, quick replay, a tail to follow.
+
+An append names the sequence it follows; the server refuses it when somebody else wrote. When the answer is lost, the
+journal's end is read back from the stream's leader: our bytes behind ``expected`` mean committed, other bytes mean
+fenced, nothing means it is sent again with the same expectation, of which at most one can win.
+Not in this room: what an entry means. Source: architecture.md section 2; nats.md sections 4.2 and 4.5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from iris_bus.api import Api
+from iris_bus.asks import Forbidden
+from iris_bus.connection import Link
+from iris_bus.contract import Entry, Fenced, Gap, NoResponders, Unavailable
+from iris_bus.reader import JetReader
+from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
+
+_ANSWER_S = 1.5
+_PATIENCE_S = 15.0
+_SETTLED_S = 0.25
+
+
+class JetJournal:
+    """The journal of one installation.
+
+    Args:
+        patience: how long an append of unknown outcome is looked into before Unavailable; an unclean change of the
+            stream's leader takes 4 to 9 seconds.
+    """
+
+    def __init__(self, link: Link, api: Api, *, patience: float = _PATIENCE_S) -> None:
+        self._link = link
+        self._api = api
+        self._patience = patience
+
+    async def append(self, data: bytes, *, expected: int) -> int:
+        """Store ``data`` at ``expected`` + 1, durably. ``data`` must differ from every other entry.
+
+        Raises Fenced when another entry stands there, Full, and Unavailable when the outcome stays unknown.
+        """
+        headers = {"Nats-Expected-Last-Sequence": str(expected), "Nats-Expected-Stream": JOURNAL.name}
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._patience
+        pause = 0.02
+        while True:
+            try:
+                return (await self._api.store(JOURNAL_SUBJECT, data, _ANSWER_S, headers)).seq
+            except (Fenced, Unavailable) as error:
+                # "No responders" means that the stream has no leader: nothing was stored.
+                if not isinstance(error, NoResponders) and await self._is_ours(data, expected + 1, deadline):
+                    return expected + 1
+                if isinstance(error, Fenced | Forbidden) or clock() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SETTLED_S)
+
+    async def _is_ours(self, data: bytes, sequence: int, deadline: float) -> bool:
+        """Whether ``data`` stands at ``sequence``; False when nothing does. Raises Fenced, Unavailable."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            try:
+                return await self._stands_at(sequence, data)
+            except Unavailable:
+                if clock() > deadline:
+                    raise
+            await asyncio.sleep(_SETTLED_S)
+
+    async def _stands_at(self, sequence: int, data: bytes) -> bool:
+        end = await self.end()
+        if end < sequence:
+            return False
+        stored = await self._api.message(JOURNAL.name, seq=sequence)
+        if stored is not None and stored.data == data:
+            return True
+        raise Fenced(f"another writer's entry stands at {sequence}, the journal ends at {end}")
+
+    async def replay(self, after: int) -> AsyncIterator[Entry]:
+        """Entries behind ``after`` up to the present end. Raises Gap when they were trimmed, Unavailable."""
+        state = (await self._api.info(JOURNAL.name)).state
+        if state.first_seq > after + 1:
+            raise Gap(f"the journal begins at {state.first_seq}, {after + 1} is needed")
+        return self._entries(after, state.last_seq)
+
+    async def _entries(self, after: int, end: int) -> AsyncIterator[Entry]:
+        if end <= after:
+            return
+        reader = self._reader(after)
+        try:
+            while after < end:
+                for message in await reader.batch(limit=1 << 20):
+                    after = message.sequence
+                    if after <= end:
+                        yield Entry(after, message.data)
+        finally:
+            await reader.close()
+
+    async def end(self) -> int:
+        return (await self._api.info(JOURNAL.name)).state.last_seq
+
+    async def tail(self, after: int) -> JetReader:
+        """Follow the journal. Raises Gap when ``after`` + 1 was trimmed, Unavailable."""
+        first = (await self._api.info(JOURNAL.name)).state.first_seq
+        if first > after + 1:
+            raise Gap(f"the journal begins at {first}, {after + 1} is needed")
+        return self._reader(after)
+
+    async def trim(self, below: int) -> None:
+        if below > 1:
+            await self._api.purge(JOURNAL.name, seq=below)
+
+    def _reader(self, after: int) -> JetReader:
+        return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True)

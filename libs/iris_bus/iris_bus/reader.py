@@ -1,0 +1,316 @@
+"""Reading a stream in order with nothing missing: long pulls on a throw-away consumer whose sequence is checked.
+
+When anything is off (a missing number, a consumer that is gone, silence, a lost connection) the consumer is made
+again behind the last message read, with back-off. Not in this room: acknowledgements; where to start after a Gap.
+Source: contract.py `Reader`; nats.md sections 3.2, 4.3 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as NatsSubscription
+
+from iris_bus.api import Api, ApiError, Trouble
+from iris_bus.connection import Link
+from iris_bus.contract import Gap, Message, Unavailable
+
+log = logging.getLogger(__name__)
+
+PULL = 2000
+_PULL_BYTES = 32 << 20
+_AHEAD = 2 * PULL
+_EXPIRES_S = 20.0
+_HEARTBEAT_S = 2.0
+_SILENCE_S = 2.5 * _HEARTBEAT_S
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 2.0
+_NS = 1_000_000_000
+_PULL_ENDED = ("batch completed", "message size exceeds maxbytes", "max bytes")
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """The answer to CONSUMER.CREATE."""
+
+    num_pending: int = 0
+    error: Trouble | None = None
+
+
+class JetReader:
+    """One reader; a task of its own keeps its consumer alive until `close`.
+
+    Args:
+        after: the last sequence already known.
+        subject: only messages on it; all when empty.
+        dense: every sequence must come; a jump is a Gap. Only for streams read whole that drop nothing in between.
+        strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
+    """
+
+    def __init__(
+        self, link: Link, api: Api, stream: str, after: int, subject: str = "", *, dense: bool, strict: bool
+    ) -> None:
+        self._link = link
+        self._api = api
+        self._stream = stream
+        self._position = after
+        self._subject = subject
+        self._dense = dense
+        self._strict = strict or after > 0
+        self._buffer: deque[Message] = deque()
+        self._failure: Exception | None = None
+        self._notify: Callable[[], None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._next = 1
+        self._credit = 0
+        self._pull_count = 0
+        self._heard = 0.0
+        self._left = -1
+        self._begun = asyncio.Event()
+        self._generation = 0
+        self._consumer = ""
+        self._inbox = ""
+        self._subscription: NatsSubscription | None = None
+        self._trouble = asyncio.Event()
+        self._back = asyncio.Event()
+        self._clock = asyncio.get_running_loop().time
+        link.on_drop(self._dropped)
+        link.on_return(self._back.set)
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def finished(self) -> bool:
+        """Whether everything there was, as last told by the server, has been taken."""
+        await self._begun.wait()
+        if not self._buffer and self._failure is not None:
+            raise self._failure
+        return self._left == 0 and not self._buffer
+
+    async def batch(self, *, limit: int = PULL, wait: float | None = None) -> Sequence[Message]:
+        """What has arrived; waits for the first. Raises Gap; Unavailable once closed."""
+        if not self._buffer and self._failure is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._waiter
+            self._waiter = None
+        return self.take(limit)
+
+    def on_arrival(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        if self._buffer or self._failure is not None:
+            notify()
+
+    def take(self, limit: int = PULL) -> Sequence[Message]:
+        """What has arrived, without waiting. Raises Gap; Unavailable once closed."""
+        buffer = self._buffer
+        if not buffer:
+            if self._failure is not None:
+                raise self._failure
+            return []
+        if len(buffer) <= limit:
+            taken = list(buffer)
+            buffer.clear()
+        else:
+            taken = [buffer.popleft() for _ in range(limit)]
+        self._ask_for_more()
+        return taken
+
+    async def close(self) -> None:
+        """End it; nothing is left behind on the server."""
+        self._failure = self._failure or Unavailable("the reader is closed")
+        self._link.forget(self._dropped)
+        self._link.forget(self._back.set)
+        self._keeper.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._keeper
+        await self._end()
+        self._wake()
+
+    async def _keep(self) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                await self._begin()
+                pause = _FIRST_PAUSE_S if await self._watch() else pause
+            except Gap as gap:
+                self._fail(gap)
+                return
+            except Unavailable as error:
+                log.debug("reader of %s: %s", self._stream, error)
+            await self._end()
+            if self._failure is not None:
+                return
+            self._back.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._back.wait()
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _begin(self) -> None:
+        """Make a consumer behind the last message and ask it for messages. Raises Gap, Unavailable."""
+        self._generation += 1
+        self._trouble.clear()
+        await self._check_start()
+        generation = self._generation
+        self._inbox = self._link.client.new_inbox()
+        self._subscription = await self._link.subscribe(
+            f"{self._inbox}.*", lambda message: self._received(generation, message)
+        )
+        self._consumer = f"iris-{self._inbox.rpartition('.')[2]}"
+        self._next = 1
+        self._credit = 0
+        await self._create()
+        self._heard = self._clock()
+        self._ask_for_more()
+        self._wake()
+
+    async def _check_start(self) -> None:
+        if not self._dense:
+            return
+        first = (await self._api.info(self._stream)).state.first_seq
+        if first <= self._position + 1:
+            return
+        if self._strict:
+            raise Gap(f"{self._stream} begins at {first}, {self._position + 1} is needed")
+        self._position = first - 1
+
+    async def _create(self) -> None:
+        config: dict[str, Any] = {
+            "name": self._consumer,
+            "deliver_policy": "by_start_sequence" if self._position else "all",
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": 30 * _NS,
+        }
+        if self._position:
+            config["opt_start_seq"] = self._position + 1
+        verb = f"CONSUMER.CREATE.{self._stream}.{self._consumer}"
+        if self._subject:
+            config["filter_subject"] = self._subject
+            verb = f"{verb}.{self._subject}"
+        made = await self._api.call(verb, {"stream_name": self._stream, "config": config}, ConsumerInfo)
+        if made.error is not None:
+            raise ApiError(f"reader of {self._stream}", made.error)
+        self._left = made.num_pending
+        self._begun.set()
+
+    async def _watch(self) -> bool:
+        """Return when the consumer must be made again; whether it ever worked."""
+        started = self._heard
+        while not self._trouble.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    await self._trouble.wait()
+            if self._credit and self._clock() - self._heard > _SILENCE_S:
+                await self._link.flush()  # perhaps it was this process that slept
+                if self._clock() - self._heard > _SILENCE_S:
+                    break
+        return self._heard > started
+
+    async def _end(self) -> None:
+        self._generation += 1
+        if self._subscription is not None:
+            await self._link.unsubscribe(self._subscription)
+            self._subscription = None
+        if self._consumer:
+            with contextlib.suppress(Unavailable):
+                self._link.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}", b"", f"{self._inbox}.gone")
+            self._consumer = ""
+        self._credit = 0
+
+    def _received(self, generation: int, message: Msg) -> None:
+        if generation != self._generation:
+            return
+        self._heard = self._clock()
+        reply = message.reply
+        if not reply.startswith("$JS.ACK."):
+            self._status(message)
+            return
+        # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<left>[.<random>]
+        parts = reply.split(".")
+        at = 5 if len(parts) == 9 else 7
+        sequence = int(parts[at])
+        if int(parts[at + 1]) != self._next:
+            self._trouble.set()
+            self._generation += 1
+            return
+        if self._dense and sequence != self._position + 1:
+            self._jumped(sequence)
+            return
+        self._next += 1
+        self._credit -= 1
+        self._position = sequence
+        self._left = int(parts[at + 3])
+        buffer = self._buffer
+        buffer.append(Message(message.subject, message.data, message.headers or {}, "", sequence))
+        if len(buffer) == 1:
+            self._wake()
+        if self._credit < PULL // 2:
+            self._ask_for_more()
+
+    def _jumped(self, sequence: int) -> None:
+        """Messages were trimmed before we could read them."""
+        self._generation += 1
+        self._trouble.set()
+        self._fail(Gap(f"{self._stream} went from {self._position} to {sequence}"))
+
+    def _status(self, message: Msg) -> None:
+        headers = message.headers or {}
+        status = headers.get("Status", "")
+        if status == "100":
+            if int(headers.get("Nats-Last-Consumer", "0")) >= self._next:
+                self._trouble.set()
+        elif status in ("404", "408") or (status == "409" and _ends_pull(headers)):
+            self._credit = max(0, self._credit - int(headers.get("Nats-Pending-Messages", "0")))
+            self._ask_for_more()
+        else:
+            log.debug("reader of %s: %s %s", self._stream, status, headers.get("Description", ""))
+            self._trouble.set()
+
+    def _ask_for_more(self) -> None:
+        """Pull when little is under way and there is room; a lost pull is found by silence."""
+        if not self._consumer or self._failure is not None or self._trouble.is_set():
+            return
+        if self._credit >= PULL // 2 or len(self._buffer) + self._credit >= _AHEAD:
+            return
+        self._pull_count += 1
+        pull = str(self._pull_count)
+        body = b'{"batch":%d,"max_bytes":%d,"expires":%d,"idle_heartbeat":%d}' % (
+            PULL,
+            _PULL_BYTES,
+            int(_EXPIRES_S * _NS),
+            int(_HEARTBEAT_S * _NS),
+        )
+        try:
+            self._link.send(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}", body, f"{self._inbox}.{pull}")
+        except Unavailable:
+            self._trouble.set()
+            return
+        self._credit += PULL
+
+    def _dropped(self) -> None:
+        self._trouble.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._begun.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done() and (self._buffer or self._failure is not None):
+            self._waiter.set_result(None)
+        if self._notify is not None and (self._buffer or self._failure is not None):
+            self._notify()
+
+
+def _ends_pull(headers: dict[str, str]) -> bool:
+    """Whether a 409 only says that one pull is over."""
+    return any(words in headers.get("Description", "").lower() for words in _PULL_ENDED)

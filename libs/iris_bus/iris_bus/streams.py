@@ -1,0 +1,180 @@
+"""The streams of the subjects table, declared on a server, and the `Streams` contract over them.
+
+A declaration is idempotent: what is missing is made, what differs and can be changed is changed, nothing is dropped.
+Not in this room: the journal's fence and the telling of events. Source: iris_core.subjects; nats.md 1, 3.1, 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo
+from iris_bus.asks import Forbidden
+from iris_bus.connection import Link
+from iris_bus.contract import Headers, Message, NoResponders, Unavailable
+from iris_bus.nats_binary import check_version
+from iris_bus.reader import JetReader
+from iris_core import subjects
+from iris_core.subjects import Stream
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES = 8 << 20
+_NS = 1_000_000_000
+_STARTING_S = 30.0
+_FIXED = ("persist_mode", "storage", "retention", "name")
+_BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
+
+T = TypeVar("T")
+
+
+def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
+    """What STREAM.CREATE is told about one row of the table."""
+    config: dict[str, Any] = {
+        "name": stream.name,
+        "description": stream.why,
+        "subjects": list(stream.subjects),
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "new" if stream.discard_new else "old",
+        "max_msgs": -1,
+        "max_bytes": stream.max_bytes or -1,
+        "max_age": stream.max_age_s * _NS,
+        "max_msgs_per_subject": stream.per_subject_msgs or -1,
+        "max_msg_size": MESSAGE_BYTES,
+        "duplicate_window": int(stream.duplicate_window_s * _NS),
+        "compression": "s2" if stream.compress else "none",
+        "allow_direct": True,
+    }
+    if not stream.fsync and replicas == 1:
+        config["persist_mode"] = "async"  # overrides the server's `sync_interval: always` for this stream
+    return config
+
+
+def bucket_config(bucket: str, replicas: int) -> dict[str, Any]:
+    """An object store bucket in the layout every NATS tool knows."""
+    return {
+        "name": f"OBJ_{bucket}",
+        "description": "whole objects in chunks, each with a digest",
+        "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "new",
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "duplicate_window": _NS // 10,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+    }
+
+
+class JetStreams:
+    """Stored messages.
+
+    Args:
+        replicas: 1 on one server, 3 on a cluster.
+        table: the streams `ensure` declares.
+        buckets: the object buckets `ensure` declares.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        api: Api,
+        *,
+        replicas: int = 1,
+        table: Sequence[Stream] = subjects.STREAMS,
+        buckets: Sequence[str] = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET),
+    ) -> None:
+        self._link = link
+        self._api = api
+        self._replicas = replicas
+        self._table = {stream.name: stream for stream in table}
+        self._buckets = buckets
+
+    async def ensure(self) -> None:
+        """Declare everything; waits for a JetStream that is starting. Raises Unavailable, NoServer when too old."""
+        check_version(self._link.server_version)
+        wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
+        wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
+        for config in wanted:
+            await patiently(lambda config=config: self._declare(config), _STARTING_S)  # type: ignore[misc]
+
+    async def _declare(self, config: dict[str, Any]) -> None:
+        name = config["name"]
+        try:
+            present = (await self._api.info(name)).config
+        except ApiError as error:
+            if error.number != STREAM_NOT_FOUND:
+                raise
+            await self._change(f"STREAM.CREATE.{name}", config)
+            return
+        changed = {**present, **{key: value for key, value in config.items() if key not in _FIXED}}
+        if changed != present:
+            log.info("stream %s is declared differently now", name)
+            await self._change(f"STREAM.UPDATE.{name}", changed)
+
+    async def _change(self, verb: str, config: dict[str, Any]) -> None:
+        answer = await self._api.call(verb, config, StreamInfo)
+        if answer.error is not None:
+            raise ApiError(verb, answer.error)
+
+    async def publish(
+        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        """Store one message, trying again while JetStream is starting or moving, and return its sequence.
+
+        Raises Full; Unavailable after ``timeout`` seconds, when it may or may not be stored. An attempt that was not
+        answered is only repeated when there is a ``message_id`` to recognise it by.
+        """
+        with_id = {**(headers or {}), "Nats-Msg-Id": message_id} if message_id else headers
+
+        async def store() -> int:
+            return (await self._api.store(subject, data, timeout / 2 if message_id else timeout, with_id)).seq
+
+        return await patiently(store, timeout, repeat_unknown=bool(message_id))
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> JetReader:
+        known = self._table.get(stream)
+        dense = not subject and known is not None and not known.per_subject_msgs
+        return JetReader(self._link, self._api, stream, after, subject, dense=dense, strict=False)
+
+    async def last(self, stream: str, *, subject: str = "") -> Message | None:
+        if subject:
+            return await self._api.message(stream, last_by_subj=subject)
+        newest = (await self._api.info(stream)).state.last_seq
+        return await self._api.message(stream, seq=newest) if newest else None
+
+    async def trim(self, stream: str, below: int) -> None:
+        if below > 1:
+            await self._api.purge(stream, seq=below)
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], patience: float, *, repeat_unknown: bool = True) -> T:
+    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``patience`` seconds.
+
+    "No responders" and "busy" are known to have had no effect; other failures are repeated if ``repeat_unknown``.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + patience
+    pause = 0.02
+    while True:
+        try:
+            return await attempt()
+        except ApiError as error:
+            if error.number not in _BUSY or clock() + pause > deadline:
+                raise
+        except NoResponders:
+            if clock() + pause > deadline:
+                raise
+        except Unavailable as error:
+            if isinstance(error, Forbidden) or not repeat_unknown or clock() + pause > deadline:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 0.5)

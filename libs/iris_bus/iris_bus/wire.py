@@ -1,0 +1,40 @@
+"""Protocol lines for many chained messages at once, made by hand because one call per event costs five times as much.
+
+Each message says which stream sequence it follows; only the last asks for an answer. A message that is lost or refused
+leaves the stream one short, so every later one is refused too: one confirmed sequence proves all before it.
+Not in this room: sending, waiting, recovering. Source: nats.md sections 1 and 4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iris_bus.contract import Telling
+
+
+def chained(events: Sequence[Telling], after: int, reply: str) -> bytes:
+    """``events`` as HPUB lines for the stream sequences behind ``after``; the last is answered on ``reply``.
+
+    Raises ValueError when a subject or header would break its line.
+    """
+    lines: list[bytes] = []
+    add = lines.append
+    last = len(events) - 1
+    for at, event in enumerate(events):
+        headers = event.headers
+        text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        block = (
+            f"NATS/1.0\r\nNats-Expected-Last-Sequence: {after + at}\r\nNats-Msg-Id: {event.message_id}\r\n{text}\r\n"
+        )
+        subject = event.subject
+        if block.count("\n") != len(headers) + 4 or " " in subject or not subject.isprintable():
+            raise ValueError(f"not one line each: {subject!r} {event.message_id!r} {dict(headers)!r}")
+        raw = block.encode()
+        size = len(raw)
+        data = event.data
+        target = subject if at != last else f"{subject} {reply}"
+        add(f"HPUB {target} {size} {size + len(data)}\r\n".encode())
+        add(raw)
+        add(data)
+        add(b"\r\n")
+    return b"".join(lines)

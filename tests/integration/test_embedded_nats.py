@@ -1,0 +1,94 @@
+"""The embedded server survives its own death and never outlives its owner."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess, Occupied
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_killed_server_is_started_again_on_the_same_ports_with_its_data(own_nats):
+    before = own_nats.url
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    stored = await connection.streams.publish("iris.cmd.submit", b"one", message_id="1")
+    os.kill(own_nats.pid, signal.SIGKILL)
+    again = await connection.streams.publish("iris.cmd.submit", b"two", message_id="2", timeout=20)
+    await connection.close()
+    assert (stored, again, own_nats.url, own_nats.restarts) == (1, 2, before, 1)
+
+
+async def test_a_second_server_on_the_same_directory_is_refused(own_nats, tmp_path):
+    with pytest.raises(Occupied):
+        await EmbeddedNats(tmp_path / "nats").start()
+
+
+async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
+    stale = tmp_path / "nats" / "run" / "nats-server_1.ports"
+    stale.parent.mkdir(parents=True)
+    stale.write_text('{"nats": ["nats://127.0.0.1:1"], "monitoring": ["http://127.0.0.1:1"]}')
+    async with EmbeddedNats(tmp_path / "nats") as server:
+        connection = await connect(server.url, name="test", patience=5)
+        await connection.close()
+    assert not stale.exists()
+
+
+def test_its_files_are_for_the_owner_only(tmp_path):
+    server = NatsProcess(tmp_path / "nats")
+    server.start()
+    server.stop()
+    modes = {p.name: p.stat().st_mode & 0o777 for p in [server.directory, *server.directory.glob("*.conf")]}
+    secret = (server.directory / "password").stat().st_mode & 0o777
+    assert (modes, secret) == ({"nats": 0o700, "nats.conf": 0o600}, 0o600)
+
+
+def test_the_server_ends_when_its_owner_is_killed(tmp_path):
+    program = textwrap.dedent(f"""
+        import pathlib, sys, time
+        from iris_bus.nats_process import NatsProcess
+        server = NatsProcess(pathlib.Path({str(tmp_path)!r}) / "nats")
+        server.start()
+        print(server.pid, flush=True)
+        sys.stdin.read()
+    """)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ}
+    )
+    assert owner.stdout is not None
+    server_pid = int(owner.stdout.readline())
+    server = os.pidfd_open(server_pid)
+    owner.kill()
+    owner.communicate()
+    assert _ended(server, 10)
+
+
+def _ended(process: int, seconds: float) -> bool:
+    """Whether the process behind a pidfd ends in time; a pidfd is readable when it has."""
+
+    async def wait() -> bool:
+        over = asyncio.Event()
+        asyncio.get_running_loop().add_reader(process, over.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await over.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    return asyncio.run(wait())
+
+
+async def test_a_program_named_but_not_there_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("IRIS_NATS_SERVER", str(tmp_path / "nowhere"))
+    with pytest.raises(Exception, match="IRIS_NATS_SERVER names no program"):
+        await EmbeddedNats(Path(tmp_path) / "nats").start()

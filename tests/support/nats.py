@@ -1,0 +1,53 @@
+"""Real NATS servers for tests: one per test process, emptied for each test, or one of a test's own to be killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import Connection, connect
+from iris_bus.nats_process import NatsProcess
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsProcess]:
+    """A server for all tests of this process; not to be killed."""
+    server = NatsProcess(tmp_path_factory.mktemp("nats") / "data")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def nats_url(nats_server: NatsProcess) -> str:
+    """Where to connect; every stream of earlier tests is gone."""
+    import nats
+
+    client = await nats.connect(nats_server.url)
+    try:
+        answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=5)
+        for name in json.loads(answer.data).get("streams") or []:
+            await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=5)
+    finally:
+        await client.close()
+    return nats_server.url
+
+
+@pytest.fixture
+async def connection(nats_url: str) -> AsyncIterator[Connection]:
+    """Connected, with every stream of Iris declared and empty."""
+    made = await connect(nats_url, name="test")
+    await made.streams.ensure()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
+    """A supervised server of this test's own, to be killed and restarted."""
+    async with EmbeddedNats(tmp_path / "nats") as server:
+        yield server
