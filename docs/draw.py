@@ -50,12 +50,16 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def rank(member: Enum) -> int:
-    """Where a status stands in its enumeration."""
-    return list(type(member)).index(member)
+    """Where a status stands: task states in the order a task goes through them, others as enumerated."""
+    order: list[Enum] = [*states.DISPLAY_COLOURS] if isinstance(member, TaskState) else [*type(member)]
+    return order.index(member)
 
 
 def names(members: Iterable[Enum]) -> str:
-    """Statuses in the order of their enumeration."""
+    """Statuses in order, in one word when they are all that end."""
+    members = frozenset(members)
+    if members in (states.TERMINAL, states.KERNEL_TERMINAL):
+        return "a terminal status"
     return " ".join(m.name for m in sorted(members, key=rank))
 
 
@@ -89,10 +93,11 @@ def edges(table: Any) -> dict[Edge, list[str]]:
 
     for rule in rules(table):
         for source in rule.sources:
+            free = source in rule.free_from  # no budget of its own to spend, so no giving up on that account
             for result in RESULTS:
-                to = rule.target(result)
+                to = None if free and result is SchedulingResult.GIVE_UP else rule.target(result)
                 add(source, to.status if to else None, rule.name)
-            if source in rule.free_from:
+            if free:
                 add(source, table.RESCHEDULES_SPENT.status, "reschedules spent")
     for row in derivations(table):
         for source in row.sources:
@@ -183,7 +188,7 @@ def states_document() -> str:
     shown = grid(("attempt", "its task shows"), ((k.name, t.name) for k, t in states.SHOWN_AS.items()))
     parts = [
         "# States",
-        NOTE.format(source="`iris_core.tables` and `iris_core.states`"),
+        NOTE.format(source="iris_core.tables and iris_core.states"),
         "A cell is where a row leads for that result; an empty one keeps the status and records the result. In "
         "brackets: what the part (a task's attempt, a session's kernels) is left as. A failure is charged to the named "
         "counter and is a retry while the counter is not over its limit; from the statuses in the last column it is "
@@ -228,7 +233,7 @@ def subjects_document() -> str:
     )
     parts = [
         "# Subjects and streams",
-        NOTE.format(source="`iris_core.subjects`"),
+        NOTE.format(source="iris_core.subjects"),
         "Only `*.state.*` is for others to subscribe to; every other subject is internal and may change between "
         "releases. Names of jobs, tasks and workers stand in a subject only as tokens derived from them.",
         "## Streams",
