@@ -22,7 +22,7 @@ def graph_of(*imports: tuple[str, str]) -> grimp.ImportGraph:
 
 def test_a_new_file_must_be_given_a_room():
     assert misplaced(["iris_state.ledger", "iris_state.new"], {"pure": ["iris_state.ledger"]}) == [
-        "iris_state.new has no room"
+        "iris_state.new has no room: name it under pure, shell or io in .importlinter"
     ]
 
 
