@@ -1,0 +1,170 @@
+"""What a job's specification may say. The gateway asks early, the state service asks again; nothing is looked up.
+
+Every mistake is found in one go, each with the JSON pointer of its field. Shapes and types are the decoder's.
+Source: semantics.md sections 5, 7 and 9; interfaces.md section 3.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from iris_core import constraints, topology
+from iris_core.errors import Invalid, Mistake, Refused
+from iris_core.names import JobName
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, JobSpec
+
+MAX_CPU_MILLIS = 10_000_000
+MAX_MEMORY_BYTES = 1 << 50
+MAX_DISK_BYTES = 1 << 53
+MAX_DEVICES = 1024
+MAX_RETRIES = 10_000
+MAX_SECONDS = 10 * 365 * 86_400
+MAX_LABELS = 64
+MAX_PORTS = 32
+
+_ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
+_VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+
+
+def validate_spec(spec: JobSpec) -> list[Mistake]:
+    """All mistakes of a job as its owner wrote it; empty when it may be admitted."""
+    return [
+        *_name(spec),
+        *_command(spec),
+        *_env(spec),
+        *_amount("/replicas", spec.replicas, 1, MAX_REPLICAS),
+        *_resources(spec),
+        *constraints.validate(spec.constraints),
+        *topology.validate_coscheduling(spec),
+        *_retries(spec),
+        *_seconds("/scheduling_timeout_s", spec.scheduling_timeout_s),
+        *_seconds("/timeout_s", spec.timeout_s),
+        *_bundle(spec),
+        *_ports(spec),
+        *_labels(spec),
+        *_user(spec),
+    ]
+
+
+def admit(spec: JobSpec) -> None:
+    """Raises Invalid with every mistake when the job may not be admitted."""
+    mistakes = validate_spec(spec)
+    if mistakes:
+        raise Invalid(mistakes)
+
+
+def pointer_to(*parts: str | int) -> str:
+    """A JSON pointer (RFC 6901) to a field."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _name(spec: JobSpec) -> Iterator[Mistake]:
+    try:
+        JobName.job(spec.name)
+    except Refused as refused:
+        yield Mistake(pointer="/name", code="bad_name", message=refused.detail, hint="/train or /train/eval-1")
+
+
+def _command(spec: JobSpec) -> Iterator[Mistake]:
+    if not spec.command or not spec.command[0]:
+        yield Mistake(pointer="/command", code="empty", message="there is no command to run", hint='["python", "a.py"]')
+    for number, word in enumerate(spec.command):
+        if "\0" in word:
+            yield Mistake(pointer=pointer_to("command", number), code="nul_byte", message="a word holds a NUL byte")
+    size = sum(len(word.encode()) + 1 for word in spec.command)
+    if size > MAX_COMMAND_BYTES:
+        message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
+        yield Mistake(pointer="/command", code="too_long", message=message, hint="put it into the bundle")
+
+
+def _env(spec: JobSpec) -> Iterator[Mistake]:
+    for key, value in spec.env.items():
+        pointer = pointer_to("env", key)
+        if not _ENV_KEY.match(key):
+            hint = "letters, digits and _ . -, not starting with a digit"
+            yield Mistake(pointer=pointer, code="bad_env_key", message=f"{key[:80]!r} is no variable name", hint=hint)
+        if "\0" in value:
+            yield Mistake(pointer=pointer, code="nul_byte", message="the value holds a NUL byte")
+    size = sum(len(key.encode()) + len(value.encode()) + 2 for key, value in spec.env.items())
+    if size > MAX_ENV_BYTES:
+        message = f"the environment is {size} bytes long, at most {MAX_ENV_BYTES} are possible"
+        yield Mistake(pointer="/env", code="too_long", message=message, hint="put it into the bundle")
+
+
+def _resources(spec: JobSpec) -> Iterator[Mistake]:
+    ask = spec.resources
+    yield from _amount("/resources/cpu_millis", ask.cpu_millis, 0, MAX_CPU_MILLIS)
+    yield from _amount("/resources/memory_bytes", ask.memory_bytes, 0, MAX_MEMORY_BYTES)
+    yield from _amount("/resources/disk_bytes", ask.disk_bytes, 0, MAX_DISK_BYTES)
+    if ask.device is None:
+        return
+    yield from _amount("/resources/device/count", ask.device.count, 1, MAX_DEVICES)
+    if not _VARIANT.match(ask.device.variant):
+        message = f"{ask.device.variant[:80]!r} is no variant"
+        yield Mistake(pointer="/resources/device/variant", code="bad_variant", message=message, hint="H100, or auto")
+        return
+    yield from topology.validate_device(ask.device)
+
+
+def _retries(spec: JobSpec) -> Iterator[Mistake]:
+    yield from _amount("/max_retries_failure", spec.max_retries_failure, 0, MAX_RETRIES)
+    yield from _amount("/max_retries_preemption", spec.max_retries_preemption, 0, MAX_RETRIES)
+    yield from _amount("/max_task_failures", spec.max_task_failures, 0, MAX_REPLICAS)
+
+
+def _bundle(spec: JobSpec) -> Iterator[Mistake]:
+    if spec.bundle is not None and not _SHA256.match(spec.bundle):
+        message = f"{spec.bundle[:80]!r} is no digest of a bundle"
+        yield Mistake(pointer="/bundle", code="bad_digest", message=message, hint="64 hexadecimal digits (SHA-256)")
+
+
+def _ports(spec: JobSpec) -> Iterator[Mistake]:
+    if len(spec.ports) > MAX_PORTS:
+        yield Mistake(pointer="/ports", code="too_many", message=f"at most {MAX_PORTS} ports")
+    seen: set[str] = set()
+    for number, port in enumerate(spec.ports[:MAX_PORTS]):
+        if not _PORT.match(port):
+            hint = "1 to 32 letters, digits, _ and -, starting with a letter"
+            message = f"{port[:80]!r} is no name of a port"
+            yield Mistake(pointer=pointer_to("ports", number), code="bad_port", message=message, hint=hint)
+        if port.upper() in seen:
+            yield Mistake(pointer=pointer_to("ports", number), code="duplicate", message=f"{port!r} is there twice")
+        seen.add(port.upper())
+
+
+def _labels(spec: JobSpec) -> Iterator[Mistake]:
+    if len(spec.labels) > MAX_LABELS:
+        yield Mistake(pointer="/labels", code="too_many", message=f"at most {MAX_LABELS} labels")
+    for key, value in spec.labels.items():
+        pointer = pointer_to("labels", key)
+        if not _LABEL.match(key):
+            hint = "1 to 128 letters, digits and . _ / -, starting with a letter or digit"
+            yield Mistake(pointer=pointer, code="bad_label", message=f"{key[:80]!r} is no label key", hint=hint)
+        if len(value) > constraints.MAX_TEXT:
+            message = f"a label's value has at most {constraints.MAX_TEXT} characters"
+            yield Mistake(pointer=pointer, code="too_long", message=message)
+
+
+def _user(spec: JobSpec) -> Iterator[Mistake]:
+    if spec.user and not _USER.match(spec.user):
+        message = f"{spec.user[:80]!r} is no user name"
+        yield Mistake(pointer="/user", code="bad_user", message=message, hint="1 to 128 printable characters")
+
+
+def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:
+    if not low <= value <= high:
+        yield Mistake(pointer=pointer, code="out_of_range", message=f"{value} is not between {low} and {high}")
+
+
+def _seconds(pointer: str, value: float | None) -> Iterator[Mistake]:
+    if value is None:
+        return
+    if not math.isfinite(value) or not 0 < value <= MAX_SECONDS:
+        message = f"{value} is not a time of more than 0 and at most {MAX_SECONDS} seconds"
+        yield Mistake(pointer=pointer, code="out_of_range", message=message, hint="leave it out for never")

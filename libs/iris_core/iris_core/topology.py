@@ -1,0 +1,119 @@
+"""TPU slices: how many hosts and chips a variant has, and what a coscheduled job must therefore ask for.
+
+Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU topologies; CO
+"Validation"; semantics.md section 7.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from iris_core.constraints import TPU_NAME, key_mistakes
+from iris_core.errors import Mistake
+from iris_core.resources import AUTO, Device
+from iris_core.spec import JobSpec
+
+
+class Topology(NamedTuple):
+    """One variant.
+
+    Attributes:
+        chips: in the whole slice. hosts: physical machines.
+        vm_count: machines to schedule on, one task each. chips_per_vm: what one task can take.
+    """
+
+    variant: str
+    chips: int
+    hosts: int
+    vm_count: int
+    chips_per_vm: int
+
+
+def _cores(family: str, sizes: tuple[int, ...]) -> list[Topology]:
+    """Variants named by cores: two cores a chip, four chips a host."""
+    return [Topology(f"{family}-{n}", n // 2, n // 8, n // 8, 4) for n in sizes]
+
+
+_TABLE = (
+    *_cores("v4", (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)),
+    *_cores("v5p", (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288)),
+    Topology("v5litepod-1", 1, 1, 1, 1),
+    Topology("v5litepod-2", 2, 1, 1, 2),
+    Topology("v5litepod-4", 4, 1, 1, 4),
+    Topology("v5litepod-8", 8, 1, 1, 8),
+    Topology("v5litepod-16", 16, 2, 4, 4),
+    Topology("v5litepod-32", 32, 4, 8, 4),
+    Topology("v5litepod-64", 64, 8, 16, 4),
+    Topology("v5litepod-128", 128, 16, 32, 4),
+    Topology("v5litepod-256", 256, 32, 64, 4),
+    Topology("v6e-1", 1, 1, 1, 1),
+    Topology("v6e-4", 4, 1, 1, 4),
+    Topology("v6e-8", 8, 1, 1, 8),
+    Topology("v6e-16", 16, 4, 4, 4),
+    Topology("v6e-32", 32, 8, 8, 4),
+    Topology("v6e-64", 64, 16, 16, 4),
+    Topology("v6e-128", 128, 32, 32, 4),
+    Topology("v6e-256", 256, 64, 64, 4),
+)
+
+TOPOLOGIES = {topology.variant: topology for topology in _TABLE}
+
+
+def topology_of(variant: str) -> Topology | None:
+    """The slice of that name, None when there is no such variant."""
+    return TOPOLOGIES.get(variant)
+
+
+def validate_device(device: Device) -> list[Mistake]:
+    """All mistakes in what a task asks of TPUs; other kinds have no table."""
+    if device.kind != "tpu" or device.variant == AUTO:
+        return []
+    topology = topology_of(device.variant)
+    if topology is None:
+        message = f"no TPU variant {device.variant[:80]!r}"
+        return [
+            Mistake(pointer="/resources/device/variant", code="unknown_variant", message=message, hint=_near(device))
+        ]
+    if device.count > topology.chips_per_vm:
+        message = f"a task asks for {device.count} chips; a {device.variant} VM has {topology.chips_per_vm}"
+        hint = f"{topology.chips_per_vm} chips a task and {topology.vm_count} replicas take the whole slice"
+        return [Mistake(pointer="/resources/device/count", code="too_many_chips", message=message, hint=hint)]
+    return []
+
+
+def validate_coscheduling(spec: JobSpec) -> list[Mistake]:
+    """All mistakes in how a job wants its tasks placed together."""
+    if spec.coscheduling is None:
+        return []
+    group_by = spec.coscheduling.group_by
+    wrong_key = key_mistakes("/coscheduling/group_by", group_by)
+    if wrong_key or group_by != TPU_NAME:
+        return wrong_key
+    return _slice_mistakes(spec)
+
+
+def _slice_mistakes(spec: JobSpec) -> list[Mistake]:
+    device = spec.resources.device
+    if device is None or device.kind != "tpu":
+        message = f"a job grouped by {TPU_NAME} asks for a TPU"
+        return [Mistake(pointer="/resources/device", code="needs_tpu", message=message, hint="kind tpu and a variant")]
+    if device.variant == AUTO:
+        message = f"a job grouped by {TPU_NAME} names its variant, for its replicas are the slice's VMs"
+        return [
+            Mistake(pointer="/resources/device/variant", code="needs_variant", message=message, hint="v5litepod-16")
+        ]
+    topology = topology_of(device.variant)
+    if topology is None or spec.replicas == topology.vm_count:
+        return []
+    message = f"{spec.replicas} replicas; a {device.variant} slice has {topology.vm_count} VMs"
+    return [
+        Mistake(
+            pointer="/replicas", code="replicas_not_vm_count", message=message, hint=f"replicas {topology.vm_count}"
+        )
+    ]
+
+
+def _near(device: Device) -> str:
+    family = device.variant.rpartition("-")[0]
+    known = [name for name in TOPOLOGIES if name.rpartition("-")[0] == family] or list(TOPOLOGIES)
+    return f"one of {', '.join(known)}"

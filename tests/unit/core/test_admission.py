@@ -1,0 +1,82 @@
+"""What a job may ask for, and that every mistake is told at once with its field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from iris_core.admission import admit, validate_spec
+from iris_core.errors import Invalid
+from iris_core.resources import Device, ResourceAsk
+from iris_core.spec import Constraint, JobSpec
+from iris_core.states import ConstraintOp
+
+GOOD = JobSpec(name="/train", command=("python", "train.py"))
+
+
+def but(**changes: Any) -> JobSpec:
+    return msgspec.structs.replace(GOOD, **changes)
+
+
+def test_a_plain_job_may_be_admitted() -> None:
+    assert validate_spec(GOOD) == []
+
+
+def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
+    nothing = ResourceAsk(cpu_millis=0)
+    assert [validate_spec(but(replicas=n, resources=nothing)) for n in (1, 10_000)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "code"),
+    [
+        ({"name": "train"}, "/name", "bad_name"),
+        ({"name": "/a/../b"}, "/name", "bad_name"),
+        ({"name": "/a*"}, "/name", "bad_name"),
+        ({"name": "/a b"}, "/name", "bad_name"),
+        ({"name": "/a\n"}, "/name", "bad_name"),
+        ({"name": "/train/0"}, "/name", "bad_name"),
+        ({"name": "/a" * 20}, "/name", "bad_name"),
+        ({"command": ()}, "/command", "empty"),
+        ({"command": ("",)}, "/command", "empty"),
+        ({"command": ("a", "b\0")}, "/command/1", "nul_byte"),
+        ({"command": ("a", "x" * 200_000)}, "/command", "too_long"),
+        ({"env": {"A=B": ""}}, "/env/A=B", "bad_env_key"),
+        ({"env": {"a/b~": ""}}, "/env/a~1b~0", "bad_env_key"),
+        ({"env": {"": ""}}, "/env/", "bad_env_key"),
+        ({"env": {"A": "\0"}}, "/env/A", "nul_byte"),
+        ({"env": {"A": "x" * 300_000}}, "/env", "too_long"),
+        ({"replicas": 0}, "/replicas", "out_of_range"),
+        ({"replicas": 10_001}, "/replicas", "out_of_range"),
+        ({"resources": ResourceAsk(cpu_millis=-1)}, "/resources/cpu_millis", "out_of_range"),
+        ({"resources": ResourceAsk(memory_bytes=1 << 60)}, "/resources/memory_bytes", "out_of_range"),
+        ({"resources": ResourceAsk(disk_bytes=-5)}, "/resources/disk_bytes", "out_of_range"),
+        ({"resources": ResourceAsk(device=Device("gpu", "H100", 0))}, "/resources/device/count", "out_of_range"),
+        ({"resources": ResourceAsk(device=Device("tpu", "v9-8"))}, "/resources/device/variant", "unknown_variant"),
+        ({"resources": ResourceAsk(device=Device("tpu", "v4-8", 5))}, "/resources/device/count", "too_many_chips"),
+        ({"resources": ResourceAsk(device=Device("gpu", ""))}, "/resources/device/variant", "bad_variant"),
+        ({"constraints": (Constraint("z", ConstraintOp.LT, "a"),)}, "/constraints/0/value", "ordering_on_string"),
+        ({"max_retries_failure": -1}, "/max_retries_failure", "out_of_range"),
+        ({"max_retries_preemption": 1 << 40}, "/max_retries_preemption", "out_of_range"),
+        ({"max_task_failures": -1}, "/max_task_failures", "out_of_range"),
+        ({"timeout_s": 0.0}, "/timeout_s", "out_of_range"),
+        ({"timeout_s": float("inf")}, "/timeout_s", "out_of_range"),
+        ({"scheduling_timeout_s": -3.0}, "/scheduling_timeout_s", "out_of_range"),
+        ({"bundle": "../../etc"}, "/bundle", "bad_digest"),
+        ({"ports": ("http", "HTTP")}, "/ports/1", "duplicate"),
+        ({"ports": ("8080",)}, "/ports/0", "bad_port"),
+        ({"labels": {"a b": "c"}}, "/labels/a b", "bad_label"),
+        ({"user": "a\nb"}, "/user", "bad_user"),
+    ],
+)
+def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], pointer: str, code: str) -> None:
+    assert [(m.pointer, m.code) for m in validate_spec(but(**changes))] == [(pointer, code)]
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    wrong = but(name="x", command=(), replicas=0, timeout_s=-1.0)
+    with pytest.raises(Invalid) as refused:
+        admit(wrong)
+    assert [m.pointer for m in refused.value.mistakes] == ["/name", "/command", "/replicas", "/timeout_s"]

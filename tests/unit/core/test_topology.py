@@ -1,0 +1,70 @@
+"""The TPU table and what it says about coscheduled jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_core.resources import Device, ResourceAsk
+from iris_core.spec import Coscheduling, JobSpec
+from iris_core.topology import TOPOLOGIES, topology_of, validate_coscheduling
+
+
+def gang(replicas: int, device: Device | None, group_by: str = "tpu-name") -> JobSpec:
+    return JobSpec(
+        name="/gang",
+        command=("true",),
+        replicas=replicas,
+        resources=ResourceAsk(device=device),
+        coscheduling=Coscheduling(group_by),
+    )
+
+
+def test_every_slice_has_as_many_chips_as_its_machines_hold() -> None:
+    assert all(t.chips == t.vm_count * t.chips_per_vm for t in TOPOLOGIES.values())
+
+
+def test_the_table_has_every_variant() -> None:
+    families = [name.rpartition("-")[0] for name in TOPOLOGIES]
+    assert {f: families.count(f) for f in set(families)} == {"v4": 10, "v5p": 12, "v5litepod": 9, "v6e": 7}
+
+
+@pytest.mark.parametrize(
+    ("variant", "row"),
+    [
+        ("v4-8", (4, 1, 1, 4)),
+        ("v4-4096", (2048, 512, 512, 4)),
+        ("v5p-12288", (6144, 1536, 1536, 4)),
+        ("v5litepod-16", (16, 2, 4, 4)),
+        ("v6e-256", (256, 64, 64, 4)),
+    ],
+)
+def test_a_variant_has_the_numbers_of_its_row(variant: str, row: tuple[int, int, int, int]) -> None:
+    topology = topology_of(variant)
+    assert topology is not None
+    assert topology[1:] == row
+
+
+@pytest.mark.parametrize(
+    ("spec", "pointer", "code"),
+    [
+        (gang(4, None), "/resources/device", "needs_tpu"),
+        (gang(4, Device("gpu", "H100", 8)), "/resources/device", "needs_tpu"),
+        (gang(3, Device("tpu", "v5litepod-16", 4)), "/replicas", "replicas_not_vm_count"),
+        (gang(4, Device("tpu")), "/resources/device/variant", "needs_variant"),
+        (gang(4, None, group_by="Rack"), "/coscheduling/group_by", "not_lower_case"),
+    ],
+)
+def test_a_gang_that_cannot_be_is_refused(spec: JobSpec, pointer: str, code: str) -> None:
+    assert [(m.pointer, m.code) for m in validate_coscheduling(spec)] == [(pointer, code)]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        gang(4, Device("tpu", "v5litepod-16", 4)),
+        gang(3, None, group_by="rack"),
+        gang(5, Device("gpu", "H100", 8), group_by="nvlink-domain"),
+    ],
+)
+def test_a_gang_that_can_be_has_no_mistakes(spec: JobSpec) -> None:
+    assert validate_coscheduling(spec) == []
