@@ -5,6 +5,7 @@ A reason is a typed value; its words are made here and nowhere else. Source: sem
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -44,3 +45,125 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "the scheduler has not looked at it yet")
+
+
+def no_workers(by_state: Mapping[str, int]) -> Reason:
+    """No host that could take it takes work now; ``by_state`` counts those hosts by what they are instead."""
+    if not by_state:
+        return Reason(ReasonCode.NO_WORKERS, "no workers are registered")
+    listed = _listed(by_state)
+    return Reason(ReasonCode.NO_WORKERS, f"no worker that matches takes work: {listed}", {"by_state": dict(by_state)})
+
+
+def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
+    """None of ``workers`` hosts matches; ``removed_by`` counts for each condition the hosts that fail it."""
+    words = ", ".join(f"'{condition}' removes {count}" for condition, count in removed_by.items())
+    message = f"none of {_count(workers, 'worker')} matches: {words}"
+    return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": dict(removed_by)})
+
+
+def over_quota(user: str, resource: str, running: int, limit: int) -> Reason:
+    """Its user runs up to a limit, so everyone else of the band goes first; ``resource`` is a field of `Quota`."""
+    words = _QUOTA_WORDS[resource]
+    message = (
+        f"{user} runs {_amount(words, running)} of at most {_amount(words, limit)} of {words}; "
+        "others of the band go first"
+    )
+    return Reason(
+        ReasonCode.OVER_QUOTA, message, {"user": user, "resource": resource, "running": running, "limit": limit}
+    )
+
+
+def not_enough(resource: str, asked: int, best_free: int, workers_short: int, workers: int, largest: int) -> Reason:
+    """No matching host has room.
+
+    Args:
+        resource: one of `resources.DIMENSIONS`. asked, best_free, largest: in its unit; ``largest`` is the most any
+            matching host has in all.
+        workers_short: how many of the ``workers`` matching hosts have less free than is asked.
+    """
+    code, words = _SHORT_OF[resource]
+    facts = {
+        "resource": resource,
+        "asked": asked,
+        "best_free": best_free,
+        "workers_short": workers_short,
+        "workers": workers,
+        "largest": largest,
+    }
+    message = (
+        f"not enough {words}: asks for {_amount(words, asked)}, the best worker has {_amount(words, best_free)} free"
+    )
+    if largest < asked:
+        return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
+    return Reason(code, f"{message}; {workers_short} of {_count(workers, 'matching worker')} short of it", facts)
+
+
+def building_window_full(workers: int) -> Reason:
+    """There is room, but every host that has it is busy bringing other tasks up."""
+    message = f"{_count(workers, 'worker')} with room for it prepare as many tasks as they may at once"
+    return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
+
+
+def gang_needs_group(group_by: str, needs: int, best_group: str, free: int, of: int) -> Reason:
+    """No group has room for all tasks; ``best_group`` has ``free`` of its ``of`` matching hosts free."""
+    facts: dict[str, Any] = {"group_by": group_by, "needs": needs, "best_group": best_group, "free": free, "of": of}
+    start = f"needs {_count(needs, 'worker')} free at once with the same {group_by}"
+    if not of:
+        return Reason(
+            ReasonCode.GANG_NEEDS_GROUP, f"{start}; no matching worker has {group_by}", facts | {"never": True}
+        )
+    message = f"{start}; the best group, {best_group}, has {free} of {of}"
+    return Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts)
+
+
+def behind(tasks: int) -> Reason:
+    """There was room, and those before it in the queue took it."""
+    return Reason(ReasonCode.BEHIND, f"behind {_count(tasks, 'task')} that came first", {"tasks": tasks})
+
+
+def waiting_for_victim(workers: Sequence[str]) -> Reason:
+    """Its places are promised; what runs there is being stopped."""
+    shown = ", ".join(workers[:3]) + (", ..." if len(workers) > 3 else "")
+    message = f"waits for preempted work to stop on {shown}"
+    return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers)})
+
+
+def reserved_for_gang(gang: str, workers: int) -> Reason:
+    """The only room is kept for a gang that has waited too long."""
+    message = f"{_count(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
+    return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
+
+
+def delayed(until_ms: int, why: str) -> Reason:
+    """It may not be tried again yet; ``why`` completes "waits a moment because"."""
+    return Reason(ReasonCode.DELAYED, f"waits a moment because {why}", {"until_ms": until_ms})
+
+
+_SHORT_OF = {
+    "cpu_millis": (ReasonCode.NOT_ENOUGH_CPU, "cpu"),
+    "memory_bytes": (ReasonCode.NOT_ENOUGH_MEMORY, "memory"),
+    "disk_bytes": (ReasonCode.NOT_ENOUGH_DISK, "disk"),
+    "chips": (ReasonCode.NOT_ENOUGH_CHIPS, "chips"),
+}
+_QUOTA_WORDS = {
+    "max_running_cpu": "cpu",
+    "max_running_memory": "memory",
+    "max_running_accelerators": "chips",
+}
+
+
+def _amount(words: str, value: int) -> str:
+    if words == "cpu":
+        return f"{value / 1000:g}"
+    if words in ("memory", "disk"):
+        return f"{value / (1 << 30):.4g} GiB"
+    return str(value)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())

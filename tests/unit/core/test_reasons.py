@@ -1,0 +1,69 @@
+"""The words of every kind of waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_core import reasons
+from iris_core.codec import pack, to_json, unpack
+from iris_core.reasons import Reason, ReasonCode
+
+GIB = 1 << 30
+
+EXAMPLES = [
+    (reasons.NOT_YET_LOOKED_AT, "the scheduler has not looked at it yet"),
+    (reasons.no_workers({}), "no workers are registered"),
+    (reasons.no_workers({"draining": 2, "degraded": 1}), "no worker that matches takes work: 2 draining, 1 degraded"),
+    (
+        reasons.no_match(10, {"zone eq eu-1": 7, "device-type eq tpu": 3}),
+        "none of 10 workers matches: 'zone eq eu-1' removes 7, 'device-type eq tpu' removes 3",
+    ),
+    (
+        reasons.over_quota("ann", "max_running_cpu", 8000, 8000),
+        "ann runs 8 of at most 8 of cpu; others of the band go first",
+    ),
+    (
+        reasons.not_enough("cpu_millis", 8000, 500, 3, 4, 16000),
+        "not enough cpu: asks for 8, the best worker has 0.5 free; 3 of 4 matching workers short of it",
+    ),
+    (
+        reasons.not_enough("memory_bytes", 8 * GIB, GIB, 1, 1, 4 * GIB),
+        "not enough memory: asks for 8 GiB, the best worker has 1 GiB free; no matching worker is that large",
+    ),
+    (
+        reasons.not_enough("disk_bytes", 2 * GIB, 0, 1, 1, 4 * GIB),
+        "not enough disk: asks for 2 GiB, the best worker has 0 GiB free; 1 of 1 matching worker short of it",
+    ),
+    (
+        reasons.not_enough("chips", 4, 0, 2, 2, 4),
+        "not enough chips: asks for 4, the best worker has 0 free; 2 of 2 matching workers short of it",
+    ),
+    (reasons.building_window_full(1), "1 worker with room for it prepare as many tasks as they may at once"),
+    (
+        reasons.gang_needs_group("tpu-name", 4, "slice-b", 3, 4),
+        "needs 4 workers free at once with the same tpu-name; the best group, slice-b, has 3 of 4",
+    ),
+    (
+        reasons.gang_needs_group("rack", 4, "", 0, 0),
+        "needs 4 workers free at once with the same rack; no matching worker has rack",
+    ),
+    (reasons.behind(1), "behind 1 task that came first"),
+    (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c, ..."),
+    (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),
+    (reasons.delayed(5, "it just failed there"), "waits a moment because it just failed there"),
+]
+
+
+@pytest.mark.parametrize(("reason", "words"), EXAMPLES)
+def test_a_reason_reads_as_a_sentence(reason: Reason, words: str) -> None:
+    assert reason.message == words
+
+
+@pytest.mark.parametrize(("reason", "words"), EXAMPLES)
+def test_a_reason_survives_the_way_to_the_state_service_and_to_people(reason: Reason, words: str) -> None:
+    assert unpack(pack(reason), Reason) == reason
+    assert words.encode() in to_json(reason)
+
+
+def test_every_kind_of_waiting_has_words() -> None:
+    assert {reason.code for reason, _ in EXAMPLES} == set(ReasonCode)
