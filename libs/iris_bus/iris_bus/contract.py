@@ -97,7 +97,11 @@ class Streams(Protocol):
         ...
 
     def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
-        """A gap-checked reader of everything behind sequence ``after``, then of what arrives."""
+        """A gap-checked reader of everything behind sequence ``after``, then of what arrives.
+
+        ``after`` 0 means from the oldest message that is kept. With ``subject``, or where a stream drops messages per
+        subject, sequences jump by themselves and trimmed messages are passed over instead of raising Gap.
+        """
         ...
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
@@ -189,8 +193,17 @@ class Teller(Protocol):
         """The id of the last event the stream has confirmed."""
         ...
 
+    @property
+    def backlog(self) -> int:
+        """Events queued or sent, and not confirmed."""
+        ...
+
     async def drain(self, timeout: float) -> None:
         """Return when every queued event is confirmed. Raises Fenced or Unavailable."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of it; what is unconfirmed is told by whoever resumes."""
         ...
 
 
@@ -208,6 +221,31 @@ class Blobs(Protocol):
         ...
 
     async def delete(self, name: str) -> None: ...
+
+
+class Connection(Protocol):
+    """What a service's shell holds of the bus; `jetstream.connect` and `memory.Memory.connect` make one."""
+
+    @property
+    def bus(self) -> Bus: ...
+
+    @property
+    def streams(self) -> Streams: ...
+
+    @property
+    def connected(self) -> bool:
+        """False while the server is away; calls raise Unavailable then."""
+        ...
+
+    def journal(self) -> Journal: ...
+
+    def teller(self) -> Teller: ...
+
+    def blobs(self, bucket: str) -> Blobs: ...
+
+    async def close(self) -> None:
+        """Flush and end. Safe to call twice."""
+        ...
 
 
 Handler = Callable[[Message], Awaitable[None]]

@@ -1,10 +1,8 @@
 """Telling events into `IRIS_EVENTS`: in order, each once, a deposed writer refused, and cheap.
 
 Events go out as chained messages (see `wire`); only every few hundredth asks for an answer. After any trouble the
-stream's last event says where to go on: if we know its id, what stands behind it is sent again; if we do not, another
-writer is ahead of us and we are fenced. Since ids are the journal's, it does not matter which of two writers told an
-event. The stream may persist lazily, so events confirmed a moment ago are kept, to be told again if a crash of the
-server forgot them. Not in this room: what an event says. Source: architecture.md section 2; nats.md section 4.2.
+stream's last event says where to go on (see `window`); since ids are the journal's, it does not matter which of two
+writers told an event. Not in this room: what an event says. Source: architecture.md section 2; nats.md section 4.2.
 """
 
 from __future__ import annotations
@@ -12,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
 
 import msgspec
 from nats.aio.msg import Msg
@@ -23,13 +19,13 @@ from iris_bus import wire
 from iris_bus.api import Ack, Api
 from iris_bus.connection import Link
 from iris_bus.contract import Fenced, Telling, Unavailable
+from iris_bus.window import Window
 from iris_core.subjects import EVENTS
 
 log = logging.getLogger(__name__)
 
-WINDOW = 8000  # the server drops what it cannot queue from 100,000 messages on
+IN_FLIGHT = 8000  # the server drops what it cannot queue, from 100,000 messages on
 CHUNK = 400
-KEPT = 20_000
 EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _LONGEST_PAUSE_S = 1.0
@@ -47,12 +43,8 @@ class JetTeller:
     def __init__(self, open_link: Callable[[], Awaitable[Opened]]) -> None:
         self._open_link = open_link
         self._opened: Opened | None = None
+        self._window = Window(IN_FLIGHT)
         self._inbox = ""
-        self._waiting: deque[Telling] = deque()
-        self._sent: deque[Telling] = deque()
-        self._kept: deque[Telling] = deque(maxlen=KEPT)
-        self._confirmed = 0
-        self._told = ""
         self._round = 0
         self._failure: Exception | None = None
         self._recovery: asyncio.Task[None] | None = None
@@ -62,23 +54,20 @@ class JetTeller:
     @property
     def told(self) -> str:
         """The id of the last event the stream has confirmed."""
-        return self._told
+        return self._window.told
 
     @property
     def backlog(self) -> int:
         """Events queued or sent, and not confirmed."""
-        return len(self._waiting) + len(self._sent)
+        return self._window.backlog
 
     async def resume(self) -> str:
         """The id of the last event ever told, empty when none; forgets what was queued. Raises Unavailable."""
         await self._quiet()
         await self._connect()
-        self._waiting.clear()
-        self._sent.clear()
-        self._kept.clear()
+        self._window.start(*await self._last())
         self._failure = None
-        self._confirmed, self._told = await self._last()
-        return self._told
+        return self.told
 
     def tell(self, events: Sequence[Telling]) -> None:
         """Queue events. Raises Fenced or Unavailable once telling has failed for good, ValueError for a huge one."""
@@ -87,7 +76,7 @@ class JetTeller:
         for event in events:
             if len(event.data) > EVENT_BYTES:
                 raise ValueError(f"event {event.message_id} has {len(event.data)} bytes")
-        self._waiting.extend(events)
+        self._window.add(events)
         self._pump()
 
     async def drain(self, timeout: float) -> None:
@@ -107,12 +96,11 @@ class JetTeller:
 
     async def close(self) -> None:
         """Let go of the connection; what is unconfirmed is told by whoever resumes."""
-        self._failure = self._failure or Unavailable("the teller is closed")
+        self._fail(Unavailable("the teller is closed"))
         await self._quiet()
         if self._opened is not None:
             await self._opened[0].close()
             self._opened = None
-        self._settle()
 
     async def _connect(self) -> None:
         if self._opened is not None:
@@ -136,23 +124,25 @@ class JetTeller:
         """Send what the window has room for."""
         if self._recovery is not None or self._failure is not None or self._opened is None:
             return
-        link = self._opened[0]
-        while self._waiting and (room := WINDOW - len(self._sent)) > 0:
-            count = min(len(self._waiting), room, CHUNK)
-            chunk = [self._waiting.popleft() for _ in range(count)]
-            after = self._confirmed + len(self._sent)
-            self._sent.extend(chunk)
+        link, _ = self._opened
+        while True:
+            after, events = self._window.next(CHUNK)
+            if not events:
+                break
             try:
-                link.send_frames(wire.chained(chunk, after, f"{self._inbox}.{self._round}.{after + count}"))
+                link.send_frames(wire.chained(events, after, f"{self._inbox}.{self._round}.{after + len(events)}"))
             except Unavailable:
                 self._recover()
                 return
-        if self._sent and self._timer is None:
+            except ValueError as error:  # an event that cannot be sent would break the chain for ever
+                self._fail(error)
+                raise
+        if self._window.under_way and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._late)
 
     def _answered(self, message: Msg) -> None:
         _, sent_in, sequence = message.subject.rsplit(".", 2)
-        if int(sent_in) != self._round or self._recovery is not None:
+        if int(sent_in) != self._round or self._failure is not None:
             return
         ack = _decode(message)
         if ack.seq != int(sequence) or ack.error is not None or ack.duplicate:
@@ -160,18 +150,9 @@ class JetTeller:
             self._recover()
             return
         self._stop_timer()
-        self._confirm(ack.seq - self._confirmed)
+        self._window.confirm(ack.seq)
+        self._settle()
         self._pump()
-
-    def _confirm(self, count: int) -> None:
-        """The oldest ``count`` events sent are stored."""
-        done = [self._sent.popleft() for _ in range(count)]
-        self._confirmed += count
-        if done:
-            self._told = done[-1].message_id
-            self._kept.extend(done)
-        if not self.backlog:
-            self._settle()
 
     def _late(self) -> None:
         self._timer = None
@@ -184,7 +165,7 @@ class JetTeller:
 
     def _recover(self) -> None:
         """Find out where the stream ends, and go on there."""
-        if self._recovery is None and self._failure is None and self._sent:
+        if self._recovery is None and self._failure is None and self._window.under_way:
             self._round += 1
             self._stop_timer()
             self._recovery = asyncio.create_task(self._find_place())
@@ -201,30 +182,12 @@ class JetTeller:
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
         self._recovery = None
         try:
-            self._go_on(*place)
+            self._window.go_on(*place)
         except (Fenced, Unavailable) as error:
-            self._failure = error
-            self._settle()
+            self._fail(error)
             return
+        self._settle()
         self._pump()
-
-    def _go_on(self, sequence: int, last: str) -> None:
-        """Everything up to the event ``last`` is stored; the rest goes out again. Raises Fenced, Unavailable."""
-        known = [*self._kept, *self._sent, *self._waiting]
-        at = next((i for i in range(len(known) - 1, -1, -1) if known[i].message_id == last), -1)
-        if at < 0 and (sequence < self._confirmed or last != self._told):
-            if sequence < self._confirmed:
-                raise Unavailable(f"the event stream fell back from {self._confirmed} to {sequence}, to {last!r}")
-            raise Fenced(f"the last event told is {last!r}, by another writer")
-        if at < 0:
-            at = len(self._kept) - 1
-        self._kept.clear()
-        self._kept.extend(known[: at + 1])
-        self._sent.clear()
-        self._waiting = deque(islice(known, at + 1, None))
-        self._confirmed, self._told = sequence, last
-        if not self.backlog:
-            self._settle()
 
     async def _last(self) -> tuple[int, str]:
         """The stream's last sequence and the id that stands there. Raises Unavailable."""
@@ -236,9 +199,17 @@ class JetTeller:
         stored = await api.message(EVENTS.name, seq=end) if end else None
         if stored is not None:
             return end, stored.headers.get("Nats-Msg-Id", "")
-        return end, self._told if end == self._confirmed else ""
+        return end, self.told if end == self._window.confirmed else ""
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._stop_timer()
+        self._settle()
 
     def _settle(self) -> None:
+        """Wake who waits in `drain` when there is nothing left to wait for."""
+        if self._failure is None and self.backlog:
+            return
         for done in self._drained:
             if not done.done():
                 done.set_result(None)

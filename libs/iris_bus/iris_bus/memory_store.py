@@ -1,0 +1,346 @@
+"""What `memory` stores: streams with their limits, readers, the journal, the teller, blobs.
+
+Times are not kept, so nothing ages; everything else refuses and forgets as the server does.
+Source: contract.py, under the suite in tests/contract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from typing import Protocol
+
+from iris_bus.contract import Entry, Fenced, Full, Gap, Headers, Message, Telling, Unavailable
+from iris_bus.window import Window
+from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
+
+_REMEMBERS_S = 1.0
+
+
+class Server(Protocol):
+    """What the rooms below need of `memory.Memory`."""
+
+    streams: dict[str, Stored]
+    buckets: dict[str, dict[str, tuple[bytes, str]]]
+    away: bool
+
+    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int: ...
+
+
+class Stored:
+    """One stream: its messages by sequence, its limits, who reads it."""
+
+    def __init__(self, row: Stream, later: Callable[[Callable[[], None]], None]) -> None:
+        self.row = row
+        self.messages: dict[int, Message] = {}
+        self.last = 0
+        self.first = 1
+        self.bytes = 0
+        self.readers: list[MemoryReader] = []
+        self._ids: dict[str, int] = {}
+        self._per_subject: dict[str, list[int]] = {}
+        self._later = later
+
+    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
+        """Store one message and return its sequence. Raises Full; Fenced when the end is not ``expected``."""
+        message_id = headers.get("Nats-Msg-Id", "")
+        remembers = message_id and self.row.duplicate_window_s >= _REMEMBERS_S
+        if remembers and message_id in self._ids:
+            return self._ids[message_id]
+        if expected is not None and expected != self.last:
+            raise Fenced(f"{self.row.name} ends at {self.last}, not at {expected}")
+        self._make_room(len(data) + len(subject))
+        self.last += 1
+        self.messages[self.last] = Message(subject, data, headers, "", self.last)
+        self.bytes += len(data) + len(subject)
+        if remembers:
+            self._ids[message_id] = self.last
+        if self.row.per_subject_msgs:
+            self._crowd(subject)
+        self.wake()
+        return self.last
+
+    def wake(self) -> None:
+        """Have every reader look again."""
+        for reader in self.readers:
+            self._later(reader.arrived)
+
+    def behind(self, after: int, limit: int, subject: str) -> list[Message]:
+        """Up to ``limit`` messages with a sequence above ``after``."""
+        at = max(after + 1, self.first)
+        wanted = subject.split(".")
+        present = (m for sequence in range(at, self.last + 1) if (m := self.messages.get(sequence)))
+        found = (m for m in present if not subject or matches(wanted, m.subject.split(".")))
+        return list(islice(found, limit))
+
+    def trim(self, below: int) -> None:
+        for sequence in range(self.first, min(below, self.last + 1)):
+            self._drop(sequence)
+        self.first = max(self.first, min(below, self.last + 1))
+        self.wake()
+
+    def _make_room(self, size: int) -> None:
+        limit = self.row.max_bytes
+        if limit and self.row.discard_new and self.bytes + size > limit:
+            raise Full(f"{self.row.name} holds {self.bytes} of {limit} bytes")
+        while limit and self.bytes + size > limit and self.messages:
+            self.trim(next(iter(self.messages)) + 1)
+
+    def _crowd(self, subject: str) -> None:
+        present = self._per_subject.setdefault(subject, [])
+        present.append(self.last)
+        if len(present) > self.row.per_subject_msgs:
+            self._drop(present.pop(0))
+
+    def _drop(self, sequence: int) -> None:
+        message = self.messages.pop(sequence, None)
+        if message is not None:
+            self.bytes -= len(message.data) + len(message.subject)
+
+
+class MemoryReader:
+    """Messages of one stream in order; see the contract."""
+
+    def __init__(self, server: Server, stored: Stored, after: int, subject: str, *, strict: bool) -> None:
+        self._server = server
+        self._stored = stored
+        self._subject = subject
+        self._dense = not subject and not stored.row.per_subject_msgs
+        self._position = after if strict or after else stored.first - 1
+        self._notify: Callable[[], None] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        stored.readers.append(self)
+
+    def take(self, limit: int = 2000) -> Sequence[Message]:
+        if self._closed:
+            raise Unavailable("the reader is closed")
+        if self._server.away:
+            return []
+        if self._dense and self._stored.first > self._position + 1:
+            raise Gap(f"{self._stored.row.name} begins at {self._stored.first}, {self._position + 1} is needed")
+        taken = self._stored.behind(self._position, limit, self._subject)
+        if taken:
+            self._position = taken[-1].sequence
+        return taken
+
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                while not (taken := self.take(limit)):
+                    self._waiter = asyncio.get_running_loop().create_future()
+                    await self._waiter
+                return taken
+        return []
+
+    def on_arrival(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        if self._stored.last > self._position:
+            notify()
+
+    def arrived(self) -> None:
+        """Something was stored, trimmed, or the server is back."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        if self._notify is not None and not self._closed:
+            self._notify()
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stored.readers.remove(self)
+            self.arrived()
+
+
+class MemoryStreams:
+    """Stored messages."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def ensure(self) -> None:
+        reach(self._server)
+
+    async def publish(
+        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        reach(self._server)
+        known = {**(headers or {}), "Nats-Msg-Id": message_id} if message_id else (headers or {})
+        return self._server.store(subject, data, known)
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
+        return MemoryReader(self._server, self._server.streams[stream], after, subject, strict=False)
+
+    async def last(self, stream: str, *, subject: str = "") -> Message | None:
+        reach(self._server)
+        stored = self._server.streams[stream]
+        if not subject:
+            return stored.messages.get(stored.last)
+        wanted = subject.split(".")
+        newest = reversed(stored.messages.values())
+        return next((m for m in newest if matches(wanted, m.subject.split("."))), None)
+
+    async def trim(self, stream: str, below: int) -> None:
+        reach(self._server)
+        self._server.streams[stream].trim(below)
+
+
+class MemoryJournal:
+    """The record."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._stored = server.streams[JOURNAL.name]
+
+    async def append(self, data: bytes, *, expected: int) -> int:
+        reach(self._server)
+        try:
+            return self._server.store(JOURNAL_SUBJECT, data, {}, expected)
+        except Fenced:
+            ours = self._stored.messages.get(expected + 1)
+            if ours is not None and ours.data == data:
+                return expected + 1
+            raise
+
+    async def replay(self, after: int) -> AsyncIterator[Entry]:
+        reach(self._server)
+        self._check(after)
+        return self._entries(self._stored.behind(after, self._stored.last, ""))
+
+    async def _entries(self, messages: Sequence[Message]) -> AsyncIterator[Entry]:
+        for message in messages:
+            yield Entry(message.sequence, message.data)
+
+    async def end(self) -> int:
+        reach(self._server)
+        return self._stored.last
+
+    async def tail(self, after: int) -> MemoryReader:
+        reach(self._server)
+        self._check(after)
+        return MemoryReader(self._server, self._stored, after, "", strict=True)
+
+    async def trim(self, below: int) -> None:
+        reach(self._server)
+        self._stored.trim(below)
+
+    def _check(self, after: int) -> None:
+        if self._stored.first > after + 1:
+            raise Gap(f"the journal begins at {self._stored.first}, {after + 1} is needed")
+
+
+class MemoryTeller:
+    """The outbox; events are stored when told, or as soon as the server is back."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._stored = server.streams[EVENTS.name]
+        self._window = Window(1 << 30)
+        self._failure: Exception | None = None
+
+    @property
+    def told(self) -> str:
+        return self._window.told
+
+    @property
+    def backlog(self) -> int:
+        return self._window.backlog
+
+    async def resume(self) -> str:
+        reach(self._server)
+        self._failure = None
+        self._window.start(*self._last())
+        return self.told
+
+    def tell(self, events: Sequence[Telling]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._window.add(events)
+        self._send()
+
+    async def drain(self, timeout: float) -> None:
+        self._send()
+        if self._failure is not None:
+            raise self._failure
+        if self.backlog:
+            raise Unavailable(f"{self.backlog} events were not confirmed in {timeout:g} s")
+
+    async def close(self) -> None:
+        self._failure = self._failure or Unavailable("the teller is closed")
+
+    def _send(self) -> None:
+        if self._server.away or self._failure is not None or not self.backlog:
+            return
+        place = self._last()
+        if place != (self._window.confirmed, self._window.told):
+            try:
+                self._window.go_on(*place)
+            except (Fenced, Unavailable) as error:
+                self._failure = error
+                return
+        after, events = self._window.next(self._window.size)
+        for at, event in enumerate(events):
+            known = {**event.headers, "Nats-Msg-Id": event.message_id}
+            self._server.store(event.subject, event.data, known, after + at)
+        self._window.confirm(after + len(events))
+
+    def _last(self) -> tuple[int, str]:
+        end = self._stored.last
+        stored = self._stored.messages.get(end)
+        if stored is not None:
+            return end, stored.headers.get("Nats-Msg-Id", "")
+        return end, self.told if end == self._window.confirmed else ""
+
+
+class MemoryBlobs:
+    """Whole objects with a digest."""
+
+    def __init__(self, server: Server, bucket: str) -> None:
+        self._server = server
+        self._objects = server.buckets.setdefault(bucket, {})
+
+    async def put(self, name: str, data: bytes) -> None:
+        reach(self._server)
+        self._objects.pop(name, None)
+        self._objects[name] = (data, digest(data))
+
+    async def get(self, name: str) -> bytes | None:
+        reach(self._server)
+        found = self._objects.get(name)
+        if found is None:
+            return None
+        data, expected = found
+        if digest(data) != expected:
+            raise ValueError(f"{name}: the digest of its {len(data)} bytes does not match")
+        return data
+
+    async def names(self) -> Sequence[str]:
+        reach(self._server)
+        return list(self._objects)
+
+    async def delete(self, name: str) -> None:
+        reach(self._server)
+        self._objects.pop(name, None)
+
+
+def reach(server: Server) -> None:
+    """Raises Unavailable while the server is away."""
+    if server.away:
+        raise Unavailable("the server is away")
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def matches(pattern: Sequence[str], tokens: Sequence[str]) -> bool:
+    """Whether a subject's tokens fit a pattern with ``*`` for one token and ``>`` for one or more at the end."""
+    for at, part in enumerate(pattern):
+        if part == ">":
+            return len(tokens) > at
+        if at >= len(tokens) or part not in ("*", tokens[at]):
+            return False
+    return len(pattern) == len(tokens)

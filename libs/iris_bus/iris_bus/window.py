@@ -1,0 +1,85 @@
+"""What of an outbox is waiting, under way, or stored: the arithmetic of telling each event once. Pure.
+
+Events go out as a chain of stream sequences. After trouble the stream's last event, by its id, says what is stored;
+`go_on` puts everything behind it back in line. Events stored a moment ago are kept, because a stream that persists
+lazily may forget them in a crash. Not in this room: sending and waiting. Source: nats.md section 4.2.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from iris_bus.contract import Fenced, Telling, Unavailable
+
+KEPT = 20_000
+
+
+class Window:
+    """The events of one writer, in order: kept, sent, waiting.
+
+    Args:
+        size: how many may be under way; the server drops what it cannot queue.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.confirmed = 0
+        self.told = ""
+        self._waiting: deque[Telling] = deque()
+        self._sent: deque[Telling] = deque()
+        self._kept: deque[Telling] = deque(maxlen=KEPT)
+
+    @property
+    def backlog(self) -> int:
+        """Events that are not known to be stored."""
+        return len(self._waiting) + len(self._sent)
+
+    @property
+    def under_way(self) -> int:
+        """Events sent and not answered."""
+        return len(self._sent)
+
+    def start(self, sequence: int, told: str) -> None:
+        """Forget everything and stand behind the stream's last event."""
+        self._waiting.clear()
+        self._sent.clear()
+        self._kept.clear()
+        self.confirmed, self.told = sequence, told
+
+    def add(self, events: Sequence[Telling]) -> None:
+        self._waiting.extend(events)
+
+    def next(self, limit: int) -> tuple[int, Sequence[Telling]]:
+        """Up to ``limit`` events to send now and the sequence they follow; none when the window is full."""
+        count = min(limit, len(self._waiting), self.size - len(self._sent))
+        after = self.confirmed + len(self._sent)
+        chunk = [self._waiting.popleft() for _ in range(count)]
+        self._sent.extend(chunk)
+        return after, chunk
+
+    def confirm(self, sequence: int) -> None:
+        """Everything up to ``sequence`` is stored, as the chain proves."""
+        done = [self._sent.popleft() for _ in range(sequence - self.confirmed)]
+        if done:
+            self.confirmed, self.told = sequence, done[-1].message_id
+            self._kept.extend(done)
+
+    def go_on(self, sequence: int, last: str) -> None:
+        """The stream ends at ``sequence`` with the event ``last``: what stands behind it is in line again.
+
+        Raises Fenced when somebody else told what we do not know, Unavailable when the stream forgot more than we kept.
+        """
+        known = [*self._kept, *self._sent, *self._waiting]
+        at = next((i for i in range(len(known) - 1, -1, -1) if known[i].message_id == last), -1)
+        if at < 0 and sequence == self.confirmed and last == self.told:
+            at = len(self._kept) - 1
+        elif at < 0 and sequence < self.confirmed:
+            raise Unavailable(f"the events fell back from {self.confirmed} to {sequence}: more than can be told again")
+        elif at < 0:
+            raise Fenced(f"the last event told is {last!r}, by another writer")
+        self._kept = deque(islice(known, at + 1), maxlen=KEPT)
+        self._sent.clear()
+        self._waiting = deque(islice(known, at + 1, None))
+        self.confirmed, self.told = sequence, last

@@ -1,0 +1,457 @@
+"""What every bus promises, asked of the one in memory and of JetStream alike."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from iris_bus.contract import Connection, Fenced, Gap, Message, NoResponders, Telling, Unavailable
+from iris_bus.jetstream import connect
+from iris_bus.memory import Memory
+
+Another = Callable[[], Awaitable[Connection]]
+
+
+@pytest.fixture(params=["memory", pytest.param("jetstream", marks=pytest.mark.integration)])
+def server(request: pytest.FixtureRequest) -> Memory | str:
+    """A bus without anything in it."""
+    if request.param == "memory":
+        return Memory()
+    url: str = request.getfixturevalue("nats_url")
+    return url
+
+
+@pytest.fixture
+async def another(server: Memory | str) -> AsyncIterator[Another]:
+    """Makes connections to one bus."""
+    made: list[Connection] = []
+
+    async def make() -> Connection:
+        connection: Connection = server.connect() if isinstance(server, Memory) else await connect(server, name="test")
+        await connection.streams.ensure()
+        made.append(connection)
+        return connection
+
+    yield make
+    for connection in made:
+        await connection.close()
+
+
+@pytest.fixture
+async def bus(another: Another) -> Connection:
+    return await another()
+
+
+class Heard:
+    """A subscriber that remembers."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, message: Message) -> None:
+        self.messages.append(message)
+        self._news.set()
+
+    async def count(self, wanted: int) -> list[bytes]:
+        async with asyncio.timeout(5):
+            while len(self.messages) < wanted:
+                self._news.clear()
+                await self._news.wait()
+        return [message.data for message in self.messages]
+
+
+async def read(reader, wanted: int) -> list[bytes]:
+    got: list[bytes] = []
+    async with asyncio.timeout(5):
+        while len(got) < wanted:
+            got += [message.data for message in await reader.batch()]
+    await reader.close()
+    return got
+
+
+def tellings(first: int, last: int) -> list[Telling]:
+    headers = {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0"}
+    return [Telling("task.state.running", b"%d" % n, f"{n}-0", headers) for n in range(first, last + 1)]
+
+
+# --- core messages
+
+
+async def test_what_is_published_reaches_every_subscriber_in_order(bus):
+    one, other = Heard(), Heard()
+    await bus.bus.subscribe("iris.worker.*.beat", one)
+    await bus.bus.subscribe("iris.>", other)
+    for n in range(100):
+        bus.bus.publish(f"iris.worker.{n}.beat", b"%d" % n, headers={"a": "b"})
+    expected = [b"%d" % n for n in range(100)]
+    assert await one.count(100) == await other.count(100) == expected
+
+
+async def test_a_callback_never_runs_inside_publish(bus):
+    heard = Heard()
+    await bus.bus.subscribe("iris.a", heard)
+    bus.bus.publish("iris.a", b"1")
+    assert heard.messages == []
+    assert await heard.count(1) == [b"1"]
+
+
+async def test_a_queue_group_shares_the_work(bus):
+    one, other = Heard(), Heard()
+    await bus.bus.subscribe("iris.work", one, queue="q")
+    await bus.bus.subscribe("iris.work", other, queue="q")
+    for n in range(100):
+        bus.bus.publish("iris.work", b"%d" % n)
+    await bus.bus.flush()
+    async with asyncio.timeout(5):
+        while len(one.messages) + len(other.messages) < 100:
+            await bus.bus.flush()
+    assert one.messages
+    assert other.messages
+
+
+async def test_a_closed_subscription_hears_nothing_more(bus):
+    heard, witness = Heard(), Heard()
+    subscription = await bus.bus.subscribe("iris.a", heard)
+    await bus.bus.subscribe("iris.a", witness)
+    await subscription.close()
+    bus.bus.publish("iris.a", b"1")
+    await witness.count(1)
+    assert heard.messages == []
+
+
+async def test_a_request_brings_one_answer_with_its_headers(bus):
+    await bus.bus.subscribe("iris.ask", lambda m: bus.bus.publish(m.reply, b"yes " + m.data, headers={"k": "v"}))
+    answer = await bus.bus.request("iris.ask", b"you", timeout=5)
+    assert (answer.data, answer.headers) == (b"yes you", {"k": "v"})
+
+
+async def test_a_request_nobody_listens_to_fails_at_once(bus):
+    with pytest.raises(NoResponders):
+        await bus.bus.request("iris.nobody", b"", timeout=60)
+
+
+async def test_a_request_nobody_answers_is_unavailable_and_not_dead(bus):
+    await bus.bus.subscribe("iris.silent", lambda m: None)
+    with pytest.raises(Unavailable) as caught:
+        await bus.bus.request("iris.silent", b"", timeout=0.05)
+    assert not isinstance(caught.value, NoResponders)
+
+
+async def test_an_answer_can_be_given_later_to_the_reply_subject(bus):
+    asked = Heard()
+    await bus.bus.subscribe("iris.ask", asked)
+    asking = asyncio.create_task(bus.bus.request("iris.ask", b"", timeout=5))
+    await asked.count(1)
+    bus.bus.publish(asked.messages[0].reply, b"later")
+    assert (await asking).data == b"later"
+
+
+async def test_inboxes_are_never_shared(bus):
+    assert len({bus.bus.new_inbox() for _ in range(100)}) == 100
+
+
+async def test_a_closed_connection_says_so(another):
+    bus = await another()
+    await bus.close()
+    with pytest.raises(Unavailable):
+        bus.bus.publish("iris.a", b"")
+
+
+# --- streams
+
+
+async def test_stored_messages_are_numbered_and_read_in_order(bus):
+    numbers = [await bus.streams.publish("iris.cmd.submit", b"%d" % n, headers={"a": "b"}) for n in range(5)]
+    reader = bus.streams.read("IRIS_COMMANDS", 2)
+    messages = [*await reader.batch(wait=5)]
+    await reader.close()
+    assert numbers == [1, 2, 3, 4, 5]
+    assert [(m.subject, m.data, m.headers, m.sequence) for m in messages] == [
+        ("iris.cmd.submit", b"2", {"a": "b"}, 3),
+        ("iris.cmd.submit", b"3", {"a": "b"}, 4),
+        ("iris.cmd.submit", b"4", {"a": "b"}, 5),
+    ]
+
+
+async def test_the_same_message_id_is_stored_once(bus):
+    first = await bus.streams.publish("iris.cmd.submit", b"1", message_id="a")
+    again = await bus.streams.publish("iris.cmd.submit", b"1", message_id="a")
+    other = await bus.streams.publish("iris.cmd.submit", b"1", message_id="b")
+    assert (first, again, other) == (1, 1, 2)
+
+
+async def test_a_subject_no_stream_takes_is_no_responders(bus):
+    with pytest.raises(NoResponders):
+        await bus.streams.publish("nowhere.at.all", b"", timeout=0.1)
+
+
+async def test_a_reader_goes_on_with_what_arrives(bus):
+    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    assert await reader.batch(wait=0.05) == []
+    await bus.streams.publish("iris.cmd.submit", b"1")
+    assert [m.data for m in await reader.batch(wait=5)] == [b"1"]
+    await bus.streams.publish("iris.cmd.cancel", b"2")
+    assert [m.data for m in await reader.batch(wait=5)] == [b"2"]
+    await reader.close()
+
+
+async def test_a_reader_says_when_there_is_something_to_take(bus):
+    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    news = asyncio.Event()
+    reader.on_arrival(news.set)
+    assert reader.take() == []
+    await bus.streams.publish("iris.cmd.submit", b"1")
+    async with asyncio.timeout(5):
+        await news.wait()
+    assert [m.data for m in reader.take()] == [b"1"]
+    await reader.close()
+
+
+async def test_a_reader_takes_no_more_than_it_is_asked_to(bus):
+    for n in range(5):
+        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
+    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    got = []
+    async with asyncio.timeout(5):
+        while len(got) < 5:
+            taken = await reader.batch(limit=2)
+            assert len(taken) <= 2
+            got += [m.data for m in taken]
+    await reader.close()
+    assert got == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_reader_of_one_subject_sees_no_other(bus):
+    for n in range(6):
+        await bus.streams.publish(f"iris.log.j1.{n % 2}.0", b"%d" % n)
+    assert await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.j1.1.*"), 3) == [b"1", b"3", b"5"]
+
+
+async def test_many_messages_arrive_whole_and_in_order(bus):
+    for n in range(3000):
+        bus.bus.publish("iris.log.j1.0.0", b"%d" % n)
+    assert await read(bus.streams.read("IRIS_LOGS", 0), 3000) == [b"%d" % n for n in range(3000)]
+
+
+async def test_a_closed_reader_gives_nothing_more(bus):
+    await bus.streams.publish("iris.cmd.submit", b"1")
+    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    await reader.batch(wait=5)
+    await reader.close()
+    with pytest.raises(Unavailable):
+        reader.take()
+
+
+async def test_reading_behind_what_was_trimmed_is_a_gap(bus):
+    for n in range(10):
+        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
+    await bus.streams.trim("IRIS_COMMANDS", 6)
+    reader = bus.streams.read("IRIS_COMMANDS", 3)
+    with pytest.raises(Gap):
+        await reader.batch(wait=5)
+    await reader.close()
+
+
+async def test_reading_from_zero_begins_at_the_oldest_that_is_kept(bus):
+    for n in range(1, 11):
+        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
+    await bus.streams.trim("IRIS_COMMANDS", 9)
+    assert await read(bus.streams.read("IRIS_COMMANDS", 0), 2) == [b"9", b"10"]
+
+
+async def test_trimming_to_the_end_leaves_readers_where_they_are(bus):
+    await bus.streams.publish("iris.cmd.submit", b"1")
+    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    assert [m.data for m in await reader.batch(wait=5)] == [b"1"]
+    await bus.streams.trim("IRIS_COMMANDS", 2)
+    assert await bus.streams.publish("iris.cmd.submit", b"2") == 2
+    assert [m.data for m in await reader.batch(wait=5)] == [b"2"]
+    await reader.close()
+
+
+async def test_the_last_message_of_a_stream_or_subject(bus):
+    assert await bus.streams.last("IRIS_COMMANDS") is None
+    await bus.streams.publish("iris.cmd.submit", b"1")
+    await bus.streams.publish("iris.cmd.cancel", b"2")
+    newest = await bus.streams.last("IRIS_COMMANDS")
+    of_subject = await bus.streams.last("IRIS_COMMANDS", subject="iris.cmd.submit")
+    assert (newest.data, newest.sequence, of_subject.data) == (b"2", 2, b"1")
+    assert await bus.streams.last("IRIS_COMMANDS", subject="iris.cmd.scale") is None
+
+
+async def test_a_plain_publish_on_a_streams_subject_is_stored_too(bus):
+    bus.bus.publish("iris.log.j1.0.0", b"line")
+    assert await read(bus.streams.read("IRIS_LOGS", 0), 1) == [b"line"]
+
+
+# --- the journal
+
+
+async def test_appends_are_numbered_from_one_and_replay_in_order(bus):
+    journal = bus.journal()
+    for n in range(5):
+        assert await journal.append(b"%d" % n, expected=n) == n + 1
+    assert [(e.sequence, e.data) async for e in await journal.replay(3)] == [(4, b"3"), (5, b"4")]
+    assert await journal.end() == 5
+
+
+async def test_an_empty_journal_replays_nothing(bus):
+    journal = bus.journal()
+    assert await journal.end() == 0
+    assert [e async for e in await journal.replay(0)] == []
+
+
+async def test_a_writer_that_is_behind_is_fenced(another):
+    old, new = (await another()).journal(), (await another()).journal()
+    assert await old.append(b"old 1", expected=0) == 1
+    assert await new.append(b"new epoch", expected=1) == 2
+    with pytest.raises(Fenced):
+        await old.append(b"old 2", expected=1)
+    assert [e.data async for e in await new.replay(0)] == [b"old 1", b"new epoch"]
+
+
+async def test_of_two_writers_at_one_place_exactly_one_wins(another):
+    journals = [(await another()).journal() for _ in range(3)]
+    outcomes = await asyncio.gather(
+        *(journal.append(b"writer %d" % n, expected=0) for n, journal in enumerate(journals)), return_exceptions=True
+    )
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Fenced", "Fenced", "int"]
+    assert await journals[0].end() == 1
+
+
+async def test_an_append_that_was_stored_already_is_committed_and_not_fenced(bus):
+    journal = bus.journal()
+    await journal.append(b"mine", expected=0)
+    assert await journal.append(b"mine", expected=0) == 1
+    assert await journal.end() == 1
+
+
+async def test_an_append_beyond_the_end_is_fenced(bus):
+    with pytest.raises(Fenced):
+        await bus.journal().append(b"x", expected=7)
+
+
+async def test_a_standby_follows_the_journal(another):
+    leader, standby = (await another()).journal(), (await another()).journal()
+    await leader.append(b"1", expected=0)
+    tail = await standby.tail(0)
+    assert [m.data for m in await tail.batch(wait=5)] == [b"1"]
+    await leader.append(b"2", expected=1)
+    assert [(m.sequence, m.data) for m in await tail.batch(wait=5)] == [(2, b"2")]
+    await tail.close()
+
+
+async def test_a_trimmed_journal_replays_behind_the_cut_only(bus):
+    journal = bus.journal()
+    for n in range(10):
+        await journal.append(b"%d" % n, expected=n)
+    await journal.trim(6)
+    assert [e.sequence async for e in await journal.replay(5)] == [6, 7, 8, 9, 10]
+    with pytest.raises(Gap):
+        await journal.replay(4)
+    with pytest.raises(Gap):
+        await journal.tail(0)
+    assert await journal.append(b"next", expected=10) == 11
+
+
+async def test_a_journal_trimmed_whole_goes_on_counting(bus):
+    journal = bus.journal()
+    await journal.append(b"1", expected=0)
+    await journal.trim(2)
+    assert (await journal.end(), await journal.append(b"2", expected=1)) == (1, 2)
+
+
+# --- telling events
+
+
+async def test_events_are_told_in_order_with_their_headers(bus):
+    heard = Heard()
+    await bus.bus.subscribe("task.state.*", heard)
+    teller = bus.teller()
+    assert await teller.resume() == ""
+    teller.tell(tellings(1, 1000))
+    await teller.drain(5)
+    assert await heard.count(1000) == [b"%d" % n for n in range(1, 1001)]
+    shown = {name: heard.messages[0].headers[name] for name in ("Iris-Job", "Iris-Task", "Iris-Attempt", "Nats-Msg-Id")}
+    assert shown == {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0", "Nats-Msg-Id": "1-0"}
+    assert (teller.told, teller.backlog) == ("1000-0", 0)
+
+
+async def test_a_new_teller_goes_on_behind_the_last_event_told(another):
+    old = (await another()).teller()
+    await old.resume()
+    old.tell(tellings(1, 10))
+    await old.drain(5)
+    bus = await another()
+    new = bus.teller()
+    assert await new.resume() == "10-0"
+    new.tell(tellings(11, 20))
+    await new.drain(5)
+    assert await read(bus.streams.read("IRIS_EVENTS", 0), 20) == [b"%d" % n for n in range(1, 21)]
+
+
+async def test_two_tellers_of_the_same_events_tell_each_once(another):
+    one, other = (await another()).teller(), (await another()).teller()
+    await one.resume()
+    await other.resume()
+    for first in range(1, 1001, 50):
+        one.tell(tellings(first, first + 49))
+        other.tell(tellings(first, first + 49))
+    await asyncio.gather(one.drain(20), other.drain(20))
+    bus = await another()
+    assert await read(bus.streams.read("IRIS_EVENTS", 0), 1000) == [b"%d" % n for n in range(1, 1001)]
+    assert (await bus.streams.last("IRIS_EVENTS")).sequence == 1000
+
+
+async def test_a_teller_is_fenced_by_one_who_knows_more(another):
+    old, new = (await another()).teller(), (await another()).teller()
+    await old.resume()
+    old.tell(tellings(1, 3))
+    await old.drain(5)
+    await new.resume()
+    new.tell(tellings(4, 9))
+    await new.drain(5)
+    old.tell(tellings(4, 5))
+    with pytest.raises(Fenced):
+        await old.drain(5)
+    with pytest.raises(Fenced):
+        old.tell(tellings(6, 6))
+
+
+# --- blobs
+
+
+@pytest.mark.parametrize("size", [0, 1, 512 * 1024, 3_000_000])
+async def test_a_blob_comes_back_as_it_was_put(bus, size):
+    data = bytes(n % 251 for n in range(size)) if size < 10 else b"0123456789abcdef" * (size // 16)
+    blobs = bus.blobs("iris-snapshots")
+    await blobs.put("a name/with: all* > sorts", data)
+    assert await blobs.get("a name/with: all* > sorts") == data
+
+
+async def test_a_blob_that_is_not_there_is_none(bus):
+    assert await bus.blobs("iris-bundles").get("nothing") is None
+
+
+async def test_blobs_are_named_by_the_time_they_were_last_put(bus):
+    blobs = bus.blobs("iris-snapshots")
+    for name in ("a", "b", "c"):
+        await blobs.put(name, name.encode())
+    await blobs.put("a", b"again")
+    assert (await blobs.names(), await blobs.get("a")) == (["b", "c", "a"], b"again")
+
+
+async def test_a_deleted_blob_is_gone_and_may_come_back(bus):
+    blobs = bus.blobs("iris-snapshots")
+    await blobs.put("a", b"1")
+    await blobs.delete("a")
+    await blobs.delete("a")
+    assert (await blobs.get("a"), await blobs.names()) == (None, [])
+    await blobs.put("a", b"2")
+    assert await blobs.get("a") == b"2"
+
+
+async def test_buckets_do_not_see_each_other(bus):
+    await bus.blobs("iris-snapshots").put("a", b"1")
+    assert await bus.blobs("iris-bundles").names() == []
