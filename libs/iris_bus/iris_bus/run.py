@@ -1,0 +1,266 @@
+"""What every service's process shares: settings, logs, signals, draining, and ending when something is wrong.
+
+    async def main(service: Service[StateSettings]) -> None:
+        connection = await service.connect()
+        ...
+        await service.stop.wait()
+
+    if __name__ == "__main__":
+        run_service("state", StateSettings, main)
+
+TERM or INT sets ``stop`` and the main function ends in its own order; a second signal does not wait. An exception
+nobody caught, in the main function, a task of `Service.spawn` or a callback, ends the process with a non-zero code: the
+journal rebuilds what it knew. Not in this room: what a service does. Source: architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from iris_bus import log_lines
+from iris_bus.connection import Credentials
+from iris_bus.contract import Unavailable
+from iris_bus.jetstream import Connection, connect
+from iris_bus.settings import BadSetting, Settings, load
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+OK = 0
+FAILED = 1
+MISUSED = 2
+_LAST_WORDS_S = 5.0
+_GC_YOUNG = 50_000
+
+
+class NatsSettings(msgspec.Struct, frozen=True):
+    """The section ``[nats]``.
+
+    Attributes:
+        url: one server or several separated by commas; may hold user and password.
+        replicas: copies of each stream: 1 on one server, 3 on a cluster.
+        patience_s: how long a start waits for a server.
+        nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
+        inbox_prefix: where this user may receive answers.
+        server: the `nats-server` program of the embedded server.
+    """
+
+    url: str = "nats://127.0.0.1:4222"
+    replicas: Literal[1, 3, 5] = 1
+    patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    nkey_seed: str = ""
+    inbox_prefix: str = "_INBOX"
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    server: str = ""
+
+    def credentials(self) -> Credentials:
+        return Credentials(self.nkey_seed, self.inbox_prefix, self.tls_ca, self.tls_cert, self.tls_key)
+
+
+class RunSettings(msgspec.Struct, frozen=True):
+    """The section ``[run]``.
+
+    Attributes:
+        log_level: debug, info, warning or error.
+        log_style: json, plain, or auto: plain on a terminal.
+        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none.
+        otlp_endpoint: where spans go; none are made when empty.
+        drain_s: how long a stopping service may take before it is ended.
+        gc: "quiet" collects rarely, for processes that keep millions of records.
+    """
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_style: Literal["auto", "json", "plain"] = "auto"
+    metrics: str = ""
+    otlp_endpoint: str = ""
+    drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
+    gc: Literal["default", "quiet"] = "default"
+
+
+class Service(Generic[S]):
+    """A running process as its main function sees it.
+
+    Attributes:
+        name: "state", "scheduler", "worker" or "gateway".
+        settings: the service's own section.
+        stop: set when the process should end; whoever waits for something waits for this as well.
+    """
+
+    def __init__(self, name: str, settings: S, nats: NatsSettings, run: RunSettings) -> None:
+        self.name = name
+        self.settings = settings
+        self.nats = nats
+        self.run = run
+        self.stop = asyncio.Event()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def connect(self) -> Connection:
+        """Connect to NATS as the settings say; losing the connection for good ends the process. Raises Unavailable."""
+        return await connect(
+            self.nats.url,
+            name=self.name,
+            credentials=self.nats.credentials(),
+            replicas=self.nats.replicas,
+            patience=self.nats.patience_s,
+            on_lost=self.fail,
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` beside the main function; its exception ends the process, the process's end cancels it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def fail(self, error: BaseException) -> None:
+        """End the process with ``error``."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def play(self, main: Callable[[Service[S]], Awaitable[None]]) -> None:
+        """Run ``main`` to its end, or to the first failure, which is raised."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._uncaught)
+        playing = asyncio.ensure_future(main(self))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, playing)
+        try:
+            await asyncio.wait({playing, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            if playing.done():
+                await playing
+            else:
+                await self._failure
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            self._failure.cancel()
+            await _end([playing, *self._tasks])
+
+    def _signalled(self, playing: asyncio.Future[None]) -> None:
+        if self.stop.is_set():
+            log.warning("asked again to stop, not waiting any longer")
+            playing.cancel()
+            return
+        log.info("stopping")
+        self.stop.set()
+        asyncio.get_running_loop().call_later(self.run.drain_s, playing.cancel)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.fail(task.exception() or RuntimeError("a task ended"))
+
+    def _uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            self.fail(error)
+        else:
+            loop.default_exception_handler(context)
+
+
+def run_service(
+    name: str,
+    kind: type[S],
+    main: Callable[[Service[S]], Awaitable[None]],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Be the service ``name`` until it ends, then exit: 0, 1 after a failure, 2 for settings that cannot be used.
+
+    Args:
+        name: also the service's section in `iris.toml`.
+        kind: the struct of that section.
+        main: the service; returns when it has drained.
+        argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's own when None.
+    """
+    options = _options(name, argv)
+    try:
+        settings = read_settings(options.config, options.set)
+        if options.show_config:
+            sys.stdout.write(show_config(settings, name, kind) + "\n")
+            sys.exit(OK)
+        own = settings.section(name, kind)
+        nats = settings.section("nats", NatsSettings)
+        run = settings.section("run", RunSettings)
+    except BadSetting as error:
+        sys.stderr.write(f"iris {name}: {error}\n")
+        sys.exit(MISUSED)
+    log_lines.set_up(name, run.log_level, run.log_style)
+    if run.gc == "quiet":
+        quiet_gc()
+    sys.exit(asyncio.run(_play(name, own, nats, run, main)))
+
+
+async def _play(
+    name: str, own: S, nats: NatsSettings, run: RunSettings, main: Callable[[Service[S]], Awaitable[None]]
+) -> int:
+    service = Service(name, own, nats, run)
+    try:
+        await service.play(main)
+    except asyncio.CancelledError:
+        log.error("ended before it had drained")
+        return FAILED
+    except Unavailable as error:
+        log.critical("%s", error)
+        return FAILED
+    except Exception:
+        log.critical("ended by an error", exc_info=True)
+        return FAILED
+    return OK
+
+
+def read_settings(config: str, given: Sequence[str] = ()) -> Settings:
+    """The settings of this process: ``config``, else ``IRIS_CONFIG``, else no file. Raises BadSetting."""
+    path = config or os.environ.get("IRIS_CONFIG", "")
+    return load(Path(path) if path else None, os.environ, given)
+
+
+def show_config(settings: Settings, name: str, kind: type[msgspec.Struct]) -> str:
+    """Every setting of a service with its origin, as TOML. Raises BadSetting."""
+    sections: list[tuple[str, type[msgspec.Struct]]] = [(name, kind), ("nats", NatsSettings), ("run", RunSettings)]
+    return "\n\n".join(settings.show(section, struct) for section, struct in sections)
+
+
+def quiet_gc() -> None:
+    """Collect rarely and leave out what exists now: a process with millions of records scans them for nothing.
+
+    Call it again after a snapshot has been loaded.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_YOUNG, 20, 100)
+
+
+def _options(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"iris server {name}")
+    parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="wins over all else")
+    parser.add_argument("--show-config", action="store_true", help="print every setting with its origin, and end")
+    return parser.parse_args(argv)
+
+
+async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Cancel what still runs and give it a moment to tidy up."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=_LAST_WORDS_S)
+    for task in tasks:
+        with contextlib.suppress(BaseException):
+            task.result()

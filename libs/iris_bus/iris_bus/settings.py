@@ -1,0 +1,135 @@
+"""Settings of a service: defaults in a struct, then `iris.toml`, then the environment, then the command line.
+
+A service declares one msgspec struct per section, every field with a default; a key no struct knows is refused by
+name. `IRIS_STATE_PATIENCE_S=5` is the key ``patience_s`` of the section ``[state]``.
+Not in this room: what the keys mean; where the file is written. Source: interfaces.md section 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway")
+"""Every section `iris.toml` may have; all services read one file."""
+
+GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})
+"""Set in every task's environment; no mistake where a service is started inside a task and has no such key."""
+
+_SECRET = re.compile(r"password|secret|token|seed|url$")
+_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class BadSetting(Exception):
+    """A setting that cannot be used; the text names it, where it came from and what would be right."""
+
+
+class Settings:
+    """What was said, by section and key, and where each came from."""
+
+    def __init__(self, said: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
+        self._said = said
+        self._loose = loose
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """The section as its struct. Raises BadSetting for an unknown key or a value of the wrong kind."""
+        said = {**self._from_environment(name, kind), **self._said.get(name, {})}
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+        for key, (_, origin) in said.items():
+            if key not in fields:
+                raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
+        values = {key: _split(value, fields[key].type) for key, (value, _) in said.items()}
+        try:
+            return msgspec.convert(values, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise BadSetting(self._explain(name, said, error)) from error
+
+    def show(self, name: str, kind: type[msgspec.Struct]) -> str:
+        """The section as TOML with each value's origin behind it; secrets are masked."""
+        values = self.section(name, kind)
+        said = {**self._from_environment(name, kind), **self._said.get(name, {})}
+        lines = [f"[{name}]"]
+        for field in msgspec.structs.fields(kind):
+            value = _masked(field.encode_name, getattr(values, field.name))
+            origin = said[field.encode_name][1] if field.encode_name in said else "default"
+            lines.append(f"{field.encode_name} = {msgspec.json.encode(value).decode()}  # {origin}")
+        return "\n".join(lines)
+
+    def _from_environment(self, name: str, kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:
+        prefix = f"IRIS_{name.upper()}_"
+        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        found = {}
+        for variable, value in self._loose.items():
+            key = variable[len(prefix) :].lower()
+            if variable.startswith(prefix) and (key in known or variable not in GIVEN_TO_TASKS):
+                found[key] = (value, f"environment {variable}")
+        return found
+
+    def _explain(self, name: str, said: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError) -> str:
+        at = re.search(r"\$\.(\w+)", str(error))
+        key = at[1] if at else ""
+        origin = said[key][1] if key in said else "settings"
+        return f"{origin}: [{name}] {key}: {str(error).split(' - at ')[0]}"
+
+
+def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = ()) -> Settings:
+    """Read every source.
+
+    Args:
+        file: the `iris.toml` to read, None for none.
+        environ: the process's environment; only ``IRIS_*`` is looked at.
+        given: ``section.key=value`` from the command line; they win.
+
+    Raises BadSetting for an unreadable file or an unknown section.
+    """
+    said: dict[str, dict[str, tuple[Any, str]]] = {}
+    for name, values in (_read(file) if file is not None else {}).items():
+        if name not in SECTIONS:
+            raise BadSetting(f"{file}: there is no section [{name}]{_meant(name, SECTIONS)}")
+        if not isinstance(values, dict):
+            raise BadSetting(f"{file}: '{name}' stands outside a section")
+        said[name] = {key: (value, str(file)) for key, value in values.items() if not _overruled(environ, name, key)}
+    for text in given:
+        place, equals, value = text.partition("=")
+        name, dot, key = place.partition(".")
+        if not (equals and dot and name in SECTIONS):
+            raise BadSetting(f"command line: not SECTION.KEY=VALUE with a section of {', '.join(SECTIONS)}: {text!r}")
+        said.setdefault(name, {})[key] = (value, "command line")
+    return Settings(said, {key: value for key, value in environ.items() if key.startswith("IRIS_")})
+
+
+def _overruled(environ: Mapping[str, str], name: str, key: str) -> bool:
+    return f"IRIS_{name.upper()}_{key.upper()}" in environ
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"{file}: {error}") from error
+
+
+def _split(value: Any, kind: Any) -> Any:
+    """Lists may be said as ``a,b`` where only text can be said."""
+    if isinstance(value, str) and getattr(kind, "__origin__", kind) in (list, tuple, set, frozenset):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+def _masked(key: str, value: Any) -> Any:
+    if isinstance(value, str) and _SECRET.search(key):
+        return _IN_URL.sub("***", value) if "://" in value else ("***" if value else "")
+    return value
+
+
+def _meant(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,143 @@
+"""What a process shows of itself: ``/metrics`` for Prometheus, ``/healthz``, ``/readyz``, and trace contexts.
+
+The page is made in the service's own loop, so a collector may read the service's records without a lock.
+Not in this room: which metrics there are; the gateway's own HTTP. Source: interfaces.md section 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+import msgspec
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""Buckets for durations, from a commit to a build."""
+
+_PATIENCE_S = 5.0
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\Z")
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry of one's own, with the process's memory, descriptors and collections in it."""
+    registry = CollectorRegistry(auto_describe=True)
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class MetricsServer:
+    """A small HTTP server for scrapers and probes.
+
+    Args:
+        registry: what ``/metrics`` shows.
+        ready: whether ``/readyz`` says yes; ``/healthz`` always does, as long as the loop turns.
+    """
+
+    def __init__(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> None:
+        self._registry = registry
+        self._ready = ready
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, address: str) -> None:
+        """Listen on ``host:port``; port 0 takes a free one, told by `port`. Raises OSError, ValueError."""
+        host, _, port = address.rpartition(":")
+        self._server = await asyncio.start_server(self._serve, host.strip("[]") or "127.0.0.1", int(port))
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head.decode("latin-1")))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a scraper that went away or never spoke
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _answer(self, head: str) -> bytes:
+        lines = head.split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            return _page(HTTPStatus.METHOD_NOT_ALLOWED, b"", "text/plain")
+        status, body, kind = self._page_of(path, lines[1:])
+        return _page(status, body, kind, with_body=method == "GET")
+
+    def _page_of(self, path: str, headers: list[str]) -> tuple[HTTPStatus, bytes, str]:
+        if path == "/metrics":
+            encode, kind = choose_encoder(_header(headers, "accept"))
+            return HTTPStatus.OK, encode(self._registry), kind
+        if path == "/healthz":
+            return HTTPStatus.OK, b"ok\n", "text/plain"
+        if path == "/readyz":
+            ready = self._ready()
+            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+            return status, b"ready\n" if ready else b"not ready\n", "text/plain"
+        return HTTPStatus.NOT_FOUND, b"try /metrics, /healthz or /readyz\n", "text/plain"
+
+
+def _page(status: HTTPStatus, body: bytes, kind: str, *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (body if with_body else b"")
+
+
+def _header(lines: list[str], name: str) -> str:
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip().lower() == name:
+            return value.strip()
+    return ""
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A W3C trace context: which trace, which span in it, whether it is recorded."""
+
+    trace_id: str
+    span_id: str
+    sampled: bool = True
+
+    @classmethod
+    def new(cls) -> Trace:
+        """The beginning of a trace."""
+        return cls(secrets.token_hex(16), secrets.token_hex(8))
+
+    @classmethod
+    def parse(cls, header: str) -> Trace | None:
+        """What a ``traceparent`` says; None for anything malformed."""
+        found = _TRACEPARENT.match(header.strip())
+        if found is None or not int(found[1], 16) or not int(found[2], 16):
+            return None
+        return cls(found[1], found[2], bool(int(found[3], 16) & 1))
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Trace | None:
+        """The context a message or request came with."""
+        return cls.parse(headers.get("traceparent", ""))
+
+    def child(self) -> Trace:
+        """A new span of the same trace."""
+        return Trace(self.trace_id, secrets.token_hex(8), self.sampled)
+
+    def __str__(self) -> str:
+        """As the value of ``traceparent``."""
+        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"

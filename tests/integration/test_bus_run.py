@@ -1,0 +1,98 @@
+"""A service's process: how it stops, and how it fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+PROGRAM = """
+    import asyncio
+    import msgspec
+    from iris_bus.run import Service, run_service
+
+    class Own(msgspec.Struct):
+        patience_s: float = 1.0
+
+    async def main(service: Service[Own]) -> None:
+        print("up", flush=True)
+        {body}
+
+    run_service("state", Own, main)
+"""
+
+
+def start(body: str, *argv: str, **environ: str) -> subprocess.Popen[str]:
+    program = textwrap.dedent(PROGRAM).format(body=body)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "IRIS_RUN_LOG_STYLE": "json", **environ},
+    )
+
+
+def play(body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **environ: str) -> tuple[int, str, str]:
+    process = start(body, *argv, **environ)
+    assert process.stdout is not None
+    first = process.stdout.readline() if signals else ""
+    for number in signals:
+        process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, first + out, err
+
+
+def test_term_lets_the_service_drain_and_ends_with_zero():
+    code, out, _ = play("await service.stop.wait(); print('drained')", signals=(signal.SIGTERM,))
+    assert (code, out) == (0, "up\ndrained\n")
+
+
+def test_draining_ends_when_its_time_is_over():
+    body = "await service.stop.wait(); await asyncio.Event().wait()"
+    code, _, err = play(body, signals=(signal.SIGINT,), IRIS_RUN_DRAIN_S="0.05")
+    assert code == 1
+    assert "ended before it had drained" in err
+
+
+def test_an_exception_of_the_main_function_ends_the_process():
+    code, _, err = play("raise ValueError('broken ledger')")
+    assert code == 1
+    assert "broken ledger" in err
+
+
+def test_an_exception_of_a_task_beside_it_ends_the_process():
+    code, _, err = play("service.spawn(asyncio.sleep('x')); await asyncio.Event().wait()")
+    assert code == 1
+    assert "TypeError" in err
+
+
+def test_an_exception_of_a_callback_ends_the_process():
+    code, _, err = play("asyncio.get_running_loop().call_soon(lambda: 1 / 0); await asyncio.Event().wait()")
+    assert code == 1
+    assert "ZeroDivisionError" in err
+
+
+def test_a_bus_that_is_not_there_ends_the_process_and_says_so():
+    code, _, err = play("await service.connect()", IRIS_NATS_URL="nats://127.0.0.1:1", IRIS_NATS_PATIENCE_S="0.3")
+    assert code == 1
+    assert "cannot connect to NATS" in err
+
+
+def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
+    code, _, err = play("pass", IRIS_STATE_PATIENCE="1")
+    assert code == 2
+    assert (
+        err
+        == "iris state: environment IRIS_STATE_PATIENCE: [state] has no key 'patience'; did you mean 'patience_s'?\n"
+    )
+
+
+def test_it_shows_its_settings_with_their_origins():
+    code, out, _ = play("pass", "--show-config", "--set", "state.patience_s=2")
+    assert code == 0
+    assert out.startswith("[state]\npatience_s = 2.0  # command line\n\n[nats]\nurl = ")

@@ -1,0 +1,95 @@
+"""Settings say where they come from and refuse what they do not know."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from iris_bus.settings import BadSetting, load
+
+
+class StateSettings(msgspec.Struct, frozen=True):
+    patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    handlers: tuple[str, ...] = ("place",)
+    keep_jobs: int = 1000
+    loud: bool = False
+    api_token: str = ""
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "iris.toml"
+    path.write_text(text)
+    return path
+
+
+def test_without_any_source_the_defaults_stand():
+    assert load(None, {}).section("state", StateSettings) == StateSettings()
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
+    file = toml(tmp_path, "[state]\npatience_s = 1\nkeep_jobs = 1\nloud = true\n")
+    settings = load(file, {"IRIS_STATE_PATIENCE_S": "2", "IRIS_STATE_KEEP_JOBS": "2"}, ["state.keep_jobs=3"]).section(
+        "state", StateSettings
+    )
+    assert (settings.patience_s, settings.keep_jobs, settings.loud) == (2.0, 3, True)
+
+
+def test_text_becomes_what_the_key_needs():
+    environ = {"IRIS_STATE_LOUD": "true", "IRIS_STATE_HANDLERS": "place, start", "IRIS_STATE_KEEP_JOBS": "7"}
+    settings = load(None, environ).section("state", StateSettings)
+    assert settings == StateSettings(loud=True, handlers=("place", "start"), keep_jobs=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "given", "message"),
+    [
+        ("[state]\npatiense_s = 1", {}, [], r"iris.toml: \[state\] has no key 'patiense_s'; did you mean 'patience_s'"),
+        ("[stat]\nx = 1", {}, [], r"iris.toml: there is no section \[stat\]; did you mean 'state'"),
+        ("x = 1", {}, [], "iris.toml: there is no section"),
+        ("state = 1", {}, [], "'state' stands outside a section"),
+        ("[state", {}, [], "iris.toml: "),
+        ("", {"IRIS_STATE_KEEP": "1"}, [], r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'"),
+        ("", {"IRIS_STATE_KEEP_JOBS": "many"}, [], r"environment IRIS_STATE_KEEP_JOBS: \[state\] keep_jobs: "),
+        ("[state]\npatience_s = 0", {}, [], r"iris.toml: \[state\] patience_s: Expected `float` > 0"),
+        ("", {}, ["keep_jobs=1"], r"command line: not SECTION.KEY=VALUE"),
+        ("", {}, ["state.nothing=1"], r"command line: \[state\] has no key 'nothing'"),
+    ],
+)
+def test_a_mistake_is_refused_by_name_and_origin(tmp_path, text, environ, given, message):
+    with pytest.raises(BadSetting, match=message):
+        load(toml(tmp_path, text), environ, given).section("state", StateSettings)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(BadSetting, match="No such file"):
+        load(tmp_path / "iris.toml", {})
+
+
+def test_what_a_task_finds_in_its_environment_configures_no_service_by_mistake():
+    class WorkerSettings(msgspec.Struct):
+        slots: int = 4
+
+    assert load(None, {"IRIS_WORKER_ID": "w0"}).section("worker", WorkerSettings).slots == 4
+
+
+def test_the_listing_names_every_origin_and_hides_secrets(tmp_path):
+    file = toml(tmp_path, "[state]\npatience_s = 1.5\n")
+    settings = load(file, {"IRIS_STATE_API_TOKEN": "hush"}, ["state.loud=true"])
+    assert settings.show("state", StateSettings).splitlines() == [
+        "[state]",
+        f"patience_s = 1.5  # {file}",
+        'handlers = ["place"]  # default',
+        "keep_jobs = 1000  # default",
+        "loud = true  # command line",
+        'api_token = "***"  # environment IRIS_STATE_API_TOKEN',
+    ]
+
+
+def test_a_password_inside_a_url_is_hidden():
+    class NatsSettings(msgspec.Struct):
+        url: str = "nats://iris:hush@127.0.0.1:4222,nats://iris:hush@other:4222"
+
+    shown = load(None, {}).show("nats", NatsSettings)
+    assert "hush" not in shown
+    assert "127.0.0.1:4222" in shown
