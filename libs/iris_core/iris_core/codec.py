@@ -6,7 +6,7 @@ Raises only `Undecodable`, so that a poison message is one refusal and never an 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -40,7 +40,7 @@ def pack(message: Any) -> bytes:
 def unpack(data: bytes, kind: type[M]) -> M:
     """The message in ``data``. Raises Undecodable."""
     try:
-        return _unpacker(kind).decode(data)  # type: ignore[no-any-return]
+        return cast(M, _unpacker(cast(Any, kind)).decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Undecodable(f"not a {getattr(kind, '__name__', kind)}: {error}") from error
 
@@ -53,6 +53,6 @@ def to_json(value: Any) -> bytes:
 def from_json(data: bytes, kind: type[M]) -> M:
     """The message in ``data``. Raises Undecodable."""
     try:
-        return _json_decoder(kind).decode(data)  # type: ignore[no-any-return]
+        return cast(M, _json_decoder(cast(Any, kind)).decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Undecodable(str(error)) from error

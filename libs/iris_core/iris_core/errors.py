@@ -1,10 +1,10 @@
 """Everything that can be refused or go wrong in a decision.
 
-    IrisError
-    ├── Refused               the caller asked for something that cannot be; its text is for a person
-    │   └── Invalid           many mistakes in one request, each with the path of its field
-    ├── IllegalTransition     a bug or a late message; never shown to people
-    └── InvariantBroken       the ledger contradicts itself: the process ends, the journal rebuilds it
+IrisError
+├── Refused               the caller asked for something that cannot be; its text is for a person
+│   └── Invalid           many mistakes in one request, each with the path of its field
+├── IllegalTransition     a bug or a late message; never shown to people
+└── InvariantBroken       the ledger contradicts itself: the process ends, the journal rebuilds it
 """
 
 from __future__ import annotations

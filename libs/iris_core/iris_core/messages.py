@@ -139,7 +139,8 @@ class Stage(_Message, frozen=True):
 
 class Register(_Message, frozen=True):
     """A worker's start: who it is, what it has, and every attempt whose process it found still alive or can still
-    tell the end of. Open attempts it does not name are missing."""
+    tell the end of. Open attempts it does not name are missing.
+    """
 
     worker: str
     incarnation: str

@@ -21,7 +21,7 @@ class PriorityKey(NamedTuple):
     root_submitted_ms: int
     submitted_ms: int
     sequence: int
-    index: int
+    task_index: int
 
 
 def priority_key(

@@ -92,6 +92,7 @@ JOURNAL_SUBJECT = "iris.journal"
 CMD_SUBMIT = "iris.cmd.submit"
 CMD_CANCEL = "iris.cmd.cancel"
 CMD_ADMIN = "iris.cmd.admin"
+CMD_RERUN = "iris.cmd.rerun"
 CMD_SCALE = "iris.cmd.scale"
 STATE_PING = "iris.state.ping"
 STATE_REPORT = "iris.state.report"
@@ -106,6 +107,7 @@ SUBJECTS = (
     Subject(CMD_SUBMIT, Stored.STREAM, "gateway", "state", "SubmitJob"),
     Subject(CMD_CANCEL, Stored.STREAM, "gateway", "state", "CancelJob"),
     Subject(CMD_ADMIN, Stored.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(CMD_RERUN, Stored.STREAM, "gateway", "state", "RerunJob"),
     Subject(CMD_SCALE, Stored.STREAM, "gateway", "state", "AdminCommand"),
     Subject(JOURNAL_SUBJECT, Stored.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", Stored.STREAM, "state (leader)", "anyone", "TaskEvent"),

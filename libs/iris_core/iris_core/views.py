@@ -157,6 +157,35 @@ class QuotaView(View, kw_only=True):
     pending_tasks: int = 0
 
 
+class PlacementView(View, kw_only=True):
+    task: str
+    index: int
+    worker: str
+
+
+class PlanView(View, kw_only=True):
+    """A dry run's answer; the words of ``verdict`` are those of `messages.PlanPreview`."""
+
+    verdict: str
+    placements: list[PlacementView]
+    victims: list[str]
+    reason: Reason | None
+    ahead: int
+
+
+class LogLineView(View, kw_only=True):
+    """One line of output. ``(task, attempt, stream, offset)`` names it for ever; ``dropped`` bytes before it are lost."""
+
+    task: str
+    index: int
+    attempt: int
+    stream: str
+    at: datetime | None
+    offset: int
+    line: str
+    dropped: int = 0
+
+
 class Page(View, kw_only=True):
     items: list[Any]
     next_cursor: str | None = None

@@ -1,0 +1,149 @@
+"""The one shape of every rule, the one judgement, and the one derivation of a whole from its parts.
+
+A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. What is not here:
+who claims (handlers, workers), and who applies (the ledger). Sources: semantics.md section 3; ST
+"StatusTransitions", "Coordinator Processing Flow", "SessionPromotionHandler"; TS "Retry flow".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from iris_core.states import Budget, MatchType, Outcome, SchedulingResult
+
+W = TypeVar("W", bound=Enum)
+P = TypeVar("P", bound=Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class To(Generic[W, P]):
+    """Where a rule leads: the status of the whole, and what its part (attempt, kernel) is left as.
+
+    None keeps what is there (ST "TransitionStatus").
+    """
+
+    status: W | None = None
+    part: P | None = None
+
+
+@dataclass(frozen=True)
+class Rule(Generic[W, P]):
+    """One row: from where, and whereto for each result. An absent target keeps the status and records the result.
+
+    Attributes:
+        budget: which counter a failure is charged to.
+        free_from: statuses from which a failure is charged to the reschedule counter instead.
+    """
+
+    name: str
+    sources: frozenset[W]
+    success: To[W, P] | None = None
+    need_retry: To[W, P] | None = None
+    expired: To[W, P] | None = None
+    give_up: To[W, P] | None = None
+    budget: Budget | None = None
+    free_from: frozenset[W] = frozenset()
+
+    def target(self, result: SchedulingResult) -> To[W, P] | None:
+        """The row's cell for a result; SKIPPED has none."""
+        return {
+            SchedulingResult.SUCCESS: self.success,
+            SchedulingResult.NEED_RETRY: self.need_retry,
+            SchedulingResult.EXPIRED: self.expired,
+            SchedulingResult.GIVE_UP: self.give_up,
+        }.get(result)
+
+    def charged(self, source: W) -> Budget | None:
+        """The counter that pays when this rule's failure meets something in ``source``."""
+        return Budget.RESCHEDULE if source in self.free_from else self.budget
+
+    @property
+    def targets(self) -> tuple[To[W, P], ...]:
+        return tuple(to for to in (self.success, self.need_retry, self.expired, self.give_up) if to is not None)
+
+
+def judge(
+    outcome: Outcome, *, tries: int = 0, limit: int = 0, in_status_ms: int = 0, patience_ms: int | None = None
+) -> SchedulingResult:
+    """What one claim comes to: exactly one result per round.
+
+    Args:
+        tries: failures counted so far, this one not included.
+        limit: how many failures are forgiven; 0 gives up at once, 5 at the sixth.
+        in_status_ms: how long the entity has been in its status, by the time of the message being applied.
+        patience_ms: how long it may be there; strictly over expires it. None is for ever.
+
+    Source: semantics.md section 3, "The judgement".
+    """
+    if outcome is Outcome.SUCCESS:
+        return SchedulingResult.SUCCESS
+    if outcome is Outcome.FAILURE and tries + 1 > limit:
+        return SchedulingResult.GIVE_UP
+    if patience_ms is not None and in_status_ms > patience_ms:
+        return SchedulingResult.EXPIRED
+    if outcome is Outcome.FAILURE:
+        return SchedulingResult.NEED_RETRY
+    return SchedulingResult.SKIPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Condition(Generic[P]):
+    """Something that must hold of the parts' counts, or of a named fact about the whole.
+
+    Attributes:
+        match: ALL, ANY or NOT_ANY of the parts are in ``statuses``; a whole without parts matches nothing.
+        over: instead of a match: more parts in ``statuses`` than the limit of this name.
+        fact: instead of both: this fact holds.
+    """
+
+    statuses: frozenset[P] = frozenset()
+    match: MatchType | None = None
+    over: str = ""
+    fact: str = ""
+
+    def holds(self, counts: Mapping[P, int], facts: Mapping[str, int]) -> bool:
+        """Whether it holds for these counts. ``facts`` gives each limit and fact by name."""
+        if self.fact:
+            return bool(facts[self.fact])
+        inside = sum(counts.get(status, 0) for status in self.statuses)
+        if self.over:
+            return inside > facts[self.over]
+        total = sum(counts.values())
+        if not total:
+            return False
+        if self.match is MatchType.ALL:
+            return inside == total
+        return (inside > 0) if self.match is MatchType.ANY else (inside == 0)
+
+
+@dataclass(frozen=True)
+class Derivation(Generic[W, P]):
+    """A row of the second kind: in any of ``sources`` (empty: any), when one of ``any_of`` holds, go to ``target``."""
+
+    name: str
+    target: W
+    any_of: tuple[tuple[Condition[P], ...], ...]
+    sources: frozenset[W] = frozenset()
+
+    def matches(self, status: W | None, counts: Mapping[P, int], facts: Mapping[str, int]) -> bool:
+        """Whether every condition of at least one alternative holds."""
+        if self.sources and status not in self.sources:
+            return False
+        return any(all(c.holds(counts, facts) for c in alternative) for alternative in self.any_of)
+
+
+def derive(
+    table: Sequence[Derivation[W, P]],
+    counts: Mapping[P, int],
+    facts: Mapping[str, int] | None = None,
+    status: W | None = None,
+) -> Derivation[W, P] | None:
+    """The first row that matches, None when none does (the whole keeps its status)."""
+    facts = facts or {}
+    for row in table:
+        if row.matches(status, counts, facts):
+            return row
+    return None

@@ -1,0 +1,36 @@
+"""How a job's state follows from its tasks': eight rules, the first that matches.
+
+Sources: TS "Job State Derivation" and its prose on PREEMPTED; semantics.md section 5.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from iris_core.lifecycle import Condition, Derivation
+from iris_core.states import ACTIVE, TERMINAL, JobState, MatchType, TaskState
+
+T = TaskState
+JobDerivation: TypeAlias = Derivation[JobState, TaskState]
+
+_ALL_ENDED = Condition(TERMINAL, MatchType.ALL)
+
+
+def _any(*states: TaskState) -> Condition[TaskState]:
+    return Condition(frozenset(states), MatchType.ANY)
+
+
+TABLE: tuple[JobDerivation, ...] = (
+    Derivation("all_succeeded", JobState.SUCCEEDED, ((Condition(frozenset({T.SUCCEEDED}), MatchType.ALL),),)),
+    Derivation("too_many_failed", JobState.FAILED, ((Condition(frozenset({T.FAILED}), over="max_task_failures"),),)),
+    Derivation("any_unschedulable", JobState.UNSCHEDULABLE, ((_any(T.UNSCHEDULABLE),),)),
+    Derivation("any_killed", JobState.KILLED, ((_any(T.KILLED),),)),
+    Derivation("all_ended_some_lost", JobState.WORKER_FAILED, ((_ALL_ENDED, _any(T.WORKER_FAILED, T.PREEMPTED)),)),
+    Derivation("all_ended_some_failed", JobState.FAILED, ((_ALL_ENDED,),)),
+    Derivation(
+        "any_live_or_started",
+        JobState.RUNNING,
+        ((Condition(ACTIVE, MatchType.ANY),), (Condition(fact="started"),)),
+    ),
+    Derivation("waiting", JobState.PENDING, ((Condition(match=MatchType.NOT_ANY),),)),
+)

@@ -1,0 +1,150 @@
+"""How placed work moves: the lifecycle handlers' rows and the promotions over kernels.
+
+Sources: ST "Handler State Transition Table", "StatusTransitions per LifecycleHandler", "SessionPromotionHandler State
+Transition Table"; semantics.md section 6, which names each place where the two differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from iris_core.lifecycle import Condition, Derivation, Rule, To
+from iris_core.states import (
+    KERNEL_NON_TERMINAL,
+    KERNEL_TERMINAL,
+    KERNEL_UNPREPARED,
+    KERNEL_UNSTARTED,
+    SESSION_LIVE,
+    KernelStatus,
+    MatchType,
+    SessionStatus,
+)
+
+S, K = SessionStatus, KernelStatus
+SessionRule: TypeAlias = Rule[SessionStatus, KernelStatus]
+Promotion: TypeAlias = Derivation[SessionStatus, KernelStatus]
+
+_AGAIN = To(S.PENDING, K.PENDING)
+_ENDED = To(S.TERMINATED, K.TERMINATED)
+
+SCHEDULE = SessionRule(
+    name="ScheduleNewSessions",
+    sources=frozenset({S.PENDING}),
+    success=To(S.SCHEDULED, K.SCHEDULED),
+    expired=To(S.CANCELLED, K.CANCELLED),
+    give_up=To(S.CANCELLED, K.CANCELLED),
+)
+PREPARE = SessionRule(
+    name="PrepareSessions",
+    sources=frozenset({S.SCHEDULED, S.PREPARING}),
+    success=To(S.PREPARING, K.PREPARING),
+    expired=_AGAIN,
+    give_up=_AGAIN,
+)
+START = SessionRule(
+    name="StartSessions",
+    sources=frozenset({S.PREPARED, S.CREATING}),
+    success=To(S.CREATING, K.CREATING),
+    expired=_AGAIN,
+    give_up=_AGAIN,
+)
+TERMINATE = SessionRule(
+    name="TerminateSessions",
+    sources=frozenset({S.TERMINATING}),
+    success=_ENDED,
+    expired=_ENDED,
+    give_up=_ENDED,
+)
+HANDLERS: tuple[SessionRule, ...] = (SCHEDULE, PREPARE, START, TERMINATE)
+"""ST's four lifecycle handlers: who acts on a session of each status, and whereto."""
+
+TABLE = HANDLERS
+
+OWNER = {status: rule for rule in HANDLERS for status in rule.sources}
+"""The handler that answers for a session in a status; RUNNING belongs to DetectTermination alone."""
+
+DETECT_CANCELLATION = Promotion(
+    name="DetectCancellation",
+    sources=frozenset({S.PENDING}),
+    any_of=((Condition(fact="ended_badly"),),),
+    target=S.CANCELLED,
+)
+DETECT_TERMINATION = Promotion(
+    name="DetectTermination",
+    sources=SESSION_LIVE,
+    any_of=(
+        (Condition(fact="ended_badly"),),
+        (Condition(KERNEL_TERMINAL, MatchType.ALL),),
+    ),
+    target=S.TERMINATING,
+)
+REGRESS_TO_PENDING = Promotion(
+    name="RegressToPending",
+    sources=SESSION_LIVE,
+    any_of=((Condition(frozenset({K.PENDING}), MatchType.ANY),),),
+    target=S.PENDING,
+)
+PROMOTE_TO_PREPARED = Promotion(
+    name="PromoteToPrepared",
+    sources=frozenset({S.SCHEDULED, S.PREPARING}),
+    any_of=((Condition(KERNEL_UNPREPARED, MatchType.NOT_ANY),),),
+    target=S.PREPARED,
+)
+PROMOTE_TO_RUNNING = Promotion(
+    name="PromoteToRunning",
+    sources=frozenset({S.CREATING}),
+    any_of=((Condition(KERNEL_UNSTARTED, MatchType.NOT_ANY),),),
+    target=S.RUNNING,
+)
+PROMOTE_TO_TERMINATED = Promotion(
+    name="PromoteToTerminated",
+    sources=frozenset({S.TERMINATING}),
+    any_of=((Condition(KERNEL_NON_TERMINAL, MatchType.NOT_ANY),),),
+    target=S.TERMINATED,
+)
+
+PROMOTIONS: tuple[Promotion, ...] = (
+    DETECT_CANCELLATION,
+    DETECT_TERMINATION,
+    REGRESS_TO_PENDING,
+    PROMOTE_TO_PREPARED,
+    PROMOTE_TO_RUNNING,
+    PROMOTE_TO_TERMINATED,
+)
+"""Judged in this order: an end is noticed before anything else."""
+
+SINGLE = {
+    K.PENDING: S.PENDING,
+    K.SCHEDULED: S.SCHEDULED,
+    K.PREPARING: S.PREPARING,
+    K.PULLING: S.PREPARING,
+    K.PREPARED: S.PREPARED,
+    K.CREATING: S.CREATING,
+    K.RUNNING: S.RUNNING,
+    K.TERMINATING: S.TERMINATING,
+    K.TERMINATED: S.TERMINATED,
+    K.CANCELLED: S.CANCELLED,
+    K.ERROR: S.TERMINATED,
+}
+"""A session of one is prepared and started with one order, so its status follows from its only kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a session may be in a status, ms; None is for ever. PENDING's is its job's scheduling timeout."""
+
+    scheduled_ms: int = 60_000
+    preparing_ms: int = 900_000
+    prepared_ms: int = 60_000
+    creating_ms: int = 600_000
+    terminating_ms: int = 120_000
+
+    def of(self, status: SessionStatus) -> int | None:
+        return {
+            S.SCHEDULED: self.scheduled_ms,
+            S.PREPARING: self.preparing_ms,
+            S.PREPARED: self.prepared_ms,
+            S.CREATING: self.creating_ms,
+            S.TERMINATING: self.terminating_ms,
+        }.get(status)

@@ -1,0 +1,112 @@
+"""What can happen to a task, one row per happening; the part of a row is how its attempt is shown afterwards.
+
+Sources: TS "State Transitions in Detail", "Retry Semantics", "Terminal State Summary"; semantics.md section 4.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from iris_core.lifecycle import Rule, To
+from iris_core.states import ACTIVE, NON_TERMINAL, Budget, TaskState
+
+T = TaskState
+TaskRule: TypeAlias = Rule[TaskState, TaskState]
+
+
+def to(state: TaskState, *, attempt: TaskState | None = None) -> To[TaskState, TaskState]:
+    """A target: the task's state, and its attempt's when that differs."""
+    return To(state, attempt or state)
+
+
+ASSIGN = TaskRule(name="assign", sources=frozenset({T.PENDING}), success=to(T.ASSIGNED))
+BUILD = TaskRule(name="build", sources=frozenset({T.ASSIGNED, T.BUILDING}), success=to(T.BUILDING))
+RUN = TaskRule(name="run", sources=ACTIVE, success=to(T.RUNNING))
+SUCCEED = TaskRule(name="succeed", sources=ACTIVE, success=to(T.SUCCEEDED))
+
+FAIL = TaskRule(
+    name="fail",
+    sources=ACTIVE,
+    budget=Budget.FAILURE,
+    need_retry=to(T.PENDING, attempt=T.FAILED),
+    give_up=to(T.FAILED),
+)
+LOSE = TaskRule(
+    name="lose",
+    sources=ACTIVE,
+    budget=Budget.PREEMPTION,
+    free_from=frozenset({T.ASSIGNED}),  # it never started, so it costs nothing
+    need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
+    give_up=to(T.WORKER_FAILED),
+)
+PREEMPT = TaskRule(
+    name="preempt",
+    sources=ACTIVE,
+    budget=Budget.PREEMPTION,
+    free_from=frozenset({T.ASSIGNED}),
+    need_retry=to(T.PENDING, attempt=T.PREEMPTED),
+    give_up=to(T.PREEMPTED),
+)
+UNDELIVER = TaskRule(
+    name="undeliver",
+    sources=frozenset({T.ASSIGNED}),
+    budget=Budget.RESCHEDULE,
+    free_from=frozenset({T.ASSIGNED}),
+    need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
+)
+OVERDUE = TaskRule(
+    name="overdue",
+    sources=frozenset({T.ASSIGNED, T.BUILDING}),
+    budget=Budget.PREEMPTION,
+    free_from=frozenset({T.ASSIGNED}),
+    need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
+    give_up=to(T.WORKER_FAILED),
+)
+END_WITH_SIBLING = TaskRule(name="end_with_sibling", sources=NON_TERMINAL, success=to(T.WORKER_FAILED))
+RESTART_WITH_SIBLING = TaskRule(
+    name="restart_with_sibling", sources=ACTIVE, success=to(T.PENDING, attempt=T.WORKER_FAILED)
+)
+KILL = TaskRule(name="kill", sources=NON_TERMINAL, success=to(T.KILLED))
+EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), success=to(T.UNSCHEDULABLE))
+
+RESCHEDULES_SPENT = to(T.UNSCHEDULABLE, attempt=T.WORKER_FAILED)
+"""Where a free return to PENDING ends when there have been too many of them."""
+
+TABLE: tuple[TaskRule, ...] = (
+    ASSIGN,
+    BUILD,
+    RUN,
+    SUCCEED,
+    FAIL,
+    LOSE,
+    PREEMPT,
+    UNDELIVER,
+    OVERDUE,
+    END_WITH_SIBLING,
+    RESTART_WITH_SIBLING,
+    KILL,
+    EXPIRE,
+)
+
+BUDGET_OF_STATE = {
+    T.FAILED: Budget.FAILURE,
+    T.WORKER_FAILED: Budget.PREEMPTION,
+    T.PREEMPTED: Budget.PREEMPTION,
+}
+"""Which counter decides whether an attempt that ended like this has finished its task."""
+
+ALWAYS_FINISHED = frozenset({T.SUCCEEDED, T.KILLED, T.UNSCHEDULABLE})
+
+
+def is_finished(state: TaskState, spent: int, limit: int) -> bool:
+    """TS "Terminal State Summary": whether a task whose last attempt ended as ``state`` is done for good.
+
+    Args:
+        spent: the counter of the state's budget, ``limit`` its limit; both unused for states without one.
+    """
+    return state in ALWAYS_FINISHED or (state in BUDGET_OF_STATE and spent > limit)
+
+
+def can_be_scheduled(state: TaskState, spent: int, limit: int) -> bool:
+    """TS: a task that waits, or whose attempt ended with budget to spare."""
+    return state is T.PENDING or (state in BUDGET_OF_STATE and spent <= limit)

@@ -1,0 +1,1 @@
+"""The state service: the only writer of records, and the judge of every budget."""

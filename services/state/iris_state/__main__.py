@@ -1,0 +1,7 @@
+"""``python -m iris_state``: the state service as a process."""
+
+from iris_bus.run import run_service
+from iris_state.policy import Policy
+from iris_state.service import main
+
+run_service("state", Policy, main)

@@ -1,0 +1,104 @@
+"""Who is still there, and whether a host and the ledger agree on what runs on it.
+
+A beat carries everything a host believes, so any lost message is healed here: orders that never arrived are given
+again, attempts it has no trace of have ended, and what it should not be running it is told to stop.
+Sources: architecture.md "Workers are level-triggered"; semantics.md sections 4 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.messages import AttemptRef, Beat, Stage
+from iris_core.states import ACTIVE, KernelStatus, SessionStatus, WorkerState
+from iris_state.changes import WorkerMoved
+from iris_state.intake import Step
+from iris_state.intake.hosts import lose, missing, on_stage
+from iris_state.ledger import Ledger
+from iris_state.orders import Orders
+from iris_state.records import AttemptKey, ref_of
+
+_STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})
+
+
+def is_known(ledger: Ledger, worker: str, incarnation: str) -> bool:
+    """Whether this start of this host has registered, and has not been given up since."""
+    record = ledger.workers.get(worker)
+    return record is not None and record.incarnation == incarnation and record.state is not WorkerState.LOST
+
+
+def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator[Step]:
+    """Hold a host's whole list against the ledger."""
+    if not is_known(ledger, beat.worker, beat.incarnation):
+        orders.register(beat.worker, beat.incarnation)
+        return
+    presence = ledger.presence[beat.worker]
+    presence.beat_ms, presence.detail = now_ms, beat.detail
+    yield from _health(ledger, beat)
+    for stage in beat.attempts:
+        yield from on_stage(ledger, beat.worker, stage)
+        stop_if_astray(ledger, orders, beat.worker, stage)
+    told = {_key(stage.ref): stage for stage in beat.attempts}
+    for key in list(presence.open):
+        said = told.get(key)
+        if said is None:
+            yield from _untold(ledger, orders, key, beat.worker)
+        elif said.status is KernelStatus.PREPARED:
+            _start_again(ledger, orders, key)
+
+
+def _key(ref: AttemptRef) -> AttemptKey:
+    return (ref.job, ref.index, ref.attempt)
+
+
+def _health(ledger: Ledger, beat: Beat) -> Iterator[Step]:
+    state = ledger.workers[beat.worker].state
+    if not beat.healthy and state is WorkerState.HEALTHY:
+        yield WorkerMoved(beat.worker, WorkerState.DEGRADED, beat.detail)
+    elif beat.healthy and state is WorkerState.DEGRADED:
+        yield WorkerMoved(beat.worker, WorkerState.HEALTHY)
+
+
+def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, worker: str) -> Iterator[Step]:
+    """The host does not speak of an attempt: either it never had the order, or it has lost it."""
+    attempt = ledger.attempt(key)
+    if attempt is None or not attempt.is_open:
+        return
+    if attempt.status is KernelStatus.SCHEDULED:
+        orders.place(ref_of(key))
+    else:
+        yield missing(key, worker)
+
+
+def _start_again(ledger: Ledger, orders: Orders, key: AttemptKey) -> None:
+    job = ledger.jobs[key[0]]
+    if job.session is not None and job.session.status in _STARTING and job.tasks[key[1]].state in ACTIVE:
+        orders.start(ref_of(key))
+
+
+def stop_if_astray(ledger: Ledger, orders: Orders, worker: str, stage: Stage) -> bool:
+    """Tell a host to stop what it should not be running. True when it was told so."""
+    if stage.ended is not None:
+        return False
+    key = _key(stage.ref)
+    attempt = ledger.attempt(key)
+    wanted = (
+        attempt is not None
+        and attempt.worker == worker
+        and attempt.is_open
+        and attempt.status is not KernelStatus.TERMINATING
+    )
+    if not wanted:
+        orders.stop(worker, stage.ref, attempt)
+    return not wanted
+
+
+def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> Iterator[Step]:
+    """Give up hosts that have not been heard of, by message time; nobody before ``floor_ms + lost_after_ms``."""
+    if now_ms - floor_ms <= lost_after_ms:
+        return
+    for worker in list(ledger.workers.values()):
+        if worker.state is not WorkerState.LOST:
+            since = max(ledger.presence[worker.id].beat_ms, floor_ms)
+            if now_ms - since > lost_after_ms:
+                yield from lose(ledger, worker.id, f"not heard of for {(now_ms - since) / 1000:.0f} s")

@@ -1,0 +1,131 @@
+"""What follows from a change: siblings of a gang, the derived job, its remaining tasks, its children.
+
+Each function reads the ledger and returns claims or changes; the machine applies them and asks again until nothing
+follows. Sources: TS "KILLED", "WORKER_FAILED"; CO "Coscheduled Group Failure"; semantics.md sections 5 and 7.
+"""
+
+from __future__ import annotations
+
+from iris_core.lifecycle import derive
+from iris_core.messages import Ended
+from iris_core.states import (
+    FAILURES,
+    JOB_TERMINAL,
+    NON_TERMINAL,
+    Cause,
+    Initiator,
+    JobState,
+    Outcome,
+    TaskState,
+)
+from iris_core.tables import job as job_table
+from iris_core.tables import task as table
+from iris_state.changes import JobMoved, Moved
+from iris_state.claims import Claim
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+
+_LOST = Ended(Cause.WORKER_LOST, error="its worker was lost")
+_SIBLING = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
+
+
+def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
+    """One member of a gang left its attempt: the others end with it, or start anew with it."""
+    job = ledger.jobs[moved.job]
+    if not job.is_gang or moved.cause in _SIBLING or moved.attempt < 0:
+        return []
+    if moved.state in FAILURES or moved.state is TaskState.UNSCHEDULABLE:
+        rule, cause = table.END_WITH_SIBLING, Cause.COSCHEDULED_SIBLING
+    elif moved.state is TaskState.PENDING:
+        rule, cause = table.RESTART_WITH_SIBLING, Cause.COSCHEDULED_RESTART
+    else:
+        return []
+    note = f"task {moved.index} of its gang: {moved.cause.value}"
+    return [
+        Claim(rule, job.number, index, cause=cause, note=note)
+        for index, task in enumerate(job.tasks)
+        if index != moved.index and task.state in rule.sources
+    ]
+
+
+def job(ledger: Ledger, job: Job) -> JobMoved | None:
+    """The job's state as its tasks' counts have it now; None when it is what it was."""
+    if job.is_terminal:
+        return None
+    facts = {"max_task_failures": job.spec.max_task_failures, "started": int(job.state is JobState.RUNNING)}
+    row = derive(job_table.TABLE, job.counted(), facts)
+    if row is None or row.target is job.state:
+        return None
+    cause, error = _why(job) if row.target in JOB_TERMINAL else (None, "")
+    return JobMoved(job.number, row.target, cause, error)
+
+
+_TELLING = (TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.KILLED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
+
+
+def _why(job: Job) -> tuple[Cause | None, str]:
+    """The cause and a sentence, from the first task that did not succeed."""
+    worst = next((state for state in _TELLING if job.counts[state]), None)
+    if worst is None:
+        return None, ""
+    index = next(i for i, task in enumerate(job.tasks) if task.state is worst)
+    task = job.tasks[index]
+    word = worst.name.lower()
+    if not task.attempts:
+        return None, f"task {index} is {word}"
+    last = task.attempts[-1]
+    how = (
+        f"exit code {last.exit_code}" if last.exit_code is not None else f"signal {last.signal}" if last.signal else ""
+    )
+    told = last.error or how or (last.cause.value if last.cause else "")
+    return last.cause, f"task {index} {word}: {told}" if told else f"task {index} {word}"
+
+
+def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:
+    """A job ended: what is left of it is killed, and its children unless it succeeded."""
+    ended = ledger.jobs[moved.job]
+    if moved.state is JobState.SUCCEEDED:
+        return []
+    return subtree(ledger, ended, Cause.JOB_ENDED, Initiator.SYSTEM)
+
+
+def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
+    """End every task of one job that has not ended."""
+    return [
+        Claim(table.KILL, job.number, index, cause=cause, initiator=initiator, note=note)
+        for index, task in enumerate(job.tasks)
+        if task.state in NON_TERMINAL
+    ]
+
+
+def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
+    """End a job and everything below it that lives, in one step; the root's children keep cause parent_ended."""
+    claims = kill(root, cause, initiator, note)
+    below = list(root.children)
+    while below:
+        child = ledger.jobs.get(below.pop())
+        if child is not None:
+            claims += kill(child, Cause.PARENT_ENDED, initiator, note)
+            below += child.children
+    return claims
+
+
+def lost_with(ledger: Ledger, worker: str) -> list[Claim]:
+    """A host is given up: every attempt that is open on it has ended."""
+    presence = ledger.presence.get(worker)
+    if presence is None:
+        return []
+    return [
+        Claim(
+            table.LOSE,
+            job,
+            index,
+            attempt,
+            Outcome.FAILURE,
+            Cause.WORKER_LOST,
+            Initiator.SYSTEM,
+            ended=_LOST,
+            note=f"worker {worker} was lost",
+        )
+        for job, index, attempt in presence.open
+    ]

@@ -1,0 +1,219 @@
+"""What the journal holds: one `Commit` per message, each a batch of changes. Shapes only; `ledger` applies them.
+
+Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
+every earlier release replays (tests/golden). Source: architecture.md section 2 "IRIS_JOURNAL".
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_core.messages import Ended, Quota
+from iris_core.resources import Amount
+from iris_core.spec import Attribute, JobSpec
+from iris_core.states import (
+    Budget,
+    Cause,
+    Initiator,
+    JobState,
+    KernelStatus,
+    SchedulingResult,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+)
+
+GANG = -1
+"""The ``index`` of a session that is its whole job."""
+
+
+class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 when it has none that is known."""
+
+    number: int
+    name: str
+    spec: JobSpec
+    user: str
+    submitted_ms: int
+    root_submitted_ms: int
+    parent: int = 0
+    idempotency_key: str = ""
+    request_id: str = ""
+    traceparent: str = ""
+
+
+class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """A new attempt of a PENDING task is open on a worker."""
+
+    job: int
+    index: int
+    attempt: int
+    worker: str
+
+
+class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """A live attempt came one stage further."""
+
+    job: int
+    index: int
+    attempt: int
+    status: KernelStatus
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """A task left its attempt: back to PENDING, or ended for good. ``attempt`` -1 when it had none.
+
+    Attributes:
+        shown: how the attempt is shown from now on.
+        closed: the attempt's end is known (``ended``); otherwise it is being stopped and still holds its place.
+        charged_to: the counter that grew by one.
+        note: one sentence for a person.
+    """
+
+    job: int
+    index: int
+    attempt: int
+    state: TaskState
+    shown: TaskState
+    cause: Cause
+    initiator: Initiator
+    closed: bool
+    charged_to: Budget | None = None
+    ended: Ended | None = None
+    note: str = ""
+
+
+class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """The end of an attempt that its task had left before is now known; its place is free."""
+
+    job: int
+    index: int
+    attempt: int
+    ended: Ended
+
+
+class JobMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """The derived state of a job changed."""
+
+    job: int
+    state: JobState
+    cause: Cause | None = None
+    error: str = ""
+
+
+class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
+    """The stored status of a coscheduled session changed, by this handler or promotion."""
+
+    job: int
+    status: SessionStatus
+    handler: str
+    result: SchedulingResult = SchedulingResult.SUCCESS
+    reason: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
+    """A judgement that moved nothing; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job."""
+
+    job: int
+    index: int
+    handler: str
+    result: SchedulingResult
+    reason: str = ""
+    tries: int = 0
+    looks: int = 1
+
+
+class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
+    """A host has started, or started again under a new incarnation."""
+
+    worker: str
+    incarnation: str
+    attributes: dict[str, Attribute]
+    total: Amount
+    address: str = ""
+    version: str = ""
+
+
+class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
+    """A host's state changed."""
+
+    worker: str
+    state: WorkerState
+    reason: str = ""
+
+
+class Promised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
+    """The place that is being freed on ``worker`` belongs to this waiting task; "" takes the promise back."""
+
+    job: int
+    index: int
+    worker: str
+
+
+class Avoided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
+    """This task is not placed on this worker before ``until_ms``."""
+
+    job: int
+    index: int
+    worker: str
+    until_ms: int
+
+
+class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
+    """A user's limits from now on."""
+
+    quota: Quota
+
+
+class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
+    """A command's request id and its answer, so that the same request twice is answered the same."""
+
+    request_id: str
+    status: str
+    body: bytes
+
+
+class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
+    """A job that had ended long ago is forgotten; its counts stay."""
+
+    job: int
+
+
+class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
+    """A replica has taken over: what every other one appends from now on is refused."""
+
+    leader: str
+    epoch: int
+
+
+Change = (
+    JobAdmitted
+    | Assigned
+    | Staged
+    | Moved
+    | Closed
+    | JobMoved
+    | SessionMoved
+    | Judged
+    | WorkerRegistered
+    | WorkerMoved
+    | Promised
+    | Avoided
+    | QuotaSet
+    | Answered
+    | JobPruned
+    | Led
+)
+
+
+class Commit(msgspec.Struct, frozen=True, array_like=True):
+    """One journal message: the leader's epoch, how far it has read the commands, when, and what changed.
+
+    ``epoch`` and ``serial`` make the bytes of every commit unique, which an append of unknown fate relies on.
+    """
+
+    epoch: int
+    serial: int
+    cursor: int
+    at_ms: int
+    changes: list[Change]

@@ -1,0 +1,38 @@
+"""What somebody says has happened to a task, or wants to happen; nothing is decided by saying it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_core.messages import Ended
+from iris_core.states import Cause, Initiator, KernelStatus, Outcome
+from iris_core.tables.task import TaskRule
+
+CURRENT = -1
+"""Instead of an attempt number: whichever attempt the task is in, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One happening, as a row of the task table.
+
+    Attributes:
+        attempt: the attempt spoken of, or `CURRENT`; a claim about a superseded attempt can only close it.
+        outcome: SUCCESS takes the row's success target; FAILURE is judged against the row's budget.
+        status: for assign, build and run: the kernel status the attempt is in now.
+        worker: for assign: where.
+        ended: how the attempt's process ended, when its end is known.
+        charged: False for a return to PENDING that another one pays for.
+    """
+
+    rule: TaskRule
+    job: int
+    index: int
+    attempt: int = CURRENT
+    outcome: Outcome = Outcome.SUCCESS
+    cause: Cause = Cause.EXITED
+    initiator: Initiator = Initiator.SYSTEM
+    status: KernelStatus | None = None
+    worker: str = ""
+    ended: Ended | None = None
+    note: str = ""

@@ -1,0 +1,111 @@
+"""A claim is held against the task table and the budgets, and becomes changes or nothing.
+
+Reads the ledger, writes nothing. Every refusal to conclude has its reason beside it. Sources: TS "Retry flow";
+semantics.md sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from iris_core.lifecycle import judge
+from iris_core.states import (
+    ACTIVE,
+    STAGE_ORDER,
+    Budget,
+    Cause,
+    Outcome,
+    SchedulingResult,
+    TaskState,
+)
+from iris_core.tables import task as table
+from iris_state.changes import Assigned, Change, Closed, Moved, Staged
+from iris_state.claims import CURRENT, Claim
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job, Task
+
+MAX_RESCHEDULES = 100
+
+
+def conclude(ledger: Ledger, claim: Claim, *, max_reschedules: int = MAX_RESCHEDULES) -> Change | None:
+    """What changes because of one claim; None when it is late, repeated, or about something unknown."""
+    job = ledger.jobs.get(claim.job)
+    if job is None or not 0 <= claim.index < len(job.tasks):
+        return None  # pruned, or never was
+    task = job.tasks[claim.index]
+    if claim.attempt != CURRENT and not _is_current(task, claim.attempt):
+        return _close_superseded(task, claim)
+    if task.state not in claim.rule.sources:
+        return None  # no row leads from here: a repeat, or it came too late
+    if claim.rule is table.ASSIGN:
+        return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
+    attempt = task.current
+    if claim.status is not None:
+        return _stage(job, claim, attempt)
+    return _leave(job, task, attempt, claim, max_reschedules)
+
+
+def _is_current(task: Task, number: int) -> bool:
+    return task.state in ACTIVE and task.attempts[-1].number == number
+
+
+def _close_superseded(task: Task, claim: Claim) -> Change | None:
+    """A worker may tell the end of an attempt its task has left: that frees its place and nothing else."""
+    if claim.ended is None or not 0 <= claim.attempt < len(task.attempts):
+        return None
+    attempt = task.attempts[claim.attempt]
+    return Closed(claim.job, claim.index, claim.attempt, claim.ended) if attempt.is_open else None
+
+
+def _stage(job: Job, claim: Claim, attempt: Attempt | None) -> Change | None:
+    assert claim.status is not None
+    if attempt is None or STAGE_ORDER[claim.status] <= STAGE_ORDER[attempt.status]:
+        return None  # an attempt never goes back a stage
+    return Staged(claim.job, claim.index, attempt.number, claim.status)
+
+
+def _leave(job: Job, task: Task, attempt: Attempt | None, claim: Claim, max_reschedules: int) -> Change | None:
+    rule, charged = claim.rule, None
+    target = rule.success
+    if claim.outcome is Outcome.FAILURE:
+        charged = rule.charged(task.state)
+        result = _judge_budget(job, task, charged, max_reschedules)
+        target = rule.target(result)
+        if result is SchedulingResult.GIVE_UP and charged is Budget.RESCHEDULE:
+            target = table.RESCHEDULES_SPENT
+        if target is not None and target.status is TaskState.PENDING and _cannot_restart(job):
+            target = rule.give_up or table.RESCHEDULES_SPENT
+    if target is None or target.status is None or target.part is None:
+        return None
+    return Moved(
+        claim.job,
+        claim.index,
+        attempt.number if attempt is not None else CURRENT,
+        target.status,
+        target.part,
+        _cause(claim, target.status),
+        claim.initiator,
+        closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
+        charged_to=charged,
+        ended=claim.ended,
+        note=claim.note,
+    )
+
+
+def _judge_budget(job: Job, task: Task, charged: Budget | None, max_reschedules: int) -> SchedulingResult:
+    spent, limit = {
+        Budget.FAILURE: (task.failure_count, job.spec.max_retries_failure),
+        Budget.PREEMPTION: (task.preemption_count, job.spec.max_retries_preemption),
+        Budget.RESCHEDULE: (task.reschedules, max_reschedules),
+        None: (0, 0),
+    }[charged]
+    return judge(Outcome.FAILURE, tries=spent, limit=limit)
+
+
+def _cannot_restart(job: Job) -> bool:
+    """A gang is only ever placed whole, and what has ended stays ended: with a member done there is no second start."""
+    return job.is_gang and sum(job.counts[state] for state in table.ALWAYS_FINISHED) > 0
+
+
+def _cause(claim: Claim, state: TaskState) -> Cause:
+    return (
+        Cause.RESCHEDULES_SPENT if state is TaskState.UNSCHEDULABLE and claim.rule is not table.EXPIRE else claim.cause
+    )

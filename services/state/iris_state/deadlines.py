@@ -1,0 +1,81 @@
+"""What comes due, and when: patience of placed work, timeouts of tasks and jobs. Work per event, never per tick.
+
+Every status with a patience has one first-in-first-out line: its patience is one number and time only goes on, so
+whoever entered first is due first. Limits that differ per job stand in one sorted list. No clock here: the caller
+says what time it is. Source: semantics.md sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+from sortedcontainers import SortedKeyList
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Line(Generic[K]):
+    """Who has been in one status, and since when; in order of entry."""
+
+    def __init__(self) -> None:
+        self._since: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def enter(self, key: K, at_ms: int) -> None:
+        """Start the clock of ``key`` anew, at the end of the line."""
+        self._since.pop(key, None)
+        self._since[key] = at_ms
+
+    def leave(self, key: K) -> None:
+        """Stop its clock; nothing happens when it has none."""
+        self._since.pop(key, None)
+
+    def over(self, patience_ms: int, now_ms: int) -> list[K]:
+        """Everybody who has been in strictly longer than ``patience_ms``."""
+        late = []
+        for key, since in self._since.items():
+            if now_ms - since <= patience_ms:
+                break
+            late.append(key)
+        return late
+
+    def next_due(self, patience_ms: int) -> int | None:
+        """When the first in line becomes overdue, ms; None when nobody waits."""
+        for since in self._since.values():
+            return since + patience_ms + 1
+        return None
+
+
+class Alarms(Generic[K]):
+    """One time for each key, in a sorted list."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, int] = {}
+        self._order: SortedKeyList[tuple[int, K], int] = SortedKeyList(key=lambda entry: entry[0])
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def set(self, key: K, due_ms: int) -> None:
+        """Wake ``key`` at ``due_ms``, and at no other time."""
+        self.clear(key)
+        self._due[key] = due_ms
+        self._order.add((due_ms, key))
+
+    def clear(self, key: K) -> None:
+        due = self._due.pop(key, None)
+        if due is not None:
+            self._order.remove((due, key))
+
+    def due(self, now_ms: int) -> Iterator[K]:
+        """Take out, in order, everybody whose time has come."""
+        while self._order and self._order[0][0] <= now_ms:
+            _, key = self._order.pop(0)
+            del self._due[key]
+            yield key
+
+    def next_due(self) -> int | None:
+        return self._order[0][0] if self._order else None

@@ -1,0 +1,238 @@
+"""What the scheduler's mirror is told: one numbered delta per commit, and the whole picture when asked.
+
+A delta is the net effect of a commit, in the order `messages.Delta` prescribes. The version is the commit's journal
+sequence, so a gap is seen across restarts too. Source: architecture.md "The scheduler holds a mirror".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_core.messages import (
+    AttemptRef,
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Promise,
+    Queued,
+    WorkerRow,
+)
+from iris_core.queue import as_ranges
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus, TaskState
+from iris_state import changes as c
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job, Key, Worker
+
+
+class DeltaBuilder:
+    """Follows the changes of one commit after each has been applied."""
+
+    def __init__(self, ledger: Ledger, max_building: int) -> None:
+        self._ledger = ledger
+        self._max_building = max_building
+        self._clear()
+
+    def _clear(self) -> None:
+        self._jobs: dict[int, None] = {}
+        self._workers: dict[str, None] = {}
+        self._quotas: dict[str, None] = {}
+        self._opened: dict[AttemptRef, None] = {}
+        self._closed: dict[AttemptRef, None] = {}
+        self._touched: dict[AttemptRef, None] = {}
+        self._queued: dict[Key, None] = {}
+        self._unqueued: dict[Key, None] = {}
+        self._avoid: list[Avoid] = []
+        self._promised: dict[Key, str] = {}
+        self._released: list[Promise] = []
+        self._gone: dict[int, None] = {}
+
+    def note(self, change: c.Change) -> None:
+        """Add what one change means for placing; most kinds mean nothing."""
+        kind = type(change)
+        if kind is c.Staged:
+            self._staged(change)  # type: ignore[arg-type]
+        elif kind is c.Assigned:
+            self._assigned(change)  # type: ignore[arg-type]
+        elif kind is c.Moved:
+            self._moved(change)  # type: ignore[arg-type]
+        elif kind is c.Closed:
+            self._close(AttemptRef(change.job, change.index, change.attempt))  # type: ignore[union-attr]
+        else:
+            self._note_rare(change)
+
+    def _note_rare(self, change: c.Change) -> None:
+        if isinstance(change, c.JobAdmitted):
+            self._jobs[change.number] = None
+        elif isinstance(change, c.JobMoved):
+            if self._ledger.jobs[change.job].is_terminal:
+                self._gone[change.job] = None
+        elif isinstance(change, c.WorkerRegistered | c.WorkerMoved):
+            self._workers[change.worker] = None
+        elif isinstance(change, c.QuotaSet):
+            self._quotas[change.quota.user] = None
+        elif isinstance(change, c.Avoided):
+            self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
+        elif isinstance(change, c.Promised):
+            self._promise(change)
+
+    def _staged(self, change: c.Staged) -> None:
+        if change.status is KernelStatus.RUNNING:
+            self._touched[AttemptRef(change.job, change.index, change.attempt)] = None
+
+    def _assigned(self, change: c.Assigned) -> None:
+        self._opened[AttemptRef(change.job, change.index, change.attempt)] = None
+        self._queued.pop((change.job, change.index), None)
+
+    def _moved(self, change: c.Moved) -> None:
+        key = (change.job, change.index)
+        if change.attempt >= 0:
+            ref = AttemptRef(change.job, change.index, change.attempt)
+            if change.closed:
+                self._close(ref)
+            else:
+                self._touched[ref] = None
+        elif key in self._queued:
+            del self._queued[key]
+        elif change.job not in self._jobs:
+            self._unqueued[key] = None
+        if change.state is TaskState.PENDING:
+            self._queued[key] = None
+
+    def _close(self, ref: AttemptRef) -> None:
+        self._touched.pop(ref, None)
+        if ref in self._opened:
+            del self._opened[ref]
+            self._unqueued[(ref.job, ref.index)] = None
+        else:
+            self._closed[ref] = None
+
+    def _promise(self, change: c.Promised) -> None:
+        if change.worker:
+            self._promised[(change.job, change.index)] = change.worker
+        else:
+            self._released.append(Promise(change.job, change.index, ""))
+
+    def take(self, version: int, at_ms: int) -> Delta:
+        """The delta of the commit with this journal sequence; start anew."""
+        ledger = self._ledger
+        new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
+        queued = [*self._fresh(new), *self._again()]
+        moved = [ref for ref in self._touched if ref not in self._opened]
+        delta = Delta(
+            version=version,
+            at_ms=at_ms,
+            jobs=tuple(job_row(job) for job in new),
+            workers=tuple(worker_row(ledger.workers[w], self._max_building) for w in self._workers),
+            quotas=tuple(ledger.quotas[user] for user in self._quotas),
+            closed=tuple(self._closed),
+            unqueued=tuple(_grouped(self._unqueued, ledger)),
+            opened=tuple(hold(ledger, ref) for ref in self._opened),
+            moved=tuple(hold(ledger, ref) for ref in moved),
+            queued=tuple(queued),
+            avoid=tuple(self._avoid),
+            promises=tuple(Promise(*key, worker) for key, worker in self._promised.items()),
+            released=tuple(self._released),
+            gone=tuple(self._gone),
+        )
+        self._clear()
+        return delta
+
+    def _fresh(self, new: Iterable[Job]) -> Iterable[Queued]:
+        """The waiting tasks of jobs admitted in this commit."""
+        for job in new:
+            pending = self._ledger.queue.pending(job.number)
+            if len(pending):
+                yield Queued(job.number, as_ranges(pending), job.submitted_ms)
+
+    def _again(self) -> Iterable[Queued]:
+        """Tasks of known jobs that came back."""
+        back = {key: None for key in self._queued if key[0] not in self._jobs}
+        return _grouped(back, self._ledger)
+
+
+def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
+    """Tasks as ranges per job, with the time since which the job's first one waits."""
+    indexes: dict[int, list[int]] = {}
+    for number, index in keys:
+        indexes.setdefault(number, []).append(index)
+    return [
+        Queued(number, as_ranges(sorted(found)), ledger.jobs[number].tasks[min(found)].queued_ms)
+        for number, found in indexes.items()
+        if number in ledger.jobs
+    ]
+
+
+def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
+    """One open attempt as the scheduler sees it."""
+    return _hold(ref, ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt])
+
+
+def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
+    return Hold(
+        ref,
+        attempt.worker,
+        building=attempt.status in KERNEL_UNSTARTED,
+        stopping=attempt.status is KernelStatus.TERMINATING,
+        since_ms=attempt.started_ms or attempt.assigned_ms,
+    )
+
+
+def job_row(job: Job) -> JobRow:
+    spec = job.spec
+    return JobRow(
+        job=job.number,
+        name=job.name,
+        user=job.user,
+        band=job.band,
+        depth=job.depth,
+        root_submitted_ms=job.root_submitted_ms,
+        submitted_ms=job.submitted_ms,
+        replicas=spec.replicas,
+        resources=spec.resources,
+        constraints=spec.constraints,
+        group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
+        timeout_ms=job.timeout_ms,
+    )
+
+
+def worker_row(worker: Worker, max_building: int) -> WorkerRow:
+    return WorkerRow(worker.id, worker.state, worker.attributes, worker.total, max_building)
+
+
+def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
+    """Everything a mirror holds, as of the commit with this journal sequence.
+
+    Jobs are those with a waiting or an open task; a job that ended while an attempt is being stopped is among them.
+    """
+    holds = [
+        _hold(AttemptRef(*key), attempt)
+        for presence in ledger.presence.values()
+        for key, attempt in presence.open.items()
+    ]
+    numbers = dict.fromkeys(ledger.queue.jobs()) | dict.fromkeys(h.ref.job for h in holds)
+    return FullSnapshot(
+        version=version,
+        at_ms=at_ms,
+        jobs=tuple(job_row(ledger.jobs[number]) for number in numbers),
+        workers=tuple(worker_row(worker, max_building) for worker in ledger.workers.values()),
+        quotas=tuple(ledger.quotas.values()),
+        holds=tuple(holds),
+        queued=tuple(
+            Queued(number, ledger.queue.ranges(number), _since(ledger.jobs[number], ledger))
+            for number in ledger.queue.jobs()
+        ),
+        avoid=tuple(
+            Avoid(*key, worker, until)
+            for key, workers in ledger.avoided.items()
+            for worker, until in workers.items()
+            if until > at_ms
+        ),
+        promises=tuple(Promise(*key, worker) for key, worker in ledger.promises.items()),
+    )
+
+
+def _since(job: Job, ledger: Ledger) -> int:
+    pending = ledger.queue.pending(job.number)
+    return job.tasks[pending[0]].queued_ms if len(pending) else job.submitted_ms

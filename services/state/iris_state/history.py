@@ -1,0 +1,80 @@
+"""A job's history as people read it: the judgements that were kept, and those that follow from attempts' times.
+
+A session of one that went straight through has no row of its own: its SUCCESS rows are worded here from the times
+on its attempts. History is shown and decides nothing. Source: semantics.md section 3 "History".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.states import SchedulingResult
+from iris_core.tables import session as table
+from iris_core.views import HistoryRow, moment
+from iris_state.changes import GANG
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, HistoryEntry, Job
+
+Timed = tuple[int, HistoryRow]
+
+
+def rows_of(ledger: Ledger, job: Job) -> list[HistoryRow]:
+    """Every judgement about the sessions of a job, oldest first."""
+    rows = [_stored(job, entry) for entry in job.history]
+    if not job.is_gang:
+        for index, task in enumerate(job.tasks):
+            for attempt in task.attempts:
+                rows.extend(_straight(job, index, attempt))
+    return [row for _, row in sorted(rows, key=lambda timed: timed[0])]
+
+
+def entity(job: Job, index: int) -> str:
+    """The public id of a session."""
+    return job.id if index == GANG else f"{job.id}-{index}"
+
+
+def _stored(job: Job, entry: HistoryEntry) -> Timed:
+    return entry.first_ms, HistoryRow(
+        entity=entity(job, entry.index),
+        handler=entry.handler,
+        from_status=entry.from_status.lower(),
+        to_status=entry.to_status.lower(),
+        result=entry.result.value,
+        reason=entry.reason,
+        attempts=entry.attempts,
+        first_at=moment(entry.first_ms),
+        last_at=moment(entry.last_ms),
+    )
+
+
+def _straight(job: Job, index: int, attempt: Attempt) -> Iterator[Timed]:
+    """The rows that the times on one attempt tell."""
+    steps = (
+        (attempt.assigned_ms, table.SCHEDULE.name, "pending", "scheduled"),
+        (attempt.building_ms, table.PREPARE.name, "scheduled", "preparing"),
+        (attempt.started_ms, table.PROMOTE_TO_RUNNING.name, "preparing", "running"),
+        (
+            attempt.ended_ms,
+            table.DETECT_TERMINATION.name,
+            "running" if attempt.started_ms else "scheduled",
+            "terminating",
+        ),
+        (attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, "terminating", "terminated"),
+    )
+    for at_ms, handler, before, after in steps:
+        if at_ms:
+            reason = attempt.cause.value if attempt.cause is not None and before == "running" else ""
+            yield (
+                at_ms,
+                HistoryRow(
+                    entity=entity(job, index),
+                    handler=handler,
+                    from_status=before,
+                    to_status=after,
+                    result=SchedulingResult.SUCCESS.value,
+                    reason=reason,
+                    attempts=1,
+                    first_at=moment(at_ms),
+                    last_at=moment(at_ms),
+                ),
+            )

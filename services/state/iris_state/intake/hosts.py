@@ -1,0 +1,96 @@
+"""What hosts say: they start, they tell stages and ends, they are given up.
+
+Sources: TS "BUILDING", "RUNNING", "FAILED", "WORKER_FAILED"; semantics.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.messages import AttemptRef, Ended, Register, Stage
+from iris_core.states import Cause, Initiator, KernelStatus, Outcome, WorkerState
+from iris_core.tables import task as table
+from iris_state import cascade
+from iris_state.changes import WorkerMoved, WorkerRegistered
+from iris_state.claims import Claim
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+
+
+def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
+    """Give a host up: it is LOST, and so is every attempt on it."""
+    yield WorkerMoved(worker, WorkerState.LOST, reason)
+    yield from cascade.lost_with(ledger, worker)
+
+
+def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
+    """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing."""
+    yield WorkerRegistered(
+        register.worker,
+        register.incarnation,
+        register.attributes,
+        register.total,
+        register.address,
+        register.version,
+    )
+    for stage in register.attempts:
+        yield from on_stage(ledger, register.worker, stage)
+    found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
+    presence = ledger.presence.get(register.worker)
+    for key in [k for k in presence.open if k not in found] if presence is not None else ():
+        yield missing(key, register.worker)
+
+
+def missing(key: tuple[int, int, int], worker: str) -> Claim:
+    """An attempt that its worker has no trace of has ended."""
+    error = f"worker {worker} has no trace of it"
+    return Claim(
+        table.LOSE,
+        *key,
+        Outcome.FAILURE,
+        Cause.MISSING,
+        Initiator.WORKER,
+        ended=Ended(Cause.MISSING, error=error),
+        note=error,
+    )
+
+
+def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
+    """What a worker says of one attempt; words about an attempt of another worker count for nothing."""
+    ref = stage.ref
+    attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
+    if attempt is None or attempt.worker != worker:
+        return
+    if stage.ended is not None:
+        yield _ended(ref, stage.ended)
+    elif stage.status is KernelStatus.RUNNING:
+        yield Claim(table.RUN, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
+    elif stage.status in _BUILDING:
+        yield Claim(table.BUILD, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
+
+
+_BUILDING = frozenset({KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.PREPARED, KernelStatus.CREATING})
+
+
+def _ended(ref: AttemptRef, ended: Ended) -> Claim:
+    """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
+    if ended.cause is Cause.EXITED:
+        good = ended.exit_code == 0 and ended.signal is None
+        rule, outcome = (table.SUCCEED, Outcome.SUCCESS) if good else (table.FAIL, Outcome.FAILURE)
+        cause = Cause.EXITED if good else Cause.FAILED
+    elif ended.cause is Cause.TIMEOUT:
+        rule, outcome, cause = table.KILL, Outcome.SUCCESS, Cause.TIMEOUT
+    else:
+        rule, outcome = table.LOSE, Outcome.FAILURE
+        cause = ended.cause if ended.cause is Cause.MISSING else Cause.INFRASTRUCTURE
+    return Claim(
+        rule,
+        ref.job,
+        ref.index,
+        ref.attempt,
+        outcome,
+        cause,
+        Initiator.WORKER,
+        ended=ended,
+        note=ended.error if rule is not table.SUCCEED else "",
+    )

@@ -1,0 +1,181 @@
+"""What people want: submissions, cancellations, and an operator's wishes. Every no is a `Refused` with its reason.
+
+Sources: CO "Validation"; TS "KILLED"; PG "Phase 2: Per-User Resource Quotas"; semantics.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from iris_core.admission import validate_spec
+from iris_core.errors import Code, Invalid, Refused
+from iris_core.messages import AdminCommand, Caller, CancelJob, Quota, RerunJob, SubmitJob
+from iris_core.names import JobName
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, Initiator, PriorityBand, TaskState, WorkerState
+from iris_state import cascade
+from iris_state.changes import JobAdmitted, QuotaSet, WorkerMoved
+from iris_state.intake import Step
+from iris_state.intake.hosts import lose
+from iris_state.ledger import Ledger, idempotency
+from iris_state.records import Job
+
+
+def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
+    """The job that this command's idempotency key has made before."""
+    if not command.idempotency_key:
+        return None
+    number = ledger.idempotency.get(idempotency(owner(command), command.idempotency_key))
+    return ledger.jobs.get(number) if number is not None else None
+
+
+def owner(command: SubmitJob) -> str:
+    return command.spec.user or command.caller.user or "anonymous"
+
+
+def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]:
+    """Admit a job, or raise Refused (Invalid lists every mistake)."""
+    spec = command.spec
+    mistakes = validate_spec(spec)
+    if mistakes:
+        raise Invalid(mistakes)
+    name = JobName.job(spec.name)
+    user = owner(command)
+    _check_may_act_for(command.caller, user, "submit a job")
+    parent = _parent(ledger, name, command.caller, user)
+    _check_quota(ledger, spec, user)
+    yield from _make_room(ledger, name, command)
+    yield JobAdmitted(
+        number=ledger.next_number,
+        name=str(name),
+        spec=spec,
+        user=user,
+        submitted_ms=now_ms,
+        root_submitted_ms=parent.root_submitted_ms if parent is not None else now_ms,
+        parent=parent.number if parent is not None else 0,
+        idempotency_key=command.idempotency_key,
+        request_id=command.request_id,
+        traceparent=command.traceparent,
+    )
+
+
+def _parent(ledger: Ledger, name: JobName, caller: Caller, user: str) -> Job | None:
+    """The job above a new one: None for a root, and for a child whose parent is no longer known."""
+    if name.parent is None:
+        return None
+    parent = ledger.find_job(str(name.parent))
+    if parent is None:
+        return None
+    if parent.is_terminal:
+        raise Refused(Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and takes no children")
+    if caller.role != "admin" and parent.user != user:
+        raise Refused(Code.FORBIDDEN, f"{parent.name} belongs to {parent.user}; only its owner submits under it")
+    return parent
+
+
+def _check_quota(ledger: Ledger, spec: JobSpec, user: str) -> None:
+    quota = ledger.quotas.get(user)
+    if quota is None:
+        return
+    pending = ledger.pending_of_user[user]
+    if quota.max_pending_tasks and pending + spec.replicas > quota.max_pending_tasks:
+        raise Refused(
+            Code.OVER_QUOTA,
+            f"{user} may have {quota.max_pending_tasks} pending tasks, has {pending} and asks for {spec.replicas} more",
+        )
+    if spec.priority_band < quota.max_band:
+        best = PriorityBand(quota.max_band).name.lower()
+        raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
+
+
+def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
+    """Refuse a second live job of one name, or cancel the first when the caller wants it replaced."""
+    job = ledger.find_job(str(name))
+    if job is None or job.is_terminal:
+        return
+    if command.if_exists != "replace":
+        raise Refused(Code.CONFLICT, f"{job.name} exists and is {job.state.name.lower()}")
+    _check_owner(command.caller, job, "replace")
+    yield from cascade.subtree(ledger, job, Cause.REPLACED, Initiator.USER, "replaced by a new run")
+
+
+def _check_may_act_for(caller: Caller, user: str, what: str) -> None:
+    if caller.role != "admin" and caller.user and caller.user != user:
+        raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
+
+
+def _check_owner(caller: Caller, job: Job, what: str) -> None:
+    if caller.role != "admin" and caller.user != job.user:
+        raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it")
+
+
+def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
+    """Kill a whole subtree; nothing happens to what has ended. Raises Refused."""
+    job = known_job(ledger, command.job)
+    _check_owner(command.caller, job, "cancel")
+    yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+
+
+def known_job(ledger: Ledger, text: str) -> Job:
+    """Raises Refused not_found."""
+    job = ledger.find_job(text)
+    if job is None:
+        raise Refused(Code.NOT_FOUND, f"there is no job {text}")
+    return job
+
+
+def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
+    """The submission that does a finished job again, or only those of its tasks that did not succeed."""
+    job = known_job(ledger, command.job)
+    _check_owner(command.caller, job, "rerun")
+    spec = job.spec
+    if command.failed_only and not job.is_gang:
+        left = len(job.tasks) - job.counts[TaskState.SUCCEEDED]
+        if not left:
+            raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
+        wanted = [i for i, task in enumerate(job.tasks) if task.state is not TaskState.SUCCEEDED]
+        env = {**spec.env, "IRIS_RERUN_INDEXES": ",".join(map(str, wanted))}
+        spec = _with(spec, replicas=left, env=env)
+    return SubmitJob(
+        spec=_with(spec, user=job.user, name=job.name),
+        caller=command.caller,
+        request_id=command.request_id,
+        submitted_ms=command.requested_ms,
+        answer_to=command.answer_to,
+    )
+
+
+def _with(spec: JobSpec, **fields: Any) -> JobSpec:
+    return msgspec.structs.replace(spec, **fields)
+
+
+def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
+    """What only an operator may do: drain, undrain, mark_lost, set_quota. Raises Refused."""
+    if command.caller.role != "admin":
+        raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
+    if command.action == "set_quota":
+        yield QuotaSet(_quota(command))
+        return
+    worker = ledger.workers.get(command.target)
+    if worker is None:
+        raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
+    reason = str(command.arguments.get("reason", ""))
+    if command.action == "drain" and worker.state is not WorkerState.LOST:
+        yield WorkerMoved(worker.id, WorkerState.DRAINING, reason or "drained by an admin")
+    elif command.action == "undrain" and worker.state is WorkerState.DRAINING:
+        yield WorkerMoved(worker.id, WorkerState.HEALTHY)
+    elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
+        yield from lose(ledger, worker.id, reason or "declared lost by an admin")
+    elif command.action not in ("drain", "undrain", "mark_lost"):
+        raise Refused(Code.INVALID, f"no such action: {command.action}")
+
+
+def _quota(command: AdminCommand) -> Quota:
+    fields = ("max_running_cpu", "max_running_memory", "max_running_accelerators", "max_pending_tasks", "max_band")
+    values = {name: command.arguments[name] for name in fields if name in command.arguments}
+    if not all(isinstance(value, int) and value >= 0 for value in values.values()):
+        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
+    return Quota(command.target, **values)

@@ -1,0 +1,137 @@
+"""A scheduler's plan against the ledger as it is now: each session is taken whole or refused whole.
+
+Sources: CO "Dispatch Flow", "Coscheduling Config"; semantics.md sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.messages import AttemptRef, Eviction, Placement, Plan
+from iris_core.resources import Amount
+from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
+from iris_core.tables import task as table
+from iris_state import coordinator
+from iris_state.changes import Promised
+from iris_state.claims import Claim
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+from iris_state.policy import Policy
+from iris_state.records import Job
+
+Refusals = list[tuple[int, int, str]]
+"""(job, index, cause) of each task that was not taken."""
+
+
+def on_plan(ledger: Ledger, policy: Policy, plan: Plan, refused: Refusals) -> Iterator[Step]:
+    """Take each session of a plan whole, or refuse it whole; refusals are appended to ``refused``."""
+    for placement in plan.placements:
+        cause = _why_not(ledger, policy, plan, placement)
+        if cause:
+            refused.extend((placement.job, index, cause) for index in placement.indexes)
+            continue
+        yield from _place(ledger, policy, plan, placement, refused)
+    for eviction in plan.evictions:
+        yield from _evict(ledger, eviction)
+
+
+def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
+    """Why none of a placement can be taken; empty when it can be looked at task by task."""
+    job = ledger.jobs.get(placement.job)
+    if job is None or job.is_terminal:
+        return "job_ended"
+    if len(placement.indexes) != len(placement.workers):
+        return "malformed"
+    if not job.is_gang:
+        return ""
+    if sorted(placement.indexes) != list(range(len(job.tasks))):
+        return "gang_incomplete"
+    ask = job.spec.resources.amount
+    for index, at in zip(placement.indexes, placement.workers, strict=True):
+        cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
+        if cause:
+            return cause
+    groups = {ledger.workers[plan.workers[at]].attributes.get(_group_by(job)) for at in placement.workers}
+    if len(groups) != 1 or None in groups or len(set(placement.workers)) != len(job.tasks):
+        return "gang_split"
+    return ""
+
+
+def _group_by(job: Job) -> str:
+    return job.spec.coscheduling.group_by if job.spec.coscheduling is not None else ""
+
+
+def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, refused: Refusals) -> Iterator[Step]:
+    job = ledger.jobs[placement.job]
+    ask = job.spec.resources.amount
+    for index, at in zip(placement.indexes, placement.workers, strict=True):
+        worker = plan.workers[at]
+        cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker, ask)
+        if cause:
+            refused.append((job.number, index, cause))
+        else:
+            yield Claim(
+                table.ASSIGN, job.number, index, initiator=Initiator.SCHEDULER, cause=Cause.EXITED, worker=worker
+            )
+    if job.is_gang:
+        yield coordinator.placed(job)
+
+
+def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
+    if not 0 <= index < len(job.tasks) or job.tasks[index].state is not TaskState.PENDING:
+        return "not_pending"
+    host = ledger.workers.get(worker)
+    if host is None or host.state is not WorkerState.HEALTHY:
+        return "worker_unavailable"
+    presence = ledger.presence[worker]
+    if presence.building >= policy.max_building:
+        return "building_window_full"
+    if not ask.fits(host.total - presence.committed):
+        return "no_room"
+    return ""
+
+
+def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
+    """Preempt all victims or none: each must still run, and belong to a lower band than everybody it makes way for."""
+    waiting = [ledger.jobs.get(p.job) for p in eviction.promises]
+    if not waiting or any(job is None or job.is_terminal for job in waiting):
+        return
+    best = min(job.band for job in waiting if job is not None)
+    for victim in eviction.victims:
+        job = ledger.jobs.get(victim.job)
+        if job is None or job.band <= best or not _is_live(job, victim):
+            return
+    if not _whole_gangs(ledger, eviction):
+        return
+    note = "preempted for " + ", ".join(sorted({job.name for job in waiting if job is not None}))
+    for victim in eviction.victims:
+        yield Claim(
+            table.PREEMPT,
+            victim.job,
+            victim.index,
+            victim.attempt,
+            Outcome.FAILURE,
+            Cause.PREEMPTED,
+            Initiator.SCHEDULER,
+            note=note,
+        )
+    for promise in eviction.promises:
+        yield Promised(promise.job, promise.index, promise.worker)
+
+
+def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
+    victims = {(v.job, v.index) for v in eviction.victims}
+    gangs = {v.job for v in eviction.victims if ledger.jobs[v.job].is_gang}
+    return all(
+        (number, index) in victims
+        for number in gangs
+        for index, task in enumerate(ledger.jobs[number].tasks)
+        if task.state in ACTIVE
+    )
+
+
+def _is_live(job: Job, ref: AttemptRef) -> bool:
+    if not 0 <= ref.index < len(job.tasks):
+        return False
+    current = job.tasks[ref.index].current
+    return current is not None and current.number == ref.attempt and job.tasks[ref.index].state in ACTIVE

@@ -1,0 +1,140 @@
+"""What hosts are told after a commit: one order per worker, with the templates of the jobs it speaks of.
+
+Collects; decides nothing. Orders are idempotent, so giving one again is always safe. Source: architecture.md
+section 2 "iris.worker.<id>.order"; semantics.md section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
+from iris_core.states import Cause, KernelStatus, SessionStatus
+from iris_state import changes as c
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One worker's order while it grows; dicts keep the order and drop repeats."""
+
+    run: dict[AttemptRef, None] = field(default_factory=dict)
+    prepare: dict[AttemptRef, None] = field(default_factory=dict)
+    start: dict[AttemptRef, None] = field(default_factory=dict)
+    stop: dict[AttemptRef, Cause] = field(default_factory=dict)
+    incarnation: str = ""
+
+
+class Orders:
+    """The orders of one commit."""
+
+    def __init__(self, ledger: Ledger, stop_grace_ms: int) -> None:
+        self._ledger = ledger
+        self._stop_grace_ms = stop_grace_ms
+        self._drafts: dict[str, _Draft] = {}
+
+    def note(self, change: c.Change) -> None:
+        """Add what one applied change asks of hosts."""
+        if type(change) is c.Assigned:
+            self.place(AttemptRef(change.job, change.index, change.attempt))
+        elif type(change) is c.Moved:
+            if not change.closed and change.attempt >= 0:
+                attempt = self._ledger.jobs[change.job].tasks[change.index].attempts[change.attempt]
+                self.stop(attempt.worker, AttemptRef(change.job, change.index, change.attempt), attempt)
+        elif type(change) is c.SessionMoved and change.status is SessionStatus.PREPARED:
+            self.start_all(self._ledger.jobs[change.job])
+
+    def place(self, ref: AttemptRef) -> None:
+        """Order an attempt: a session of one is run, a gang's member only prepared."""
+        job = self._ledger.jobs[ref.job]
+        draft = self._draft(job.tasks[ref.index].attempts[ref.attempt].worker)
+        (draft.prepare if job.is_gang else draft.run)[ref] = None
+
+    def start_all(self, job: Job) -> None:
+        """Start every member of a prepared gang."""
+        for index, task in enumerate(job.tasks):
+            if task.current is not None:
+                self.start(AttemptRef(job.number, index, task.current.number))
+
+    def start(self, ref: AttemptRef) -> None:
+        attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
+        self._draft(attempt.worker).start[ref] = None
+
+    def stop(self, worker: str, ref: AttemptRef, attempt: Attempt | None) -> None:
+        """End an attempt on a host; one that the ledger does not know is ended all the same."""
+        draft = self._draft(worker)
+        draft.run.pop(ref, None)
+        draft.prepare.pop(ref, None)
+        draft.start.pop(ref, None)
+        draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
+
+    def register(self, worker: str, incarnation: str) -> None:
+        """Ask a host that is not known to say who it is."""
+        self._draft(worker).incarnation = incarnation
+
+    def again(self) -> None:
+        """Everything that a new leader cannot know to have arrived."""
+        for presence in self._ledger.presence.values():
+            for key, attempt in presence.open.items():
+                ref = AttemptRef(*key)
+                if attempt.status is KernelStatus.SCHEDULED:
+                    self.place(ref)
+                elif attempt.status is KernelStatus.TERMINATING:
+                    self.stop(attempt.worker, ref, attempt)
+        for number in self._ledger.kernels:
+            job = self._ledger.jobs[number]
+            if job.session is not None and job.session.status in (SessionStatus.PREPARED, SessionStatus.CREATING):
+                self.start_all(job)
+
+    def take(self, epoch: int) -> dict[str, Order]:
+        """Each worker's order, and start anew."""
+        drafts, self._drafts = self._drafts, {}
+        return {worker: self._write(worker, draft, epoch) for worker, draft in drafts.items()}
+
+    def _draft(self, worker: str) -> _Draft:
+        draft = self._drafts.get(worker)
+        if draft is None:
+            draft = self._drafts[worker] = _Draft()
+        return draft
+
+    def _write(self, worker: str, draft: _Draft, epoch: int) -> Order:
+        known = self._ledger.workers.get(worker)
+        jobs = dict.fromkeys(ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part)
+        gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
+        return Order(
+            incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
+            epoch=epoch,
+            templates=tuple(template(self._ledger.jobs[number]) for number in jobs),
+            run=tuple(draft.run),
+            prepare=tuple(draft.prepare),
+            start=tuple(draft.start),
+            stop=tuple(Stop(ref, self._stop_grace_ms, why) for ref, why in draft.stop.items()),
+            gangs=tuple(Gang(job.number, self._hosts(job)) for job in gangs),
+            register=bool(draft.incarnation),
+        )
+
+    def _hosts(self, job: Job) -> tuple[str, ...]:
+        """The address of each member's host, by task index."""
+        return tuple(self._address(task.attempts[-1].worker) if task.attempts else "" for task in job.tasks)
+
+    def _address(self, worker: str) -> str:
+        known = self._ledger.workers.get(worker)
+        return (known.address if known is not None else "") or worker
+
+
+def template(job: Job) -> TaskTemplate:
+    """What every task of a job runs."""
+    spec = job.spec
+    return TaskTemplate(
+        job=job.number,
+        name=job.name,
+        command=spec.command,
+        env=spec.env,
+        replicas=spec.replicas,
+        resources=spec.resources,
+        user=job.user,
+        bundle=spec.bundle,
+        ports=spec.ports,
+        timeout_ms=job.timeout_ms,
+    )

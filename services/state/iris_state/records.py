@@ -1,0 +1,226 @@
+"""The records of the ledger: jobs with their tasks and attempts, coscheduled sessions, workers.
+
+Fields only, and properties that follow from them; `ledger` alone writes. Records are positional so that a snapshot
+is one encoding of them. Source: semantics.md section 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iris_core.messages import AttemptRef
+from iris_core.priority import PriorityKey, priority_key
+from iris_core.resources import NOTHING, Amount
+from iris_core.spec import Attribute, JobSpec
+from iris_core.states import (
+    JOB_TERMINAL,
+    TERMINAL,
+    Budget,
+    Cause,
+    Initiator,
+    JobState,
+    KernelStatus,
+    PriorityBand,
+    SchedulingResult,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+)
+
+Key = tuple[int, int]
+"""A task: job number and index."""
+
+AttemptKey = tuple[int, int, int]
+"""An attempt: job number, index, attempt number."""
+
+
+class Attempt(msgspec.Struct, array_like=True, gc=False):
+    """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
+
+    ``since_ms`` is when it came into its status; counters are before and after its end was charged.
+    """
+
+    number: int
+    worker: str
+    assigned_ms: int
+    since_ms: int
+    status: KernelStatus = KernelStatus.SCHEDULED
+    shown: TaskState = TaskState.ASSIGNED
+    building_ms: int = 0
+    started_ms: int = 0
+    ended_ms: int = 0
+    closed_ms: int = 0
+    cause: Cause | None = None
+    initiator: Initiator | None = None
+    charged_to: Budget | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+    stderr_tail: str = ""
+    peak_rss_bytes: int = 0
+    failures: tuple[int, int] = (0, 0)
+    preemptions: tuple[int, int] = (0, 0)
+
+    @property
+    def is_open(self) -> bool:
+        return not self.closed_ms
+
+
+class Session(msgspec.Struct, array_like=True):
+    """The stored part of a session: a coscheduled job's status, or only the tries of a session of one.
+
+    ``version`` grows with every change and is what compare-and-set compares.
+    """
+
+    status: SessionStatus = SessionStatus.PENDING
+    since_ms: int = 0
+    version: int = 0
+    tries: dict[str, int] = {}
+
+
+class Task(msgspec.Struct, array_like=True, gc=False):
+    """Index i of a job; its current attempt is the last one."""
+
+    state: TaskState = TaskState.PENDING
+    failure_count: int = 0
+    preemption_count: int = 0
+    reschedules: int = 0
+    queued_ms: int = 0
+    attempts: list[Attempt] = []
+    session: Session | None = None
+
+    @property
+    def current(self) -> Attempt | None:
+        """The attempt the task is in now; None while it waits."""
+        return self.attempts[-1] if self.attempts and self.state not in _WAITING else None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+_WAITING = frozenset({TaskState.PENDING})
+
+
+class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
+    """One merged row: equal judgements in a row count up ``attempts``."""
+
+    index: int
+    handler: str
+    from_status: str
+    to_status: str
+    result: SchedulingResult
+    reason: str
+    attempts: int
+    first_ms: int
+    last_ms: int
+
+
+class Job(msgspec.Struct, array_like=True):
+    """What was submitted, with all its tasks. ``counts[state]`` is how many tasks are in each state now."""
+
+    number: int
+    name: str
+    spec: JobSpec
+    user: str
+    band: PriorityBand
+    depth: int
+    submitted_ms: int
+    root_submitted_ms: int
+    parent: int
+    tasks: list[Task]
+    counts: list[int]
+    state: JobState = JobState.PENDING
+    started_ms: int = 0
+    finished_ms: int = 0
+    cause: Cause | None = None
+    error: str = ""
+    children: list[int] = []
+    session: Session | None = None
+    history: list[HistoryEntry] = []
+    idempotency_key: str = ""
+    traceparent: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"j{self.number}"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in JOB_TERMINAL
+
+    @property
+    def is_gang(self) -> bool:
+        return self.session is not None
+
+    @property
+    def key(self) -> PriorityKey:
+        return priority_key(self.band, self.depth, self.root_submitted_ms, self.submitted_ms, self.number)
+
+    @property
+    def timeout_ms(self) -> int | None:
+        return None if self.spec.timeout_s is None else int(self.spec.timeout_s * 1000)
+
+    def counted(self) -> dict[TaskState, int]:
+        """How many tasks are in each state, states without any left out."""
+        return {TaskState(state): n for state, n in enumerate(self.counts) if n}
+
+
+class Worker(msgspec.Struct, array_like=True):
+    """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored."""
+
+    id: str
+    incarnation: str
+    attributes: dict[str, Attribute]
+    total: Amount
+    state: WorkerState = WorkerState.HEALTHY
+    reason: str = ""
+    address: str = ""
+    version: str = ""
+    registered_ms: int = 0
+
+
+class Presence:
+    """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard."""
+
+    __slots__ = ("beat_ms", "building", "committed", "detail", "open")
+
+    def __init__(self, beat_ms: int) -> None:
+        self.beat_ms = beat_ms
+        self.open: dict[AttemptKey, Attempt] = {}
+        self.building = 0
+        self.committed = NOTHING
+        self.detail = ""
+
+
+def ref_of(key: AttemptKey) -> AttemptRef:
+    return AttemptRef(*key)
+
+
+class Totals(msgspec.Struct, array_like=True):
+    """Counters that outlive the jobs they count: what was admitted, pruned, and how attempts ended."""
+
+    admitted: int = 0
+    pruned: int = 0
+    ended: dict[str, int] = {}
+
+
+class Image(msgspec.Struct, array_like=True):
+    """Everything a snapshot holds; see `snapshot`."""
+
+    version: int
+    sequence: int
+    cursor: int
+    epoch: int
+    at_ms: int
+    next_number: int
+    jobs: list[Job]
+    workers: list[Worker]
+    quotas: list[Any]
+    idempotency: dict[str, int]
+    answers: list[Any]
+    promises: list[Any]
+    avoided: list[Any]
+    totals: Totals
