@@ -28,7 +28,11 @@ def misplaced(modules: Iterable[str], rooms: dict[str, Iterable[str]]) -> list[s
     """Modules with no room or several, and entries that name nothing, as sentences."""
     modules = sorted(modules)
     found = {module: homes(module, rooms) for module in modules}
-    wrong = [f"{module} has no room: name it under pure, shell or io in .importlinter" for module, entries in found.items() if not entries]
+    wrong = [
+        f"{module} has no room: name it under pure, shell or io in .importlinter"
+        for module, entries in found.items()
+        if not entries
+    ]
     wrong += [f"{module} has several rooms: {', '.join(e)}" for module, e in found.items() if len(e) > 1]
     used = {entry for entries in found.values() for entry in entries}
     listed = [f"{kind}: {entry}" for kind, entries in rooms.items() for entry in entries]
