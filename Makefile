@@ -29,7 +29,7 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/draw.py --check
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim) -m "not integration and not browser and not docker and not prometheus"
 
@@ -59,5 +59,5 @@ format: $(STAMP) ## put the code in one shape
 	$(BIN)/ruff format .
 
 clean: ## remove .venv and everything made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """The import contract `rooms` notices what it is there for."""
 
 import ast
+import sys
 from configparser import ConfigParser
 
 import grimp
@@ -71,3 +72,16 @@ def test_no_pure_room_asks_for_the_time_through_datetime():
         if isinstance(node.func.value, ast.Name) and node.func.value.id in {"datetime", "date"}
     ]
     assert asked == []
+
+
+def imported_tops(tree: ast.Module) -> set[str]:
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.split(".")[0] for name in plain | named}
+
+
+def test_the_decisions_stand_on_two_libraries():
+    core = [source for source in sources() if source.module.split(".")[0] == "iris_core"]
+    used = set().union(*(imported_tops(source.tree) for source in core))
+    assert used - set(sys.stdlib_module_names) <= {"iris_core", "msgspec", "sortedcontainers"}
