@@ -1,0 +1,13 @@
+"""The HTTP API: one module per resource, and all their endpoints as one table.
+
+Frequent ones first, for routes are tried in order.
+"""
+
+from iris_gateway.api import bundles, cluster, documentation, events, health, jobs, logs, meta, plans, quotas, tasks
+from iris_gateway.endpoint import Endpoint
+
+_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, meta, health)
+
+ENDPOINTS: tuple[Endpoint, ...] = documentation.documented(
+    [endpoint for module in _MODULES for endpoint in module.ENDPOINTS]
+)

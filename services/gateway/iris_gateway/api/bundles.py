@@ -1,0 +1,49 @@
+"""Code for jobs, stored under the digest of its bytes."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from iris_gateway.bodies import chunks
+from iris_gateway.endpoint import BYTES, Answers, Call, Endpoint
+from iris_gateway.problem import Problem
+
+ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "application/x-tar", "application/zip"})
+
+
+async def head(call: Call) -> Response:
+    call.parameters().finish()
+    if not await call.gateway.bundles.has(call.segment("sha256")):
+        raise Problem("not_found", "this bundle is not stored here")
+    return Response(status_code=200)
+
+
+async def put(call: Call) -> Response:
+    call.parameters().finish()
+    given = call.request.headers.get("content-type", BYTES).partition(";")[0].strip().lower()
+    if given not in ACCEPTED:
+        raise Problem("unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES})
+    limits, digest = call.gateway.limits, call.segment("sha256")
+    parts = chunks(call.request, limits.bundle_bytes, limits.bundle_s)
+    new = await call.gateway.bundles.put(digest, parts)
+    return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
+
+
+_STORED = {"Location": "The bundle."}
+
+ENDPOINTS = (
+    Endpoint(
+        "HEAD", "/v1/bundles/{sha256}", head, "Whether a bundle is stored", {200: Answers("It is.", media_types=())}
+    ),
+    Endpoint(
+        "PUT",
+        "/v1/bundles/{sha256}",
+        put,
+        "Store a bundle",
+        {
+            200: Answers("It was there.", media_types=(), headers=_STORED),
+            201: Answers("It is stored.", media_types=(), headers=_STORED),
+        },
+        body=BYTES,
+    ),
+)

@@ -1,0 +1,125 @@
+"""Workers, slices, sessions and the queue; and what an operator does with a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.responses import Response
+
+from iris_core.messages import AdminCommand
+from iris_core.states import WorkerState
+from iris_core.subjects import CMD_ADMIN
+from iris_core.views import QueueRow, SessionView, WorkerView
+from iris_gateway.api.asking import PAGING, page, request_key, view
+from iris_gateway.api.jobs import SESSION_STATES
+from iris_gateway.api.pages import page_of
+from iris_gateway.commands import Envelope
+from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.parameters import Parameter, identifier
+
+WORKER_STATES = tuple(state.value for state in WorkerState)
+
+
+async def workers(call: Call) -> Response:
+    parameters = call.parameters()
+    state = parameters.choice("state", WORKER_STATES)
+    return await page(call, "workers", parameters, state=state)
+
+
+async def worker(call: Call) -> Response:
+    return await view(call, "worker", id=identifier(call.segment("worker"), "worker"))
+
+
+async def slices(call: Call) -> Response:
+    return await view(call, "slices")
+
+
+async def queue(call: Call) -> Response:
+    return await page(call, "queue", call.parameters())
+
+
+async def sessions(call: Call) -> Response:
+    parameters = call.parameters()
+    status = parameters.choice("status", SESSION_STATES)
+    return await page(call, "sessions", parameters, status=status)
+
+
+async def session(call: Call) -> Response:
+    return await view(call, "session", id=identifier(call.segment("session"), "session"))
+
+
+async def overview(call: Call) -> Response:
+    return await view(call, "overview")
+
+
+def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
+    """The endpoint that does ``action`` to the worker its path names."""
+
+    async def act(call: Call) -> Response:
+        target = identifier(call.segment("worker"), "worker")
+        call.parameters().finish()
+        return passed_on(await administer(call, action, target, {}), 202)
+
+    return act
+
+
+async def administer(call: Call, action: str, target: str, arguments: dict[str, Any]) -> bytes:
+    """Have the state service carry out an operator's wish; its answer. Raises Problem."""
+
+    def command(envelope: Envelope) -> AdminCommand:
+        return AdminCommand(
+            action, target, call.caller, envelope.request_id, envelope.at_ms, arguments, envelope.answer_to
+        )
+
+    return (await call.gateway.commands.ask(CMD_ADMIN, command, key=request_key(call, call.caller))).body
+
+
+_WORKER_STATE = Parameter("state", "Only workers in this state.", {"type": "string", "enum": list(WORKER_STATES)})
+_STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
+
+
+def _action(path: str, action: str, summary: str) -> Endpoint:
+    return Endpoint(
+        "POST",
+        f"/v1/workers/{{worker}}/{path}",
+        worker_action(action),
+        summary,
+        {202: Answers("The worker.", WorkerView)},
+        admin=True,
+    )
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/workers",
+        workers,
+        "List workers",
+        {200: Answers("One page.", page_of(WorkerView))},
+        parameters=(_WORKER_STATE, *PAGING),
+    ),
+    Endpoint("GET", "/v1/workers/{worker}", worker, "Show a worker", {200: Answers("The worker.", WorkerView)}),
+    _action("drain", "drain", "Give a worker nothing new"),
+    _action("undrain", "undrain", "Give a worker work again"),
+    _action("mark-lost", "mark_lost", "Give a worker up for lost"),
+    Endpoint("GET", "/v1/slices", slices, "Groups of workers", {200: Answers("All of them.", dict[str, Any])}),
+    Endpoint(
+        "GET",
+        "/v1/queue",
+        queue,
+        "What waits, in the exact order it is looked at",
+        {200: Answers("One page.", page_of(QueueRow))},
+        parameters=PAGING,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/sessions",
+        sessions,
+        "List sessions",
+        {200: Answers("One page.", page_of(SessionView))},
+        parameters=(_STATUS, *PAGING),
+    ),
+    Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
+    Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
+)

@@ -1,0 +1,37 @@
+"""The description of the API, as an endpoint of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from starlette.responses import Response
+
+from iris import __version__
+from iris_core.codec import to_json
+from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.openapi import describe
+
+
+def documented(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """The endpoints and one more, which describes them all."""
+
+    @cache
+    def document() -> bytes:
+        return to_json(describe(table, __version__))
+
+    async def shown(call: Call) -> Response:
+        call.parameters().finish()
+        return passed_on(document())
+
+    own = Endpoint(
+        "GET",
+        "/v1/openapi.json",
+        shown,
+        "This description",
+        {200: Answers("OpenAPI 3.1.", dict[str, Any])},
+        public=True,
+    )
+    table = (*endpoints, own)
+    return table

@@ -1,0 +1,116 @@
+"""Public events: pages out of the stream, or a stream of server-sent events that resumes without loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.views import Page
+from iris_gateway.api.asking import PAGING
+from iris_gateway.api.jobs import job_of
+from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
+from iris_gateway.occurrence import Filter, is_event_type
+from iris_gateway.parameters import Parameter, Parameters, job_reference
+from iris_gateway.problem import Problem
+from iris_gateway.retrospect import newest_first, oldest_first
+from iris_gateway.sse import resume_point, stream_events
+
+_FARTHEST = 10**18
+ORDERS = ("desc", "asc")
+
+
+class _Job(msgspec.Struct):
+    name: str
+
+
+async def listed(call: Call) -> Response:
+    parameters = call.parameters()
+    within = parameters.text("within", allow=lambda text: len(text) <= 1100)
+    wanted = Filter(_types(parameters), await name_of(call, job_reference(within)) if within else "")
+    return await _answer(call, parameters, wanted)
+
+
+async def of_job(call: Call) -> Response:
+    parameters = call.parameters()
+    wanted = Filter(_types(parameters), await name_of(call, job_of(call)))
+    return await _answer(call, parameters, wanted)
+
+
+async def name_of(call: Call, job: str) -> str:
+    """The name of a job that exists. Raises Problem not_found."""
+    return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Job).name
+
+
+def _types(parameters: Parameters) -> tuple[str, ...]:
+    text = parameters.text("type", allow=lambda text: all(map(is_event_type, text.split(","))), hint="task.state,job")
+    return tuple(text.split(",")) if text else ()
+
+
+async def _answer(call: Call, parameters: Parameters, wanted: Filter) -> Response:
+    after = parameters.number("after", -1, 0, _FARTHEST) if "after" in call.request.query_params else None
+    parameters.allow("after")
+    follow = parameters.truth("follow") or call.accepts(EVENT_STREAM)
+    order, limit, cursor = parameters.choice("order", ORDERS), parameters.limit(), parameters.cursor()
+    parameters.finish()
+    if follow and call.request.method == "GET":
+        return await stream_events(call, wanted, resume_point(call, after))
+    return json_response(await _page(call, wanted, order, limit, cursor, after))
+
+
+async def _page(call: Call, wanted: Filter, order: str, limit: int, cursor: str, after: int | None) -> Page:
+    streams = call.gateway.feed.streams
+    place = _place(cursor)
+    if order == "asc" or (after is not None and not order):
+        events, onward = await oldest_first(streams, wanted, limit, after or 0 if place is None else place)
+    else:
+        events, onward = await newest_first(streams, wanted, limit, place)
+    return Page(items=[event.shown() for event in events], next_cursor=None if onward is None else f"e{onward}")
+
+
+def _place(cursor: str) -> int | None:
+    if not cursor:
+        return None
+    if cursor[0] != "e" or not cursor[1:].isdigit():
+        raise Problem("invalid", "this cursor is not from a page of events")
+    return int(cursor[1:])
+
+
+_TYPE = Parameter("type", "Subjects or their beginnings, separated by commas.", {"type": "string"})
+_WITHIN = Parameter("within", "Only this job and all below it.", {"type": "string"})
+_AFTER = Parameter("after", "Only events behind this place.", {"type": "integer", "minimum": 0, "maximum": _FARTHEST})
+_ORDER = Parameter("order", "Newest first, or oldest first.", {"type": "string", "enum": list(ORDERS)})
+_FOLLOW = Parameter("follow", "Go on with what happens, as server-sent events.", {"type": "boolean", "default": False})
+_PARAMETERS = (_TYPE, _AFTER, _ORDER, _FOLLOW, *PAGING)
+
+
+class EventPage(msgspec.Struct):
+    """Events: each the body it was told with, and ``id`` and ``type``."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+
+
+_ANSWERS = {200: Answers("One page, or events without end.", EventPage, media_types=(JSON, EVENT_STREAM))}
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/events",
+        listed,
+        "What happened, and what happens",
+        _ANSWERS,
+        parameters=(_WITHIN, *_PARAMETERS),
+        problems=("gone",),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/events",
+        of_job,
+        "What happened to a job and all below it",
+        _ANSWERS,
+        parameters=_PARAMETERS,
+        problems=("gone",),
+    ),
+)

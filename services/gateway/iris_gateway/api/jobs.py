@@ -1,0 +1,234 @@
+"""Jobs: submit, list, show, end, submit again.
+
+Not in this room: what is allowed (`iris_gateway.admission`, then the state service).
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from starlette.responses import Response
+
+from iris_core.errors import Mistake
+from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
+from iris_core.spec import JobSpec
+from iris_core.states import JobState, SessionStatus, TaskState, display_name
+from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
+from iris_core.views import HistoryRow, JobView, SessionView, TreeView
+from iris_gateway.admission import spec_from
+from iris_gateway.api.asking import PAGING, idempotency_key, json_body, page, request_key, view
+from iris_gateway.api.pages import page_of
+from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.commands import Envelope
+from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
+from iris_gateway.parameters import Parameter, job_reference
+from iris_gateway.problem import Problem, invalid
+
+JOB_STATES = tuple(display_name(state) for state in JobState if state)
+TASK_STATES = tuple(display_name(state) for state in TaskState if state)
+BANDS = ("production", "interactive", "batch")
+IF_EXISTS = ("error", "keep", "replace")
+SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
+
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+_PREFIX = re.compile(r"/[A-Za-z0-9._/-]{0,1023}\Z")
+
+
+class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a job is cancelled."""
+
+    reason: str = ""
+
+
+class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What to run again."""
+
+    failed_only: bool = False
+
+
+class _Made(msgspec.Struct):
+    id: str
+
+
+def job_of(call: Call) -> str:
+    """The job a path names."""
+    return job_reference(call.segment("job"))
+
+
+async def submit(call: Call) -> Response:
+    parameters = call.parameters()
+    if_exists = parameters.choice("if_exists", IF_EXISTS, "error")
+    parameters.finish()
+    key = idempotency_key(call)
+    spec = await read_spec(call)
+    trace = call.request.headers.get("traceparent", "")
+
+    def command(envelope: Envelope) -> SubmitJob:
+        return SubmitJob(
+            spec=spec,
+            caller=call.caller,
+            request_id=envelope.request_id,
+            submitted_ms=envelope.at_ms,
+            idempotency_key=key,
+            if_exists=if_exists,
+            answer_to=envelope.answer_to,
+            traceparent=trace if _TRACE.match(trace) else "",
+        )
+
+    return made(await call.gateway.commands.ask(CMD_SUBMIT, command))
+
+
+async def read_spec(call: Call) -> JobSpec:
+    """The specification in the body, judged as far as possible here. Raises Problem."""
+    check_media_type(call.request, JSON)
+    limits = call.gateway.limits
+    spec = spec_from(await read_body(call.request, limits.body_bytes, limits.body_s), call.caller)
+    if spec.bundle is not None and not await call.gateway.bundles.has(spec.bundle):
+        raise invalid([no_bundle(spec.bundle)])
+    return spec
+
+
+def made(answer: Answer) -> Response:
+    """201 for a new job, 200 for one that was there."""
+    where = {"location": f"/v1/jobs/{msgspec.json.decode(answer.body, type=_Made).id}"}
+    if answer.status == "created":
+        return passed_on(answer.body, 201, where)
+    if answer.status == "replayed":
+        where["idempotent-replayed"] = "true"
+    return passed_on(answer.body, 200, where)
+
+
+async def listed(call: Call) -> Response:
+    parameters = call.parameters()
+    state = parameters.choice("state", JOB_STATES)
+    user = parameters.text("user", allow=lambda text: 0 < len(text) <= 128)
+    band = parameters.choice("band", BANDS)
+    prefix = parameters.text("name_prefix", allow=lambda text: _PREFIX.match(text) is not None, hint="/train")
+    return await page(call, "jobs", parameters, state=state, user=user, band=band, name_prefix=prefix)
+
+
+async def shown(call: Call) -> Response:
+    return await view(call, "job", job=job_of(call))
+
+
+async def tree(call: Call) -> Response:
+    return await view(call, "tree", job=job_of(call))
+
+
+async def history(call: Call) -> Response:
+    return await page(call, "history", call.parameters(), job=job_of(call))
+
+
+async def sessions(call: Call) -> Response:
+    parameters = call.parameters()
+    status = parameters.choice("status", SESSION_STATES)
+    return await page(call, "sessions", parameters, job=job_of(call), status=status)
+
+
+async def cancel(call: Call) -> Response:
+    job, key = job_of(call), request_key(call, call.caller)
+    if call.caller.role == "worker":
+        raise Problem("forbidden", "a worker's token cancels nothing")
+    call.parameters().finish()
+    body = await json_body(call, CancelBody, CancelBody())
+
+    def command(envelope: Envelope) -> CancelJob:
+        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500], envelope.answer_to)
+
+    answer = await call.gateway.commands.ask(CMD_CANCEL, command, key=key)
+    return passed_on(answer.body, 202)
+
+
+async def rerun(call: Call) -> Response:
+    job, key = job_of(call), request_key(call, call.caller)
+    if call.caller.role == "worker":
+        raise Problem("forbidden", "a worker's token submits nothing")
+    call.parameters().finish()
+    body = await json_body(call, RerunBody, RerunBody())
+
+    def command(envelope: Envelope) -> RerunJob:
+        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only, envelope.answer_to)
+
+    return made(await call.gateway.commands.ask(CMD_RERUN, command, key=key))
+
+
+def no_bundle(digest: str) -> Mistake:
+    """What is wrong with naming code nobody has sent."""
+    return Mistake(
+        pointer="/bundle", code="no_such_bundle", message="is not stored here", hint=f"PUT /v1/bundles/{digest} first"
+    )
+
+
+_STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum": list(JOB_STATES)})
+_USER = Parameter("user", "Only this user's jobs.", {"type": "string", "minLength": 1, "maxLength": 128})
+_BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": list(BANDS)})
+_NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": _PREFIX.pattern})
+_IF_EXISTS = Parameter(
+    "if_exists",
+    "What to do when a job of this name lives: refuse, return it, or cancel it first.",
+    {"type": "string", "enum": list(IF_EXISTS), "default": "error"},
+)
+_STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
+
+_MADE = {
+    200: Answers("The job that was there.", JobView, headers={"Location": "The job.", "Idempotent-Replayed": "true"}),
+    201: Answers("The job, durable.", JobView, headers={"Location": "The job."}),
+}
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/jobs",
+        submit,
+        "Submit a job",
+        _MADE,
+        parameters=(_IF_EXISTS,),
+        body=JobSpec,
+        problems=("conflict", "parent_ended", "forbidden", "over_quota"),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs",
+        listed,
+        "List jobs, newest first",
+        {200: Answers("One page.", page_of(JobView))},
+        parameters=(_STATE, _USER, _BAND, _NAMED, *PAGING),
+    ),
+    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}),
+    Endpoint("GET", "/v1/jobs/{job}/tree", tree, "Show a job and all below it", {200: Answers("The tree.", TreeView)}),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/history",
+        history,
+        "What was decided about a job",
+        {200: Answers("One page.", page_of(HistoryRow))},
+        parameters=PAGING,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/sessions",
+        sessions,
+        "The sessions of a job",
+        {200: Answers("One page.", page_of(SessionView))},
+        parameters=(_STATUS, *PAGING),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/cancel",
+        cancel,
+        "Kill a job and all below it",
+        {202: Answers("The job; its processes are being stopped.", JobView)},
+        body=CancelBody,
+        problems=("forbidden",),
+    ),
+    Endpoint(
+        "POST",
+        "/v1/jobs/{job}/rerun",
+        rerun,
+        "Submit again what a job was",
+        _MADE,
+        body=RerunBody,
+        problems=("conflict", "parent_ended", "forbidden", "over_quota"),
+    ),
+)

@@ -1,0 +1,221 @@
+"""What tasks printed: plain text, JSON lines, or server-sent events; as it is now, or followed to the end."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from iris_core.views import LogLineView
+from iris_gateway.api.jobs import job_of
+from iris_gateway.api.tasks import task_of
+from iris_gateway.ending import Ending
+from iris_gateway.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
+from iris_gateway.lines import Line
+from iris_gateway.logbook import Shown, Write, write_job_text, write_text
+from iris_gateway.logs import Reading, Wish
+from iris_gateway.parameters import Parameter, Parameters
+from iris_gateway.problem import Problem
+from iris_gateway.sse import frame, resume_point, stream
+
+FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
+STREAMS = ("stdout", "stderr")
+MAX_TAIL = 100_000
+
+_ATTEMPT = re.compile(r"all|last|0|[1-9][0-9]{0,6}\Z")
+_LOG_SUBJECT = re.compile(r"iris\.log\.j(?P<job>[0-9]+)\.(?P<index>[0-9]+)\.")
+_STILL_HERE = b":\n\n"
+
+
+class _Attempt(msgspec.Struct):
+    number: int
+
+
+class _Task(msgspec.Struct):
+    task: str
+    job: str
+    index: int
+    state: str
+    log_subject: str
+    attempts: list[_Attempt]
+
+
+class _Job(msgspec.Struct):
+    id: str
+    name: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request for output, fully understood.
+
+    Attributes:
+        job, task: names; the task's is empty for a whole job. state: as of now. ask: asks for it again.
+        tail: this many of the last lines there are now; None is all.
+        after: the sequence to go on behind, 0 for the beginning.
+    """
+
+    wish: Wish
+    job: str
+    task: str
+    state: str
+    ask: Callable[[], Awaitable[str]]
+    media_type: str
+    write: Write
+    follow: bool
+    tail: int | None
+    after: int
+
+
+async def of_task(call: Call) -> Response:
+    name, parameters = task_of(call), call.parameters()
+
+    async def look() -> _Task:
+        return msgspec.json.decode(await call.gateway.queries.ask("task", call.caller, task=name), type=_Task)
+
+    async def ask() -> str:
+        return (await look()).state
+
+    task = await look()
+    follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
+    job, index = _numbers(task)
+    last = task.attempts[-1].number if task.attempts else 0
+    only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
+    wish = Wish(job, index, only, last if attempt == "last" else 0, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, wish, (task.job, task.task, task.state), ask, write_text)
+
+
+async def of_job(call: Call) -> Response:
+    name, parameters = job_of(call), call.parameters()
+
+    async def look() -> _Job:
+        return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=name), type=_Job)
+
+    job = await look()
+
+    async def ask() -> str:
+        return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job.id), type=_Job).state
+
+    attempt = _attempt(parameters, "all")
+    if attempt == "last":
+        parameters.wrong("attempt", "wrong_value", "of a whole job cannot be 'last'", "a number, or all")
+    only = int(attempt) if attempt.isdigit() else None
+    wish = Wish(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, wish, (job.name, "", job.state), ask, write_job_text)
+
+
+async def _respond(
+    call: Call,
+    parameters: Parameters,
+    wish: Wish,
+    known: tuple[str, str, str],
+    ask: Callable[[], Awaitable[str]],
+    plain: Write,
+) -> Response:
+    job, task, state = known
+    follow = parameters.truth("follow") and call.request.method == "GET"
+    tail = parameters.number("tail", -1, 0, MAX_TAIL) if "tail" in call.request.query_params else None
+    parameters.allow("tail")
+    media_type = _format(call, parameters)
+    parameters.finish()
+    after = resume_point(call, None) or 0
+    shown = Shown(job)
+    write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
+    request = Request(wish, job, task, state, ask, media_type, write, follow, None if after else tail, after)
+    body = _written(call, request, await call.gateway.logs.last(wish))
+    if media_type == EVENT_STREAM or follow:
+        response = stream(call, body)
+        response.headers["content-type"] = _content_type(media_type)
+        return response
+    return StreamingResponse(body, media_type=media_type)
+
+
+async def _written(call: Call, request: Request, until: int) -> AsyncIterator[bytes]:
+    reading = Reading(request.wish, request.after)
+    state = request.state
+    async for piece in _there(call, request, reading, until):
+        yield piece
+    if request.follow:
+        async with Ending(call.gateway.feed, request.job, request.task, request.ask) as ending:
+            async for piece in _coming(call, request, reading, ending):
+                yield piece
+            state = ending.state
+    yield request.write(reading.rest(), reading.position)
+    if request.media_type == EVENT_STREAM:
+        yield frame("end", {"state": state}, reading.position)
+
+
+async def _there(call: Call, request: Request, reading: Reading, until: int) -> AsyncIterator[bytes]:
+    """What has been printed; the last lines only when that was asked for."""
+    if until <= reading.position:
+        return
+    last: deque[Line] = deque(maxlen=request.tail)
+    with call.gateway.logs.open(reading) as reader:
+        async for lines in call.gateway.logs.present(reading, reader, until):
+            if request.tail is None:
+                yield request.write(lines, reading.safe)
+            else:
+                last.extend(lines)
+    if last:
+        yield request.write(last, reading.safe)
+
+
+async def _coming(call: Call, request: Request, reading: Reading, ending: Ending) -> AsyncIterator[bytes]:
+    with call.gateway.logs.open(reading) as reader:
+        async for lines in call.gateway.logs.coming(reading, reader, ending):
+            if lines:
+                yield request.write(lines, reading.safe)
+            elif request.media_type == EVENT_STREAM:
+                yield _STILL_HERE
+
+
+def _attempt(parameters: Parameters, default: str) -> str:
+    return parameters.text("attempt", default, allow=lambda text: _ATTEMPT.match(text) is not None, hint="0, last, all")
+
+
+def _streams(parameters: Parameters) -> frozenset[str]:
+    return frozenset(parameters.words("stream", STREAMS) or STREAMS)
+
+
+def _since(call: Call, parameters: Parameters) -> int:
+    return parameters.since_ms("since", call.gateway.now_ms())
+
+
+def _numbers(task: _Task) -> tuple[int, int]:
+    """The job's number and the task's index, by which its output is kept."""
+    match = _LOG_SUBJECT.match(task.log_subject)
+    if match is None:
+        raise Problem("internal", "the state service does not say where this task's output is")
+    return int(match["job"]), int(match["index"])
+
+
+def _format(call: Call, parameters: Parameters) -> str:
+    """The media type of the answer: by ``?format``, else by ``Accept``."""
+    if word := parameters.choice("format", FORMATS):
+        return FORMATS[word]
+    return next((kind for kind in (EVENT_STREAM, JSON_LINES) if call.accepts(kind)), TEXT)
+
+
+def _content_type(media_type: str) -> str:
+    return media_type if media_type == JSON_LINES else f"{media_type}; charset=utf-8"
+
+
+_PARAMETERS = (
+    Parameter("follow", "Go on until the end.", {"type": "boolean", "default": False}),
+    Parameter("attempt", "Its number, `last`, or `all`.", {"type": "string", "pattern": "^(all|last|[0-9]+)$"}),
+    Parameter("tail", "Only this many of the lines there are.", {"type": "integer", "minimum": 0, "maximum": MAX_TAIL}),
+    Parameter("since", "Nothing printed before this time, or this long ago: `10m`.", {"type": "string"}),
+    Parameter("stream", "stdout or stderr only.", {"type": "string", "enum": list(STREAMS)}),
+    Parameter("format", "Instead of an Accept header.", {"type": "string", "enum": list(FORMATS)}),
+)
+_ANSWERS = {200: Answers("The output.", LogLineView, media_types=(TEXT, JSON_LINES, EVENT_STREAM))}
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/tasks/{task}/logs", of_task, "What a task printed", _ANSWERS, parameters=_PARAMETERS),
+    Endpoint("GET", "/v1/jobs/{job}/logs", of_job, "What a job's tasks printed", _ANSWERS, parameters=_PARAMETERS),
+)

@@ -1,0 +1,108 @@
+"""What this gateway is: versions, limits, and every word of the vocabulary with its wire value and colour."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from iris import __version__
+from iris_core import states
+from iris_core.names import MAX_COMPONENT, MAX_LEVELS
+from iris_core.reasons import ReasonCode
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
+from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
+from iris_gateway.gateway import Limits
+from iris_gateway.parameters import MAX_LIMIT
+
+API = "v1"
+
+
+class Word(msgspec.Struct):
+    """One member of an enumeration."""
+
+    name: str
+    value: int | str
+    terminal: bool = False
+    colour: str | None = None
+    css_class: str | None = None
+
+
+class Meta(msgspec.Struct):
+    """Body of ``GET /v1/meta``."""
+
+    version: str
+    api: str
+    limits: dict[str, int]
+    enums: dict[str, list[Word]]
+
+
+_ENUMS: dict[str, type[Enum]] = {
+    "session_statuses": states.SessionStatus,
+    "kernel_statuses": states.KernelStatus,
+    "worker_states": states.WorkerState,
+    "deployment_lifecycles": states.DeploymentLifecycle,
+    "route_statuses": states.RouteStatus,
+    "bands": states.PriorityBand,
+    "constraint_ops": states.ConstraintOp,
+    "causes": states.Cause,
+    "reasons": ReasonCode,
+}
+_TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL}
+
+
+async def meta(call: Call) -> Response:
+    call.parameters().finish()
+    return json_response(Meta(__version__, API, limits_of(call.gateway.limits), vocabulary()))
+
+
+def limits_of(limits: Limits) -> dict[str, int]:
+    """What one request, name or job may be, in bytes and counts."""
+    return {
+        "body_bytes": limits.body_bytes,
+        "bundle_bytes": limits.bundle_bytes,
+        "page_items": MAX_LIMIT,
+        "replicas": MAX_REPLICAS,
+        "name_levels": MAX_LEVELS,
+        "name_component_characters": MAX_COMPONENT,
+        "command_bytes": MAX_COMMAND_BYTES,
+        "env_bytes": MAX_ENV_BYTES,
+    }
+
+
+@cache
+def vocabulary() -> dict[str, list[Word]]:
+    """Every enumeration people meet."""
+    tasks = [
+        Word(
+            states.display_name(state),
+            state.value,
+            state in states.TERMINAL,
+            states.DISPLAY_COLOURS[state],
+            states.css_class(state),
+        )
+        for state in states.TaskState
+    ]
+    look = {word.name: word for word in tasks}
+    jobs = [
+        Word(name, state.value, state in states.JOB_TERMINAL, look[name].colour, look[name].css_class)
+        for state in states.JobState
+        for name in (states.display_name(state),)
+    ]
+    return {"task_states": tasks, "job_states": jobs} | {name: _words(kind) for name, kind in _ENUMS.items()}
+
+
+def _words(kind: type[Enum]) -> list[Word]:
+    return [Word(states.display_name(member), _wire(member), member in _TERMINAL) for member in kind]
+
+
+def _wire(member: Enum) -> Any:
+    return member.value
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/meta", meta, "Versions, limits and words", {200: Answers("Them.", Meta)}, public=True),
+)

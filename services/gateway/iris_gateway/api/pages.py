@@ -1,0 +1,15 @@
+"""The shape of a page of some view, for the documentation."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+
+@cache
+def page_of(kind: type[Any]) -> Any:
+    """``{items, next_cursor}`` with items of ``kind``."""
+    name = f"{kind.__name__.removesuffix('View')}Page"
+    return msgspec.defstruct(name, [("items", list[kind]), ("next_cursor", str | None)], module=__name__)  # type: ignore[valid-type]

@@ -1,0 +1,59 @@
+"""Quotas: what one user may hold and ask for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.responses import Response
+
+from iris_core.spec import BandName
+from iris_core.views import QuotaView
+from iris_gateway.api.asking import json_body, view
+from iris_gateway.api.cluster import administer
+from iris_gateway.api.pages import page_of
+from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
+from iris_gateway.parameters import identifier
+
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for."""
+
+    max_running_cpu: Amount = 0
+    max_running_memory: Amount = 0
+    max_running_accelerators: Amount = 0
+    max_pending_tasks: Amount = 0
+    max_band: BandName = "production"
+
+
+async def listed(call: Call) -> Response:
+    return await view(call, "quotas")
+
+
+async def shown(call: Call) -> Response:
+    return await view(call, "quota", user=identifier(call.segment("user"), "user"))
+
+
+async def put(call: Call) -> Response:
+    user = identifier(call.segment("user"), "user")
+    call.parameters().finish()
+    body = await json_body(call, QuotaBody)
+    return passed_on(await administer(call, "set_quota", user, msgspec.to_builtins(body)))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/quotas", listed, "List quotas", {200: Answers("All of them.", page_of(QuotaView))}),
+    Endpoint("GET", "/v1/quotas/{user}", shown, "Show a user's quota", {200: Answers("The quota.", QuotaView)}),
+    Endpoint(
+        "PUT",
+        "/v1/quotas/{user}",
+        put,
+        "Set a user's quota",
+        {200: Answers("The quota.", QuotaView)},
+        body=QuotaBody,
+        admin=True,
+    ),
+)

@@ -1,0 +1,67 @@
+"""Tasks of a job: list, show, attempts, and why they wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from iris_core.views import AttemptView, TaskView
+from iris_gateway.api.asking import PAGING, page, view
+from iris_gateway.api.jobs import TASK_STATES, job_of
+from iris_gateway.api.pages import page_of
+from iris_gateway.endpoint import Answers, Call, Endpoint
+from iris_gateway.parameters import Parameter, task_reference
+
+
+def task_of(call: Call) -> str:
+    """The task a path names."""
+    return task_reference(call.segment("task"))
+
+
+async def listed(call: Call) -> Response:
+    parameters = call.parameters()
+    state = parameters.choice("state", TASK_STATES)
+    return await page(call, "tasks", parameters, job=job_of(call), state=state)
+
+
+async def shown(call: Call) -> Response:
+    return await view(call, "task", task=task_of(call))
+
+
+async def attempts(call: Call) -> Response:
+    return await view(call, "attempts", task=task_of(call))
+
+
+async def why_job(call: Call) -> Response:
+    return await view(call, "why", job=job_of(call))
+
+
+async def why_task(call: Call) -> Response:
+    return await view(call, "why", task=task_of(call))
+
+
+_STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": list(TASK_STATES)})
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/tasks",
+        listed,
+        "List a job's tasks by index",
+        {200: Answers("One page.", page_of(TaskView))},
+        parameters=(_STATE, *PAGING),
+    ),
+    Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", {200: Answers("The reasons.", dict[str, Any])}),
+    Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}),
+    Endpoint(
+        "GET",
+        "/v1/tasks/{task}/attempts",
+        attempts,
+        "List a task's attempts",
+        {200: Answers("All of them.", page_of(AttemptView))},
+    ),
+    Endpoint(
+        "GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", {200: Answers("The reasons.", dict[str, Any])}
+    ),
+)

@@ -1,0 +1,143 @@
+"""Who is calling: bearer tokens, each with a user and a role, kept only as SHA-256.
+
+The file has one token per line, ``USER ROLE SHA256``; ``#`` starts a comment. Tokens are long and random, so one
+round of SHA-256 is enough. Not in this room: reading the file (the shell does) and what a role may do with a job
+(the state service decides). Source: interfaces.md section 3; reliability.md section 5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from iris_core.messages import Caller
+from iris_gateway.problem import Problem
+
+Role = Literal["user", "admin", "worker"]
+ROLES = get_args(Role)
+MAX_USER = 128
+ANONYMOUS = "anonymous"
+"""Who calls when nobody has to say."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_USER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{MAX_USER - 1}}}\Z")
+
+
+class BadTokenFile(Exception):
+    """The token file cannot be used; the text names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One line of the token file."""
+
+    caller: Caller
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Everyone who may call. Without tokens nobody is asked who he is: only ever on loopback."""
+
+    tokens: tuple[Token, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """Whether authentication is off."""
+        return not self.tokens
+
+    def identify(self, authorization: str | None, claimed_user: str = "") -> Caller:
+        """The caller behind an ``Authorization`` header.
+
+        Args:
+            authorization: the header's value, None when absent.
+            claimed_user: who the client says it is; believed only when authentication is off.
+
+        Raises Problem unauthenticated. Every token is compared, each in constant time.
+        """
+        if self.open:
+            return Caller(user=checked_user(claimed_user) or ANONYMOUS, role="admin")
+        scheme, _, secret = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise unauthenticated("a bearer token is needed")
+        digest = hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for token in self.tokens:
+            if hmac.compare_digest(token.digest, digest):
+                found = token.caller
+        if found is None:
+            raise unauthenticated("this token is not known")
+        return found
+
+
+def unauthenticated(detail: str) -> Problem:
+    """The 401."""
+    return Problem("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
+
+
+def checked_user(name: str) -> str:
+    """``name`` if it may stand for a user, or empty. Raises Problem."""
+    if name and not _USER.match(name):
+        raise Problem("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
+    return name
+
+
+def parse_tokens(text: str) -> Keyring:
+    """The keyring in the text of a token file. Raises BadTokenFile."""
+    tokens = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if words:
+            tokens.append(_token(words, number))
+    if not tokens:
+        raise BadTokenFile("the token file names nobody, so nobody could call")
+    return Keyring(tuple(tokens))
+
+
+def _token(words: list[str], number: int) -> Token:
+    if len(words) != 3:
+        raise BadTokenFile(f"line {number}: expected USER ROLE SHA256")
+    user, role, digest = words
+    if not _USER.match(user):
+        raise BadTokenFile(f"line {number}: {user[:40]!r} is no user's name")
+    if role not in ROLES:
+        raise BadTokenFile(f"line {number}: {role[:40]!r} is no role; one of {', '.join(ROLES)}")
+    if not _DIGEST.match(digest.lower()):
+        raise BadTokenFile(f"line {number}: the third word is the token's SHA-256 in hexadecimal")
+    return Token(Caller(user=user, role=role), bytes.fromhex(digest))
+
+
+def require_admin(caller: Caller) -> None:
+    """Raises Problem forbidden unless the caller is an admin."""
+    if caller.role != "admin":
+        raise Problem("forbidden", "only an admin may do this")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a listening address can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def same_site(host: str, fetch_site: str, safe: bool) -> None:
+    """Without authentication, keep other sites' pages out: they reach loopback through the user's own browser.
+
+    Args:
+        host: the ``Host`` header; a page that had its name pointed at loopback shows here.
+        fetch_site: ``Sec-Fetch-Site``. safe: whether the method changes nothing.
+
+    Raises Problem forbidden.
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if not is_loopback(name):
+        raise Problem("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
+    if not safe and fetch_site not in ("", "same-origin", "none"):
+        raise Problem("forbidden", "another site may not do this")

@@ -1,0 +1,82 @@
+"""Reading request bodies: never more than allowed, never for ever, only of the wanted media type."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import ClientDisconnect, Request
+
+from iris_gateway.problem import Problem
+
+_DRAIN_BYTES = 32 << 20
+_DRAIN_S = 5.0
+
+
+def check_media_type(request: Request, wanted: str) -> None:
+    """Raises Problem unsupported_media_type unless the body is said to be ``wanted``."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != wanted:
+        said = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
+        raise Problem("unsupported_media_type", f"the body must be {wanted}, {said}", headers={"accept": wanted})
+
+
+def declared_length(request: Request) -> int:
+    """The Content-Length, 0 when there is none. Raises Problem malformed."""
+    text = request.headers.get("content-length", "0")
+    if not (text.isascii() and text.isdigit()):
+        raise Problem("malformed", "Content-Length is not a number")
+    return int(text)
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """The whole body. Raises Problem too_large, also for a chunked body that does not say so, and timeout."""
+    return b"".join([chunk async for chunk in chunks(request, limit, seconds)])
+
+
+async def chunks(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
+    """The body piece by piece, at most ``limit`` bytes within ``seconds``. Raises Problem too_large, timeout."""
+    if declared_length(request) > limit:
+        raise await _too_large(request, limit)
+    deadline = asyncio.get_running_loop().time() + seconds
+    size, more = 0, True
+    while more:
+        chunk, more = await _next(request, deadline)
+        size += len(chunk)
+        if size > limit:
+            raise await _too_large(request, limit)
+        if chunk:
+            yield chunk
+
+
+async def _next(request: Request, deadline: float) -> tuple[bytes, bool]:
+    """One piece, and whether more follow."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            message = await request.receive()
+    except TimeoutError:
+        raise Problem("timeout", "the body did not arrive in time", headers={"connection": "close"}) from None
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _too_large(request: Request, limit: int) -> Problem:
+    """The 413; reads on for a while first, for many clients hear no answer before they have sent everything."""
+    waits = request.headers.get("expect", "").lower() == "100-continue"
+    if not waits and declared_length(request) <= _DRAIN_BYTES:
+        await _drain(request)
+    return Problem("too_large", f"the body is over {limit} bytes", headers={"connection": "close"})
+
+
+async def _drain(request: Request) -> None:
+    left = _DRAIN_BYTES
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while left > 0:
+                message = await request.receive()
+                left -= len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return

@@ -1,0 +1,122 @@
+"""What people want, put into the durable inbox, and the state service's answer to it.
+
+One subscription hears all answers. A command keeps its id through every repetition, so that it takes effect once.
+Not in this room: what a command means; deciding whether it is allowed. Source: architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from iris_bus.contract import Bus, Full, Message, Streams, Subscription, Unavailable
+from iris_core.codec import Undecodable, pack, unpack
+from iris_core.messages import Answer
+from iris_gateway.problem import Problem, refused
+
+_PAUSE_S = 0.1
+_STORE_TIMEOUT_S = 2.0
+DONE = frozenset({"ok", "created", "replayed", "accepted"})
+
+
+class Envelope(NamedTuple):
+    """What the sender of a command fills into it: its id, where the answer goes, and when it was asked (ms)."""
+
+    request_id: str
+    answer_to: str
+    at_ms: int
+
+
+class Commands:
+    """The sending side of the inbox.
+
+    Args:
+        patience_s: how long one command may take altogether before the caller is told to try again.
+        nudge_s: silence after which a stored command is put in again, in case its answer was lost.
+        new_id: makes ids that never repeat. now_ms: the time of day.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        streams: Streams,
+        *,
+        new_id: Callable[[], str],
+        now_ms: Callable[[], int],
+        patience_s: float = 10.0,
+        nudge_s: float = 2.0,
+    ) -> None:
+        self._bus = bus
+        self._streams = streams
+        self._new_id = new_id
+        self._now_ms = now_ms
+        self._patience_s = patience_s
+        self._nudge_s = nudge_s
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+
+    async def start(self) -> None:
+        """Listen for answers. Raises Unavailable."""
+        self._inbox = self._bus.new_inbox()
+        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._answered)
+
+    async def close(self) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
+        """Store a command and return its answer once what it did is durable.
+
+        Args:
+            key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
+
+        Raises Problem: the refusal of the state service, or unavailable when no answer came in time. In the second
+        case a stored command is still carried out later; repeating it with the same Idempotency-Key is safe.
+        """
+        token = self._new_id()
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms()))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                answer = await self._exchange(subject, pack(message), token, future)
+        except TimeoutError:
+            raise Problem("unavailable", "the state service has not answered yet") from None
+        except Full:
+            raise Problem("unavailable", "the inbox is full; nothing was stored") from None
+        finally:
+            del self._waiting[token]
+        if answer.status not in DONE:
+            raise refused(answer.status, answer.body)
+        return answer
+
+    async def _exchange(self, subject: str, data: bytes, token: str, future: asyncio.Future[Answer]) -> Answer:
+        """Store, and store again when no answer comes: the state service knows the request by its id."""
+        number = 0
+        while True:
+            await self._store(subject, data, f"{token}.{number}")
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
+            number += 1
+
+    async def _store(self, subject: str, data: bytes, message_id: str) -> None:
+        """Repeat with one id until the stream has it, so that it has it once. Raises Full."""
+        while True:
+            try:
+                await self._streams.publish(subject, data, message_id=message_id, timeout=_STORE_TIMEOUT_S)
+            except Unavailable:
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
+
+    def _answered(self, message: Message) -> None:
+        future = self._waiting.get(message.subject.rpartition(".")[2])
+        if future is None or future.done():
+            return
+        try:
+            future.set_result(unpack(message.data, Answer))
+        except Undecodable as error:
+            future.set_exception(Problem("internal", f"the answer cannot be read: {error}"))

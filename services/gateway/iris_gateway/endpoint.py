@@ -1,0 +1,91 @@
+"""One endpoint: how it is reached, how it is documented, and the function that answers.
+
+Not in this room: the endpoints (`iris_gateway.api`) and what surrounds every request (`iris_gateway.front`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from iris_core.codec import to_json
+from iris_core.messages import Caller
+from iris_gateway.gateway import Gateway
+from iris_gateway.parameters import Parameter, Parameters, segment
+
+JSON = "application/json"
+TEXT = "text/plain"
+JSON_LINES = "application/x-ndjson"
+EVENT_STREAM = "text/event-stream"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on its way to its endpoint."""
+
+    request: Request
+    gateway: Gateway
+    caller: Caller
+
+    def segment(self, name: str) -> str:
+        """A path parameter, percent-decoded."""
+        return segment(self.request.path_params[name])
+
+    def parameters(self) -> Parameters:
+        return Parameters(self.request.query_params.multi_items())
+
+    def accepts(self, media_type: str) -> bool:
+        """Whether the caller named this media type (``*/*`` names none)."""
+        return media_type in self.request.headers.get("accept", "")
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One documented answer: a type of msgspec, or a media type of something else."""
+
+    description: str
+    kind: Any = None
+    media_types: tuple[str, ...] = (JSON,)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One row of the route table.
+
+    Attributes:
+        path: with ``{parameters}`` of one segment each.
+        public: answered without asking who calls. admin: for admins only.
+        body: the type of the JSON body, or a media type; None when there is none.
+        problems: codes of the refusals that are its own, beside those any endpoint may give.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    answers: Mapping[int, Answers]
+    parameters: tuple[Parameter, ...] = ()
+    body: Any = None
+    tag: str = ""
+    public: bool = False
+    admin: bool = False
+    problems: tuple[str, ...] = ()
+
+
+def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value of msgspec as JSON."""
+    return Response(to_json(body), status, headers, JSON)
+
+
+def passed_on(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON another service made, as it is."""
+    return Response(body, status, headers, JSON)

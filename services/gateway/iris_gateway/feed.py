@@ -1,0 +1,171 @@
+"""Public events for many watchers at once: one reader of the stream, a ring of what it read, a place per watcher.
+
+A watcher holds nothing but its place in the ring. One that falls out of the ring is let go, and comes back with the
+last sequence it saw; what is older than the ring is read from the stream. So nothing is lost and nobody is waited for.
+Not in this room: how events are written to a connection (`sse`). Source: interfaces.md section 3; performance.md B9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
+from iris_core.subjects import EVENTS
+from iris_gateway.occurrence import Filter, Occurrence, read_occurrence
+from iris_gateway.problem import Problem
+from iris_gateway.readers import reading
+
+RING = 20_000
+_ROUND_S = 0.0001
+_LONGEST_ROUND_S = 0.1
+_AGAIN_S = 0.5
+_sequence = attrgetter("sequence")
+
+
+class Lagging(Exception):
+    """A watcher was so slow that the ring has moved on without it."""
+
+
+class News(NamedTuple):
+    """Everything up to ``position`` has been looked at; these were wanted."""
+
+    position: int
+    events: list[Occurrence]
+
+
+class Feed:
+    """The events as they come.
+
+    Args:
+        ring: how many of the newest events are kept for watchers.
+        tick_s: silence after which watchers are woken with nothing, so that they can say they are still there.
+    """
+
+    def __init__(self, streams: Streams, *, ring: int = RING, tick_s: float = 5.0) -> None:
+        self.streams = streams
+        self._size = ring
+        self._tick_s = tick_s
+        self._ring: list[Occurrence] = []
+        self._after = 0
+        self._bells: set[asyncio.Event] = set()
+        self._reader: Reader | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.closed = False
+
+    @property
+    def newest(self) -> int:
+        """The sequence of the last event read."""
+        return self._ring[-1].sequence if self._ring else self._after
+
+    async def start(self) -> None:
+        """Begin behind what the stream holds now. Raises Unavailable."""
+        self._after = await self.last()
+        self._reader = self.streams.read(EVENTS.name, self._after)
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Let every watcher go."""
+        self.closed = True
+        self._ring_bells()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def last(self) -> int:
+        """The newest sequence of the stream, 0 when it is empty. Raises Unavailable."""
+        message = await self.streams.last(EVENTS.name)
+        return message.sequence if message is not None else 0
+
+    async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[News, None]:
+        """Wanted events behind ``after``, in order; every now and then none.
+
+        Raises Problem gone when ``after`` is not kept any more, before anything is yielded; Lagging.
+        """
+        position = after
+        async for older in self._older(position):
+            position = older[-1].sequence
+            yield News(position, wanted.of(older))
+        bell = asyncio.Event()
+        self._bells.add(bell)
+        try:
+            while not self.closed:
+                bell.clear()
+                batch = self._since(position)
+                position = batch[-1].sequence if batch else position
+                yield News(position, wanted.of(batch))
+                if position >= self.newest:
+                    await bell.wait()
+        finally:
+            self._bells.discard(bell)
+
+    def _since(self, position: int) -> Sequence[Occurrence]:
+        if position < self._after:
+            raise Lagging
+        if position >= self.newest:
+            return ()
+        return self._ring[bisect_right(self._ring, position, key=_sequence) :]
+
+    async def _older(self, position: int) -> AsyncIterator[list[Occurrence]]:
+        """What the ring does not hold any more, up to where it begins."""
+        if position >= self._after:
+            return
+        with reading(self.streams, EVENTS.name, position) as reader:
+            while position < self._after:
+                batch = await _batch(reader)
+                if batch:
+                    position = batch[-1].sequence
+                    yield batch
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._read()
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+            except Gap:
+                await self._restart()
+
+    async def _read(self) -> None:
+        assert self._reader is not None
+        while True:
+            self._take(await self._reader.batch(wait=self._tick_s))
+            self._ring_bells()
+            await asyncio.sleep(min(len(self._bells) * _ROUND_S, _LONGEST_ROUND_S))
+
+    async def _restart(self) -> None:
+        """Go on behind a hole: watchers that had not passed it are let go and find it by their last sequence."""
+        assert self._reader is not None
+        await self._reader.close()
+        self._ring.clear()
+        with contextlib.suppress(Unavailable):
+            self._after = await self.last()
+        self._reader = self.streams.read(EVENTS.name, self._after)
+        self._ring_bells()
+
+    def _take(self, messages: Sequence[Message]) -> None:
+        ring = self._ring
+        ring.extend(map(read_occurrence, messages))
+        if len(ring) > 2 * self._size:
+            self._after = ring[-self._size - 1].sequence
+            del ring[: -self._size]
+
+    def _ring_bells(self) -> None:
+        for bell in self._bells:
+            bell.set()
+
+
+async def _batch(reader: Reader) -> list[Occurrence]:
+    try:
+        return [read_occurrence(message) for message in await reader.batch(wait=5.0)]
+    except Gap:
+        raise Problem("gone", "these events are not kept any more; begin again without a position") from None
+    except Unavailable:
+        raise Problem("unavailable", "the events cannot be read") from None

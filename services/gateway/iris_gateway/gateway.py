@@ -1,0 +1,52 @@
+"""The parts of a gateway, as every endpoint is handed them. Nothing here does anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iris_bus.contract import Bus
+from iris_gateway.auth import Keyring
+from iris_gateway.bundles import Bundles
+from iris_gateway.commands import Commands
+from iris_gateway.feed import Feed
+from iris_gateway.logs import Logs
+from iris_gateway.metrics import Metrics
+from iris_gateway.queries import Queries
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for. Times in seconds, sizes in bytes."""
+
+    body_bytes: int = 1 << 20
+    bundle_bytes: int = 256 << 20
+    body_s: float = 30.0
+    bundle_s: float = 600.0
+    keep_alive_s: float = 15.0
+    watchers: int = 5000
+
+
+@dataclass(slots=True)
+class Gateway:
+    """One running gateway.
+
+    Attributes:
+        keyring: replaced as a whole when the token file changes.
+        now_ms: the time of day. clock: seconds that only grow.
+        closing: whether the service is draining, so that nothing long may begin.
+    """
+
+    bus: Bus
+    commands: Commands
+    queries: Queries
+    feed: Feed
+    logs: Logs
+    bundles: Bundles
+    metrics: Metrics
+    keyring: Keyring
+    limits: Limits
+    now_ms: Callable[[], int]
+    clock: Callable[[], float]
+    new_id: Callable[[], str]
+    closing: bool = False

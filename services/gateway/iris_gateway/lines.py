@@ -1,0 +1,84 @@
+"""Log chunks to lines: whole lines out of pieces of output, however they were cut.
+
+Pure. A line that has no end yet is kept back until it has one, until its attempt's log ends, or until it is longer
+than anyone reads. Not in this room: where chunks come from (`logs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from iris_core.messages import LogChunk
+
+LONGEST = 64 << 10
+
+Source = tuple[int, int, str]
+"""Task index, attempt, stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output, without its line end.
+
+    Attributes:
+        offset: of its first byte in the attempt's stream; with ``source`` it names the line for ever.
+        dropped: bytes of the stream that were thrown away just before it.
+    """
+
+    source: Source
+    at_ms: int
+    offset: int
+    data: bytes
+    dropped: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(slots=True)
+class _Tail:
+    data: bytes = b""
+    offset: int = 0
+    at_ms: int = 0
+    since: int = 0
+    """Sequence of the chunk it began in."""
+
+
+@dataclass(slots=True)
+class Splitter:
+    """The lines of any number of sources, interleaved as they come."""
+
+    _tails: dict[Source, _Tail] = field(default_factory=dict)
+
+    def feed(self, source: Source, chunk: LogChunk, sequence: int = 0) -> Iterator[Line]:
+        """The lines that ``chunk`` completes."""
+        if chunk.dropped:
+            yield from self._cut(source)
+        tail = self._tails.pop(source, None) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
+        data, dropped, offset = tail.data + chunk.data, chunk.dropped, tail.offset
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            yield Line(source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), dropped)
+            start, dropped = end + 1, 0
+        rest = data[start:]
+        if rest and (chunk.final or len(rest) >= LONGEST):
+            yield Line(source, chunk.at_ms, offset + start, rest, dropped)
+        elif rest:
+            began = tail.since if start == 0 else sequence
+            self._tails[source] = _Tail(rest, offset + start, chunk.at_ms, began)
+
+    def rest(self) -> Iterator[Line]:
+        """What is still without an end, when nothing more will come."""
+        for source in list(self._tails):
+            yield from self._cut(source)
+
+    def complete_to(self, sequence: int) -> int:
+        """The last sequence whose lines, and all before, are out; one may resume behind it and miss nothing."""
+        return min((tail.since - 1 for tail in self._tails.values()), default=sequence)
+
+    def _cut(self, source: Source) -> Iterator[Line]:
+        tail = self._tails.pop(source, None)
+        if tail is not None:
+            yield Line(source, tail.at_ms, tail.offset, tail.data)

@@ -1,0 +1,35 @@
+"""The gateway's own figures, in one registry per process. Source: interfaces.md section 7."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """What the gateway counts. Labels hold route templates, never ids."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self.requests = Counter(
+            "iris_http_requests_total", "Requests answered.", ("route", "method", "status"), registry=self.registry
+        )
+        self.seconds = Histogram(
+            "iris_http_request_seconds",
+            "From a request's head to the end of its answer.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.watchers = Gauge("iris_http_watchers", "Open event and log streams.", registry=self.registry)
+        self.refused = Counter("iris_http_problems_total", "Refusals by code.", ("code",), registry=self.registry)
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self.requests.labels(route, method, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """The Prometheus exposition."""
+        return generate_latest(self.registry)

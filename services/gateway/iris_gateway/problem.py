@@ -1,0 +1,119 @@
+"""Every no of the API: one table from code to status, and the RFC 9457 document people get.
+
+Handlers raise `Problem`; the front turns it into a response. Not in this room: HTTP responses, and the refusals'
+texts, which are written where the refusal is decided. Source: interfaces.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from iris_core.codec import Undecodable, from_json
+from iris_core.errors import Mistake
+
+MAX_ERRORS = 100
+MEDIA_TYPE = "application/problem+json"
+
+
+class Kind(NamedTuple):
+    """One row of the table: HTTP status, the same few words each time, whether asking again may help, and when."""
+
+    status: int
+    title: str
+    retry_after_s: int = 0
+
+
+KINDS: Mapping[str, Kind] = {
+    "malformed": Kind(400, "Not understood"),
+    "unauthenticated": Kind(401, "Who are you?"),
+    "forbidden": Kind(403, "Not allowed"),
+    "not_found": Kind(404, "Not found"),
+    "method_not_allowed": Kind(405, "Method not allowed"),
+    "timeout": Kind(408, "Too slow", 1),
+    "conflict": Kind(409, "Conflict"),
+    "parent_ended": Kind(409, "The parent has ended"),
+    "gone": Kind(410, "No longer kept"),
+    "too_large": Kind(413, "Too large"),
+    "unsupported_media_type": Kind(415, "Unsupported media type"),
+    "invalid": Kind(422, "Invalid request"),
+    "over_quota": Kind(429, "Over quota", 30),
+    "too_many_requests": Kind(429, "Too many requests", 1),
+    "internal": Kind(500, "Something broke"),
+    "unavailable": Kind(503, "Try again", 1),
+}
+"""Codes are `iris_core.errors.Code` where the state service says no, and the gateway's own words otherwise."""
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """An ``application/problem+json`` body."""
+
+    title: str
+    status: int
+    code: str
+    detail: str
+    request_id: str
+    retryable: bool
+    errors: list[Mistake]
+    type: str = "about:blank"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The body of an `iris_core.messages.Answer` that says no."""
+
+    detail: str = ""
+    errors: list[Mistake] = []
+
+
+class Problem(Exception):
+    """A request that is answered with no.
+
+    Args:
+        code: a key of `KINDS`; any other is answered as internal.
+        detail: one sentence for a person.
+        errors: all mistakes, for ``invalid``.
+        headers: more response headers, e.g. ``Allow``.
+    """
+
+    def __init__(
+        self, code: str, detail: str, *, errors: Sequence[Mistake] = (), headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.code = code if code in KINDS else "internal"
+        self.kind = KINDS[self.code]
+        self.detail = detail
+        self.errors = list(errors)[:MAX_ERRORS]
+        self.headers = dict(headers or {})
+        if self.kind.retry_after_s:
+            self.headers.setdefault("retry-after", str(self.kind.retry_after_s))
+
+    def document(self, request_id: str) -> Document:
+        """What the caller reads."""
+        return Document(
+            title=self.kind.title,
+            status=self.kind.status,
+            code=self.code,
+            detail=self.detail,
+            request_id=request_id,
+            retryable=bool(self.kind.retry_after_s),
+            errors=self.errors,
+        )
+
+
+def invalid(mistakes: Sequence[Mistake]) -> Problem:
+    """The 422 that lists everything wrong with a request at once."""
+    first = mistakes[0]
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return Problem("invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes)
+
+
+def refused(status: str, body: bytes) -> Problem:
+    """The no of another service, as it was said."""
+    try:
+        refusal = from_json(body, Refusal)
+    except Undecodable:
+        refusal = Refusal()
+    detail = refusal.detail or KINDS.get(status, KINDS["internal"]).title
+    return Problem(status, detail, errors=refusal.errors)

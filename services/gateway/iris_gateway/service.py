@@ -1,0 +1,179 @@
+"""The gateway's shell: connects, listens, tells where, and drains when asked to stop.
+
+The only room here that reads the clock; everything else is handed `now_ms` and `clock`. Not in this room: endpoints
+(`api`), what surrounds them (`front`). Source: architecture.md sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from iris_bus.jetstream import Connection
+from iris_bus.run import Service, run_service
+from iris_bus.settings import BadSetting
+from iris_bus.telemetry import new_registry
+from iris_core.subjects import BUNDLES_BUCKET
+from iris_gateway.api import ENDPOINTS
+from iris_gateway.auth import BadTokenFile, Keyring, parse_tokens
+from iris_gateway.bundles import Bundles
+from iris_gateway.commands import Commands
+from iris_gateway.feed import Feed
+from iris_gateway.front import Front
+from iris_gateway.gateway import Gateway
+from iris_gateway.logs import Logs
+from iris_gateway.metrics import Metrics
+from iris_gateway.queries import Queries
+from iris_gateway.settings import GatewaySettings
+
+log = logging.getLogger(__name__)
+
+_TOKENS_LOOK_S = 5.0
+_HEADER_BYTES = 32 << 10
+_IDLE_S = 75
+
+
+def start() -> None:
+    """Be the gateway until told to stop."""
+    run_service("gateway", GatewaySettings, serve)
+
+
+async def serve(service: Service[GatewaySettings]) -> None:
+    """Listen until asked to stop, then let requests under way finish."""
+    settings = service.settings
+    listening = listen(*settings.address())
+    keyring = read_keyring(settings.token_file)
+    connection = await service.connect()
+    await connection.streams.ensure()
+    gateway = assemble(settings, connection, keyring)
+    await gateway.commands.start()
+    await gateway.feed.start()
+    if settings.token_file:
+        service.spawn(keep_reading_tokens(gateway, settings.token_file))
+    server = HttpServer(gateway, settings)
+    serving = service.spawn(server.serve([listening]))
+    await server.ready.wait()
+    tell_where(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    await service.stop.wait()
+    gateway.closing = True
+    await gateway.feed.close()
+    server.should_exit = True
+    await serving
+    await gateway.commands.close()
+    await connection.close()
+
+
+def assemble(settings: GatewaySettings, connection: Connection, keyring: Keyring) -> Gateway:
+    """The parts, on one connection."""
+    bus, streams = connection.bus, connection.streams
+    return Gateway(
+        bus=bus,
+        commands=Commands(bus, streams, new_id=new_id, now_ms=now_ms, patience_s=settings.command_patience_s),
+        queries=Queries(bus, patience_s=settings.query_patience_s),
+        feed=Feed(streams, ring=settings.event_ring),
+        logs=Logs(streams),
+        bundles=Bundles(connection.blobs(BUNDLES_BUCKET)),
+        metrics=Metrics(new_registry()),
+        keyring=keyring,
+        limits=settings.limits(),
+        now_ms=now_ms,
+        clock=time.monotonic,
+        new_id=new_id,
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without signal handlers of its own, that says when it listens."""
+
+    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
+        self.ready = asyncio.Event()
+        config = uvicorn.Config(
+            Front(gateway, ENDPOINTS),
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=4096,
+            h11_max_incomplete_event_size=_HEADER_BYTES,
+            timeout_keep_alive=_IDLE_S,
+            timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+        )
+        super().__init__(config)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The service hears signals itself."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises BadSetting when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise BadSetting(f"[gateway] http: {host}:{port} cannot be listened on: {error.strerror}") from error
+    return listening
+
+
+def tell_where(listening: socket.socket, port_file: str) -> None:
+    """Log the address, and write it to ``port_file`` at one stroke."""
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("listening on %s", url)
+    if port_file:
+        path = Path(port_file)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(url)
+        Path(file.name).replace(path)
+
+
+def read_keyring(token_file: str) -> Keyring:
+    """Everyone who may call. Raises BadSetting."""
+    if not token_file:
+        return Keyring()
+    try:
+        return parse_tokens(Path(token_file).read_text())
+    except (OSError, UnicodeDecodeError, BadTokenFile) as error:
+        raise BadSetting(f"[gateway] token_file: {error}") from error
+
+
+async def keep_reading_tokens(gateway: Gateway, token_file: str) -> None:
+    """Take up a changed token file; one that cannot be used changes nothing."""
+    while True:
+        await asyncio.sleep(_TOKENS_LOOK_S)
+        try:
+            keyring = read_keyring(token_file)
+        except BadSetting as error:
+            log.warning("%s; the tokens stay as they were", error)
+            continue
+        if keyring != gateway.keyring:
+            log.info("the token file has changed: %d tokens", len(keyring.tokens))
+            gateway.keyring = keyring

@@ -1,0 +1,57 @@
+"""The section ``[gateway]`` of `iris.toml`, and what follows from it before anything is started."""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_bus.settings import BadSetting
+from iris_gateway.auth import is_loopback
+from iris_gateway.gateway import Limits
+
+
+class GatewaySettings(msgspec.Struct, frozen=True):
+    """How the gateway listens and what it allows. Times in seconds, sizes in bytes.
+
+    Attributes:
+        http: ``host:port``; port 0 takes a free one.
+        token_file: who may call; without one only loopback may be listened on, and everybody is admin.
+        port_file: where the address is written once the gateway is ready; ``IRIS_PORT_FILE`` says the same.
+        command_patience_s: how long a submission may wait for the state service before it is answered 503.
+        query_patience_s: how long a read is repeated while nobody leads.
+        body_bytes, bundle_bytes: the largest JSON body and bundle.
+        watchers: open event and log streams at once.
+        event_ring: newest events kept in memory for watchers.
+        keep_alive_s: silence after which a stream says it is still there.
+        drain_s: how long requests under way may take when the gateway stops.
+    """
+
+    http: str = "127.0.0.1:8080"
+    token_file: str = ""
+    port_file: str = ""
+    command_patience_s: float = 10.0
+    query_patience_s: float = 5.0
+    body_bytes: int = 1 << 20
+    bundle_bytes: int = 256 << 20
+    watchers: int = 5000
+    event_ring: int = 20_000
+    keep_alive_s: float = 15.0
+    drain_s: float = 5.0
+
+    def limits(self) -> Limits:
+        """What one request may ask for."""
+        return Limits(
+            body_bytes=self.body_bytes,
+            bundle_bytes=self.bundle_bytes,
+            keep_alive_s=self.keep_alive_s,
+            watchers=self.watchers,
+        )
+
+    def address(self) -> tuple[str, int]:
+        """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
+        host, colon, port = self.http.rpartition(":")
+        if not (colon and port.isdigit() and int(port) < 65536):
+            raise BadSetting(f"[gateway] http: not host:port: {self.http!r}")
+        host = host.strip("[]") or "127.0.0.1"
+        if not self.token_file and not is_loopback(host):
+            raise BadSetting(f"[gateway] http: {host} can be reached by others, so a token_file is needed")
+        return host, int(port)

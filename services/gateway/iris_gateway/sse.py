@@ -1,0 +1,92 @@
+"""text/event-stream bodies: public events for as long as anybody listens.
+
+Not in this room: where events come from (`feed`), which are wanted (`occurrence`), log lines (`logbook`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from starlette.responses import Response, StreamingResponse
+
+from iris_core.codec import to_json
+from iris_gateway.endpoint import EVENT_STREAM, Call
+from iris_gateway.feed import Lagging, News
+from iris_gateway.occurrence import Filter, Occurrence
+from iris_gateway.problem import Problem
+
+_GREETING = b"retry: 1000\n\n"
+_HEADERS = {"x-accel-buffering": "no"}
+
+
+def frame(name: str, data: object, sequence: int = 0) -> bytes:
+    """One event; without a sequence it does not move the place to resume from."""
+    head = b"id: %d\n" % sequence if sequence else b""
+    return head + b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(data))
+
+
+def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
+    """An endless response, counted while it lasts. Raises Problem when too many are open."""
+    gateway = call.gateway
+    if gateway.closing:
+        raise Problem("unavailable", "the gateway is about to restart")
+    return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
+
+
+async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    watchers = call.gateway.metrics.watchers
+    watchers.inc()
+    try:
+        async for piece in body:
+            yield piece
+    finally:
+        watchers.dec()
+
+
+def resume_point(call: Call, after: int | None) -> int | None:
+    """Where to go on: ``Last-Event-ID``, else what the query says. Raises Problem malformed."""
+    text = call.request.headers.get("last-event-id", "")
+    if not text:
+        return after
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Problem("malformed", "Last-Event-ID is the number an event came with")
+    return int(text)
+
+
+async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
+    """Wanted events behind ``after``, or from now on. Raises Problem gone when they are not kept any more."""
+    feed = call.gateway.feed
+    if after is not None and after > feed.newest:
+        await _check_not_ahead(call, after)
+    position = feed.newest if after is None else after
+    events = feed.watch(wanted, position)
+    try:
+        first = await anext(events)
+    except Lagging:
+        raise Problem("unavailable", "the events have moved on; ask again") from None
+    return stream(call, _frames(call, first, events))
+
+
+async def _check_not_ahead(call: Call, after: int) -> None:
+    if after > await call.gateway.feed.last():
+        raise Problem("gone", "this position is not in the stream: its events were kept elsewhere or are lost")
+
+
+async def _frames(call: Call, first: News, rest: AsyncIterator[News]) -> AsyncIterator[bytes]:
+    clock, keep_alive_s = call.gateway.clock, call.gateway.limits.keep_alive_s
+    spoken = clock()
+    yield _GREETING + _joined(first.events)
+    with contextlib.suppress(Lagging, Problem):
+        async for position, events in rest:
+            if events:
+                yield _joined(events)
+            elif clock() - spoken < keep_alive_s:
+                continue
+            else:
+                yield b"id: %d\n\n" % position
+            spoken = clock()
+
+
+def _joined(events: list[Occurrence]) -> bytes:
+    return b"".join([event.frame for event in events])

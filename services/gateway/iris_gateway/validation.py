@@ -1,0 +1,126 @@
+"""All mistakes in the shape of a JSON value, where the decoder reports only the first.
+
+Generic over msgspec structs: the decoder itself judges each part, so what is accepted here is exactly what it
+accepts. Not in this room: what values are allowed (`iris_core.admission`).
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from iris_core.errors import Mistake
+
+MAX_MISTAKES = 100
+INT64 = range(-(2**63), 2**63)
+
+_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]*)`, got `(?P<got>[^`]*)`")
+_WORDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "null"}
+_WORDS |= {"array": "a list", "object": "an object"}
+
+
+def shape_mistakes(value: Any, kind: Any, pointer: str = "") -> list[Mistake]:
+    """Everything in ``value`` (decoded JSON) that is not a ``kind``, outermost fields first; empty when it is one."""
+    found = list(_walk(value, kind, pointer))
+    return found[:MAX_MISTAKES]
+
+
+def _walk(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        kind = _member_for(value, kind)
+        inside = list(_inside(value, kind, pointer))
+        yield from inside or [_leaf(str(error), pointer)]
+
+
+def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
+    """Mistakes of the parts of a container; nothing when ``value`` is none of ``kind``'s own sort."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if _is_struct(kind) and isinstance(value, dict):
+        yield from _fields(value, kind, pointer)
+    elif origin in (list, tuple) and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _walk(item, arguments[0], f"{pointer}/{number}")
+    elif origin is dict and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(item, arguments[1], f"{pointer}/{escape(key)}")
+
+
+def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for name, field in fields.items():
+        if name in value:
+            yield from _walk(value[name], field.type, f"{pointer}/{name}")
+        elif field.required:
+            yield Mistake(pointer=f"{pointer}/{name}", code="missing", message="is required", hint=_hint(field))
+    if kind.__struct_config__.forbid_unknown_fields:
+        for name in sorted(value.keys() - fields.keys()):
+            yield _unknown(name, list(fields), pointer)
+
+
+def _unknown(name: str, known: list[str], pointer: str) -> Mistake:
+    hint = "one of: " + ", ".join(known)
+    return Mistake(pointer=f"{pointer}/{escape(name)}", code="unknown_field", message="is not a field", hint=hint)
+
+
+def _hint(field: FieldInfo) -> str:
+    return _name_of(field.type)
+
+
+def _name_of(kind: Any) -> str:
+    origin = get_origin(kind)
+    if origin in (list, tuple):
+        return f"a list of {getattr(get_args(kind)[0], '__name__', 'values')}"
+    return _WORDS.get(getattr(kind, "__name__", ""), "a value")
+
+
+def _member_for(value: Any, kind: Any) -> Any:
+    """The member of a union whose sort ``value`` is, so that its parts can be looked at; else ``kind`` itself."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind
+    for member in get_args(kind):
+        if isinstance(value, dict) and (_is_struct(member) or get_origin(member) is dict):
+            return member
+        if isinstance(value, list) and get_origin(member) in (list, tuple):
+            return member
+    return kind
+
+
+def _leaf(message: str, pointer: str) -> Mistake:
+    message = message.split(" - at `")[0]
+    if match := _EXPECTED.match(message):
+        wanted = " or ".join(_WORDS.get(w.strip(), w.strip()) for w in match["wanted"].split("|"))
+        got = _WORDS.get(match["got"], match["got"])
+        return Mistake(pointer=pointer, code="wrong_type", message=f"must be {wanted}, not {got}")
+    return Mistake(pointer=pointer, code="wrong_value", message=message[:1].lower() + message[1:])
+
+
+def huge_integers(value: Any, pointer: str = "") -> list[Mistake]:
+    """Integers that do not fit in 64 bits, which no message between services can carry."""
+    return list(_huge(value, pointer))[:MAX_MISTAKES]
+
+
+def _huge(value: Any, pointer: str) -> Iterator[Mistake]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _huge(item, f"{pointer}/{escape(key)}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _huge(item, f"{pointer}/{number}")
+    elif isinstance(value, int) and value not in INT64:
+        yield Mistake(pointer=pointer, code="out_of_range", message="does not fit in 64 bits")
+
+
+def escape(key: str) -> str:
+    """One reference token of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -1,0 +1,58 @@
+"""A whole gateway over a bus, asked through HTTP: httpx talks to the ASGI application, or to a real listening one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from iris_bus.memory import Memory
+from iris_gateway.api import ENDPOINTS
+from iris_gateway.auth import Keyring
+from iris_gateway.front import Front
+from iris_gateway.gateway import Gateway
+from iris_gateway.service import assemble
+from iris_gateway.settings import GatewaySettings
+from tests.support.fake_state import FakeState
+
+
+@dataclass
+class House:
+    """A gateway, the fake state service behind it, and a client in front."""
+
+    gateway: Gateway
+    state: FakeState
+    http: httpx.AsyncClient
+    memory: Memory
+
+    async def submit(self, name: str, **fields: Any) -> httpx.Response:
+        return await self.http.post("/v1/jobs", json={"name": name, "command": ["true"], **fields})
+
+
+def quick(**settings: Any) -> GatewaySettings:
+    """Settings under which nothing takes long."""
+    return GatewaySettings(**{"command_patience_s": 0.5, "query_patience_s": 0.2, **settings})
+
+
+@asynccontextmanager
+async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterator[House]:
+    """Everything over the in-memory bus."""
+    memory = Memory()
+    connection, others = memory.connect("gateway"), memory.connect("state")
+    state = FakeState(others.bus, others.streams)
+    await state.start()
+    gateway = assemble(quick(**settings), connection, keyring or Keyring())  # type: ignore[arg-type]
+    numbers = itertools.count(1)
+    gateway.new_id = lambda: f"id{next(numbers)}"
+    await gateway.commands.start()
+    await gateway.feed.start()
+    transport = httpx.ASGITransport(Front(gateway, ENDPOINTS), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        yield House(gateway, state, http, memory)
+    await gateway.feed.close()
+    await gateway.commands.close()
+    await state.stop()
