@@ -1,0 +1,104 @@
+"""The supervisor's process: ``python -m iris_gateway.cli.cluster FD ORDERS``, started by `launch`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from iris_bus.nats_binary import NoServer
+from iris_bus.nats_process import Occupied as NatsOccupied
+from iris_bus.nats_process import StartFailed
+from iris_bus.settings import BadSetting, load
+from iris_gateway.cli.cluster.blueprint import Blueprint
+from iris_gateway.cli.cluster.layout import Layout, Occupied, take_lock
+from iris_gateway.cli.cluster.orders import Orders
+from iris_gateway.cli.cluster.settings import ClusterSettings, read_listen
+from iris_gateway.cli.cluster.supervisor import Supervisor, wait_for_end
+from iris_gateway.client.address import read_cluster
+from iris_gateway.client.problems import BadAsk
+
+_PREDECESSOR_S = 20.0
+_PORT_S = 5.0
+
+
+def main(reply: int, orders: Orders) -> int:
+    """Keep a cluster until told to stop. The first words go to ``reply``, which is then closed."""
+    layout = Layout(Path(orders.data))
+    try:
+        lock = take_lock(layout)
+        wait_for_predecessor(layout)
+        blueprint = draw(layout, orders)
+        supervisor = Supervisor(layout, blueprint.url, blueprint.programs, say)
+        supervisor.start()
+    except Occupied as error:
+        return answer(reply, f"occupied {error}")
+    except (BadAsk, BadSetting, NatsOccupied, NoServer, StartFailed, OSError) as error:
+        return answer(reply, f"failed {error}")
+    answer(reply, f"started {blueprint.url} {len(blueprint.hosts())} {blueprint.settings.ready_s}")
+    say(f"the cluster on {layout.data} is started as {blueprint.url}")
+    supervisor.run()
+    say("everything is stopped")
+    os.close(lock)
+    return 0
+
+
+def draw(layout: Layout, orders: Orders) -> Blueprint:
+    """The cluster as ordered, its port decided. Raises BadSetting, BadAsk, OSError when the port is taken."""
+    config = Path(orders.config) if orders.config else None
+    read = load(config, os.environ).section("cluster", ClusterSettings)
+    try:
+        settings = msgspec.convert({**msgspec.structs.asdict(read), **orders.said}, ClusterSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadAsk(str(error)) from None
+    host, port = read_listen(settings.http)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    http = f"{host}:{free_port(host, port)}"
+    return Blueprint(layout, settings, http, config, dict(os.environ), memory)
+
+
+def free_port(host: str, port: int) -> int:
+    """The port, or for 0 a free one. Raises OSError when it stays taken for a while."""
+    until = time.monotonic() + _PORT_S
+    while True:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                if time.monotonic() < until and port:
+                    time.sleep(0.05)
+                    continue
+                raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+            return int(listener.getsockname()[1])
+
+
+def wait_for_predecessor(layout: Layout) -> None:
+    """Let what a killed supervisor left come to its end first. Raises OSError when it does not."""
+    before = read_cluster(layout.data)
+    pids = [pid for running in before.pids.values() for pid in running] if before else []
+    left = wait_for_end([pid for pid in pids if pid != os.getpid()], _PREDECESSOR_S)
+    if left:
+        raise OSError(f"processes of the cluster before still run: {left}; end them with `iris down`")
+
+
+def answer(reply: int, words: str) -> int:
+    """Say the first words; the exit code of a start that failed."""
+    os.write(reply, words.encode())
+    os.close(reply)
+    return 1
+
+
+def say(sentence: str) -> None:
+    """A line of the supervisor's log."""
+    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {sentence}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Orders)))

@@ -1,0 +1,128 @@
+"""Which processes a local cluster is: settings in, programs out. Pure.
+
+Every worker stands for a host of its own; a slice of n VMs is n workers that share its attributes. Source:
+interfaces.md sections 1 and 2; CO "Worker Attributes".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_core.spec import Attribute
+from iris_core.topology import Topology
+from iris_gateway.cli.cluster.child import Program
+from iris_gateway.cli.cluster.layout import Layout
+from iris_gateway.cli.cluster.settings import ClusterSettings, read_replicas, read_slices
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One simulated host: its worker's id, what it is, how many chips it has."""
+
+    worker: str
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    chips: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """Everything needed to say how each process is started.
+
+    Attributes:
+        http: where the gateway listens, its port decided.
+        config: the `iris.toml` every service reads, if any.
+        environ: of this process; services inherit it.
+    """
+
+    layout: Layout
+    settings: ClusterSettings
+    http: str
+    config: Path | None
+    environ: Mapping[str, str]
+    memory_bytes: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.http}"
+
+    def hosts(self) -> list[Host]:
+        """CPU hosts first, then slice by slice."""
+        hosts = [Host(f"worker-{number}") for number in range(self.settings.workers)]
+        for number, topology in enumerate(read_slices(self.settings.tpu)):
+            hosts += slice_hosts(f"slice-{number}", topology)
+        return hosts
+
+    def programs(self, nats_url: str) -> list[Program]:
+        """Every process but the bus."""
+        counts = read_replicas(self.settings.replicas)
+        kept = [
+            self._service(service, number, count, nats_url)
+            for service, count in counts.items()
+            for number in range(count)
+        ]
+        return [*kept, *self._workers(nats_url)]
+
+    def _service(self, service: str, number: int, count: int, nats_url: str) -> Program:
+        name = service if count == 1 else f"{service}-{number}"
+        said = {"gateway.http": self.http} if service == "gateway" else {}
+        return Program(service, name, self._argv(service, said), self._env(nats_url))
+
+    def _workers(self, nats_url: str) -> Iterator[Program]:
+        hosts = self.hosts()
+        memory = self.settings.worker_memory or self.memory_bytes // max(1, len(hosts))
+        for host in hosts:
+            argv = self._argv("worker", worker_settings(host, self, memory))
+            yield Program("worker", host.worker, argv, self._env(nats_url), self.settings.restart_workers)
+
+    def _argv(self, service: str, said: Mapping[str, object]) -> list[str]:
+        argv = [sys.executable, "-m", f"iris_{service}"]
+        argv += ["--config", str(self.config)] if self.config else []
+        for key, value in said.items():
+            argv += ["--set", f"{key}={value}"]
+        return argv
+
+    def _env(self, nats_url: str) -> dict[str, str]:
+        """The bus' address goes here and not on the command line, for it holds the password; tasks find `iris`."""
+        programs = str(Path(sys.executable).parent)
+        return {
+            **self.environ,
+            "PATH": f"{programs}:{self.environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}",
+            "IRIS_NATS_URL": nats_url,
+            "IRIS_DATA": str(self.layout.data),
+        }
+
+
+def slice_hosts(name: str, topology: Topology) -> list[Host]:
+    """One host per VM of a slice, in the order of their worker ids."""
+    return [
+        Host(
+            f"{name}-w{number}",
+            {
+                "tpu-name": name,
+                "tpu-worker-id": number,
+                "tpu-topology": topology.variant,
+                "tpu-vm-count": topology.vm_count,
+                "device-type": "tpu",
+                "device-variant": topology.variant,
+            },
+            topology.chips_per_vm,
+        )
+        for number in range(topology.vm_count)
+    ]
+
+
+def worker_settings(host: Host, blueprint: Blueprint, memory_bytes: int) -> dict[str, object]:
+    """What one worker is told beside what all are told."""
+    return {
+        "worker.id": host.worker,
+        "worker.data": blueprint.layout.worker(host.worker),
+        "worker.gateway_url": blueprint.url,
+        "worker.address": "127.0.0.1",
+        "worker.cpu_millis": round(blueprint.settings.worker_cpu * 1000),
+        "worker.memory_bytes": memory_bytes,
+        "worker.chips": host.chips,
+        "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
+    }

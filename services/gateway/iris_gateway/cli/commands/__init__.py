@@ -1,0 +1,1 @@
+"""One module per command of `iris`; each is imported when its command is called."""

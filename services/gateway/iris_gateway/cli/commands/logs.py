@@ -1,0 +1,72 @@
+"""`iris logs`: what tasks wrote."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+
+import click
+
+from iris_core.views import LogLineView
+from iris_gateway.cli.follow import note
+from iris_gateway.cli.options import NAME, connected, form_option
+from iris_gateway.cli.tables import print_json
+from iris_gateway.client.client import Client
+from iris_gateway.client.transport import Query
+
+
+@click.command()
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
+@click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")
+@click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines.")
+@click.option("--since", help="Only what was printed since: 10m, or a time.", metavar="TIME")
+@click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only one of the two.")
+@click.option("--prefix/--no-prefix", default=None, help="Say whose each line is.  [default: for a job on a terminal]")
+@form_option(forms=("table", "jsonl"))
+@connected
+def logs(
+    client: Client,
+    name: str,
+    follow: bool,
+    attempt: str | None,
+    tail: int | None,
+    since: str | None,
+    grep: str | None,
+    stream: str | None,
+    prefix: bool | None,
+    form: str,
+) -> None:
+    """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
+    wanted = compiled(grep)
+    query: Query = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
+    lines = client.logs(name, query, follow=follow)
+    print_lines(
+        (line for line in lines if wanted is None or wanted.search(line.line)),
+        prefix=sys.stdout.isatty() if prefix is None else prefix,
+        as_json=form == "jsonl",
+    )
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """The pattern, or none. Raises UsageError for one that is wrong."""
+    try:
+        return re.compile(pattern) if pattern is not None else None
+    except re.error as error:
+        raise click.UsageError(f"--grep {pattern!r}: {error}") from None
+
+
+def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> None:
+    """Each line on the stream it was printed to, or as one JSON object on stdout."""
+    for line in lines:
+        if as_json:
+            print_json(line, indent=0)
+            continue
+        if line.dropped:
+            note(f"{line.task}: {line.dropped} bytes of output were dropped")
+        whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
+        out = sys.stderr if line.stream == "stderr" else sys.stdout
+        out.write((whose if prefix else "") + line.line + "\n")
+        out.flush()

@@ -1,0 +1,156 @@
+"""`iris run` submits a job, `iris plan` asks what would become of it. Both take the same options, also from lines of
+the script that begin with ``#IRIS``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from iris_core.views import PlanView
+from iris_gateway.cli.exits import PLAN_EXITS, ExitCode
+from iris_gateway.cli.follow import detached, follow_to_end, note
+from iris_gateway.cli.options import NAME, connected, form_option
+from iris_gateway.cli.script import ScriptedCommand
+from iris_gateway.cli.tables import print_json
+from iris_gateway.client.ask import JobOptions, job_spec
+from iris_gateway.client.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
+    click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
+    click.option("--user", help="Whose it is.", metavar="USER"),
+    click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
+    click.option("--cpu", help="Cores of one task, for example 0.5.  [default: 1]", metavar="N"),
+    click.option("--memory", help="Memory of one task, for example 4GiB.", metavar="SIZE"),
+    click.option("--disk", help="Disk of one task.", metavar="SIZE"),
+    click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
+    click.option("--tpu", help="A TPU slice, for example v5litepod-16; its hosts are taken together.", metavar="TPU"),
+    click.option(
+        "-c",
+        "--constraint",
+        "constraints",
+        multiple=True,
+        help="What a host must be: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
+        metavar="COND",
+    ),
+    click.option("--prefer", multiple=True, help="What a host had better be.", metavar="COND"),
+    click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
+    click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
+    click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
+    click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),
+    click.option("--max-task-failures", type=int, help="Failed tasks the job bears.  [default: 0]"),
+    click.option("--scheduling-timeout", help="Give up when it has not started by then: 10m.", metavar="TIME"),
+    click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
+    click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
+    click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
+    click.option("--port", "ports", multiple=True, help="A free port, told in IRIS_PORT_<NAME>.", metavar="NAME"),
+    click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
+)
+_PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
+
+
+def job_options(command: F) -> F:
+    """Every option that describes a job, and the command line to run."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")(command)
+
+
+def read_options(said: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> JobOptions:
+    """Parsed options as the SDK takes them. Raises UsageError."""
+    options: dict[str, Any] = {key: said[key] for key in _PLAIN if said[key] is not None}
+    options["env"] = dict(read_pair(pair, environ) for pair in said["env"])
+    options["labels"] = dict(read_pair(pair, None) for pair in said["labels"])
+    return options  # type: ignore[return-value]
+
+
+def read_pair(text: str, environ: Mapping[str, str] | None) -> tuple[str, str]:
+    """``KEY=VALUE``, or a lone ``KEY`` looked up in ``environ``. Raises UsageError."""
+    key, equals, value = text.partition("=")
+    if not key or (not equals and environ is None):
+        raise click.UsageError(f"{text!r} is not KEY=VALUE")
+    if equals:
+        return key, value
+    if environ is None or key not in environ:
+        raise click.UsageError(f"-e {key}: there is no such variable here; write {key}=VALUE")
+    return key, environ[key]
+
+
+_CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
+
+
+@click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
+@job_options
+@click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
+@click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
+@click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
+@connected
+def run(client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, **said: Any) -> int:
+    """Submit COMMAND as a job, show its output, and end as it ends.
+
+    Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
+    detaches.
+    """
+    spec = job_spec(said["command"], bundled(client, read_options(said), said["workdir"]))
+    job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
+    if detach:
+        click.echo(job.name)
+        return ExitCode.SUCCEEDED
+    try:
+        note(f"{job.name} submitted")
+    except KeyboardInterrupt:
+        detached(job)
+        return ExitCode.DETACHED
+    return follow_to_end(client, job)
+
+
+def bundled(client: Client, options: JobOptions, workdir: Path | None) -> JobOptions:
+    """The options with the digest of what was sent along."""
+    if workdir is not None:
+        options["bundle"] = client.send_bundle(workdir)
+    return options
+
+
+@click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
+@job_options
+@form_option(forms=("table", "json"))
+@connected
+def plan(client: Client, form: str, **said: Any) -> int:
+    """Say what would become of COMMAND as a job: now, after preempting what, not now, never. Creates nothing.
+
+    Exit codes: 0 it would start, 12 not now, 13 never.
+    """
+    found = client.plan(job_spec(said["command"], read_options(said)))
+    if form == "json":
+        print_json(found)
+    else:
+        for line in tell_plan(found):
+            click.echo(line)
+    sys.stdout.flush()
+    return PLAN_EXITS.get(found.verdict, ExitCode.UNEXPECTED)
+
+
+def tell_plan(found: PlanView) -> list[str]:
+    """The dry run in sentences."""
+    words = {
+        "now": "it would start now",
+        "after_preemption": f"it would start after preempting {', '.join(found.victims)}",
+        "not_now": "it would wait",
+        "never": "it would never start here",
+    }
+    lines = [words.get(found.verdict, found.verdict)]
+    lines += [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
+    if found.reason is not None:
+        lines.append(f"  {found.reason.message}  ({found.reason.code})")
+    if found.ahead:
+        lines.append(f"  behind {found.ahead} tasks")
+    return lines

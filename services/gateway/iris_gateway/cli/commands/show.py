@@ -1,0 +1,150 @@
+"""`iris show`: one job with its tasks, or one task with its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from iris_gateway.cli.moments import show_bytes, show_cores, show_moment, span_between
+from iris_gateway.cli.options import NAME, connected, form_option
+from iris_gateway.cli.tables import Column, Row, print_facts, print_json, print_table, state_word
+from iris_gateway.client.client import Client, is_task
+from iris_gateway.client.transport import in_path
+
+_TASKS_SHOWN = 40
+
+
+def outcome(row: Row) -> str:
+    """``exit 3``, ``signal 9``, or nothing."""
+    if row.get("signal"):
+        return f"signal {row['signal']}"
+    return f"exit {row['exit_code']}" if row.get("exit_code") is not None else ""
+
+
+def why_pending(task: Row) -> str:
+    """The pending reason's sentence, or the error of an ended task."""
+    reason = task.get("pending_reason")
+    return reason["message"] if reason else task.get("error") or ""
+
+
+TASKS = (
+    Column("TASK", lambda task: str(task["index"]), right=True),
+    Column("STATE", lambda task: state_word(task["state"])),
+    Column("WORKER", lambda task: task["worker"] or ""),
+    Column("FAILED", lambda task: str(task["failure_count"]), right=True),
+    Column("PREEMPTED", lambda task: str(task["preemption_count"]), right=True),
+    Column("END", outcome),
+    Column("WHY", why_pending),
+)
+ATTEMPTS = (
+    Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
+    Column("STATE", lambda attempt: state_word(attempt["state"])),
+    Column("CAUSE", lambda attempt: attempt["cause"] or ""),
+    Column("BY", lambda attempt: attempt["initiator"] or ""),
+    Column("CHARGED", lambda attempt: attempt["charged_to"] or ""),
+    Column("WORKER", lambda attempt: attempt["worker"]),
+    Column("END", outcome),
+    Column("RAN", lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]), right=True),
+    Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else ""),
+    Column("ERROR", lambda attempt: attempt["error"] or ""),
+    Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
+    Column("STARTED", lambda attempt: show_moment(attempt["started_at"]), wide=True),
+)
+
+
+@click.command()
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@form_option(forms=("table", "wide", "json", "name"))
+@connected
+def show(client: Client, name: str, form: str) -> None:
+    """Show a job with its tasks, or a task with its attempts and a timeline."""
+    kind = "tasks" if is_task(name) else "jobs"
+    found: Row = client.get(f"/v1/{kind}/{in_path(name)}", dict)
+    if form == "json":
+        print_json(found)
+    elif form == "name":
+        click.echo(found["task" if kind == "tasks" else "name"])
+    elif kind == "tasks":
+        show_task(found, wide=form == "wide")
+    else:
+        tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
+        show_job(found, tasks, wide=form == "wide")
+
+
+def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
+    """Facts, then tasks; without ``wide`` the first of them."""
+    print_facts(job_facts(job))
+    click.echo()
+    some = list(tasks if wide else islice(tasks, _TASKS_SHOWN))
+    print_table(some, TASKS)
+    if len(some) < job["replicas"] and not wide:
+        click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
+
+
+def job_facts(job: Row) -> Iterator[tuple[str, str]]:
+    """What is known of a job, by name."""
+    spec = job["spec"]
+    reason = job.get("pending_reason")
+    yield "name", job["name"]
+    yield "id", job["id"]
+    yield "state", state_word(job["state"])
+    yield "error", job["error"] or ""
+    yield "waits", reason["message"] if reason else ""
+    yield "user", job["user"]
+    yield "band", job["band"]
+    yield "parent", job["parent"] or ""
+    yield "command", " ".join(spec["command"])
+    yield "asks", show_resources(spec["resources"])
+    yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
+    yield "children", str(job.get("children") or "")
+    yield "submitted", show_moment(job["submitted_at"])
+    yield "started", show_moment(job["started_at"])
+    yield "finished", show_moment(job["finished_at"])
+    yield "ran", span_between(job["started_at"], job["finished_at"])
+
+
+def show_resources(asked: dict[str, Any]) -> str:
+    """``2 cores, 4GiB memory, 4 x tpu v5litepod-16``."""
+    device = asked.get("device")
+    parts = [
+        f"{show_cores(asked.get('cpu_millis', 0))} cores",
+        f"{show_bytes(asked['memory_bytes'])} memory" if asked.get("memory_bytes") else "",
+        f"{show_bytes(asked['disk_bytes'])} disk" if asked.get("disk_bytes") else "",
+        f"{device['count']} x {device['kind']} {device['variant']}" if device else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def show_task(task: Row, *, wide: bool) -> None:
+    """Facts, attempts, the timeline of the last one, and what it printed to stderr before its end."""
+    print_facts(
+        (
+            ("task", task["task"]),
+            ("state", state_word(task["state"])),
+            ("why", why_pending(task)),
+            ("failures", str(task["failure_count"])),
+            ("preemptions", str(task["preemption_count"])),
+        )
+    )
+    click.echo()
+    print_table(task["attempts"], [column for column in ATTEMPTS if wide or not column.wide])
+    for attempt in task["attempts"][-1:]:
+        click.echo()
+        print_facts(timeline(attempt))
+        if attempt["stderr_tail"]:
+            click.echo("\nlast lines of stderr:")
+            click.echo(attempt["stderr_tail"].rstrip("\n"))
+
+
+def timeline(attempt: Row) -> Iterator[tuple[str, str]]:
+    """When an attempt came to each of its stages, and how long it had taken to get there."""
+    before: str | None = None
+    for stage in ("assigned", "building", "started", "finished"):
+        at = attempt.get(f"{stage}_at")
+        if at:
+            after = f"  +{span_between(before, at)}" if before else ""
+            yield stage, show_moment(at) + after
+            before = at

@@ -1,0 +1,128 @@
+"""Following a job on a terminal: its output to stdout and stderr as it comes, what becomes of it in words on stderr.
+
+Ctrl-C detaches; the job goes on. Not in this room: submitting (`commands.run`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import click
+
+from iris_core.views import JobView, TaskEvent
+from iris_gateway.cli.exits import JOB_EXITS, ExitCode
+from iris_gateway.cli.moments import show_span
+from iris_gateway.cli.tables import state_word
+from iris_gateway.client.client import Client
+from iris_gateway.client.events import Event, read_lines
+from iris_gateway.client.jobs import Job
+from iris_gateway.client.problems import ClientError
+from iris_gateway.client.stream import EventStream
+
+_LAST_OUTPUT_S = 10.0
+_WAITING_S = 2.0
+_TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
+
+
+def follow_to_end(client: Client, job: Job) -> int:
+    """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130."""
+    try:
+        with Output(client, job), Waiting(job):
+            for event in job.follow():
+                tell_event(event)
+    except KeyboardInterrupt:
+        detached(job)
+        return ExitCode.DETACHED
+    summarise(job.view)
+    return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
+
+
+class Output:
+    """Prints a job's output from a thread of its own; on leaving waits for the last lines, a while."""
+
+    def __init__(self, client: Client, job: Job) -> None:
+        self._stream = client.open_logs(job.id, {"follow": True})
+        self._thread = threading.Thread(target=print_stream, args=(self._stream,), daemon=True)
+
+    def __enter__(self) -> Output:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._thread.join(_LAST_OUTPUT_S)
+        self._stream.close()
+
+
+class Waiting:
+    """Says why the job waits when it has waited for a while, again whenever the reason changes."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Waiting:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+
+    def _watch(self) -> None:
+        said = ""
+        while not self._left.wait(_WAITING_S):
+            try:
+                view = self._job.refresh()
+            except ClientError:
+                continue
+            reason = view.pending_reason.message if view.state == "pending" and view.pending_reason else ""
+            if reason and reason != said:
+                note(f"{view.name} waits: {reason}")
+            said = reason or said
+
+
+def print_stream(stream: EventStream) -> None:
+    """Every line to the stream it was printed on; an unreachable gateway ends it quietly, the news tell of it."""
+    try:
+        for line in read_lines(stream):
+            if line.dropped:
+                note(f"{line.task}: {line.dropped} bytes of output were dropped")
+            out = sys.stderr if line.stream == "stderr" else sys.stdout
+            out.write(line.line + "\n")
+            out.flush()
+    except ClientError as error:
+        note(f"the output cannot be shown: {error}")
+
+
+def tell_event(event: Event) -> None:
+    """The news worth a line: a task that ended badly or goes back to the queue."""
+    if not isinstance(event, TaskEvent):
+        return
+    why = f" (exit code {event.exit_code})" if event.exit_code else f" ({event.cause})" if event.cause else ""
+    if event.state in _TROUBLE:
+        note(f"{event.task} {state_word(event.state)}{why}")
+    elif event.state == "pending" and event.previous:
+        note(f"{event.task} goes back to the queue{why}")
+
+
+def summarise(view: JobView) -> None:
+    """``/train failed after 3.1s: 1 failed, 2 succeeded``, and why when that is known."""
+    end = view.finished_at or view.started_at
+    after = f" after {show_span((end - view.submitted_at).total_seconds())}" if end and view.submitted_at else ""
+    counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
+    note(f"{view.name} {state_word(view.state)}{after}: {counts}")
+    if view.error:
+        note(f"  {view.error}")
+
+
+def detached(job: Job) -> None:
+    """How to come back."""
+    note(f"\ndetached; {job.name} goes on")
+    note(f"  come back: iris logs -f {job.name}    wait: iris wait {job.name}    end it: iris cancel {job.name}")
+
+
+def note(text: str) -> None:
+    """One line for people."""
+    click.echo(text, err=True)

@@ -1,0 +1,59 @@
+"""Times, sizes and counts in few characters, for tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_STEPS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def read_moment(text: str | None) -> datetime | None:
+    """An RFC 3339 time of the API, None for none."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def show_span(seconds: float) -> str:
+    """``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``4d3h``: two digits that matter."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f}s"
+    whole = int(seconds)
+    for size, unit in _STEPS:
+        if whole >= size:
+            smaller, name = {"d": (3600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
+            rest = whole % size // smaller
+            return f"{whole // size}{unit}" + (f"{rest:02d}{name}" if rest else "")
+    return f"{whole}s"
+
+
+def span_between(start: str | None, end: str | None, now: datetime | None = None) -> str:
+    """How long something took, or has taken until now; empty when it has not begun."""
+    begun = read_moment(start)
+    if begun is None:
+        return ""
+    return show_span(((read_moment(end) or now or datetime.now(UTC)) - begun).total_seconds())
+
+
+def age(text: str | None, now: datetime | None = None) -> str:
+    """How long ago a moment was."""
+    return span_between(text, None, now)
+
+
+def show_moment(text: str | None) -> str:
+    """A moment in this machine's time, to the second."""
+    moment = read_moment(text)
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+
+
+def show_bytes(count: int) -> str:
+    """``512MiB``, ``1.5GiB``."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            return f"{size:.0f}{unit}" if size >= 10 or size == int(size) else f"{size:.1f}{unit}"
+        size /= 1024
+    return str(count)
+
+
+def show_cores(millis: int) -> str:
+    """``0.5``, ``8``."""
+    return f"{millis / 1000:g}"

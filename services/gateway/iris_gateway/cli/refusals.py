@@ -1,0 +1,60 @@
+"""Every refusal in words for a person, on stderr, with the exit code that goes with it."""
+
+from __future__ import annotations
+
+import click
+
+from iris_core.errors import Refused
+from iris_gateway.cli.exits import JOB_EXITS, ExitCode, exit_of_answer
+from iris_gateway.client.problems import (
+    BadAsk,
+    FieldMistake,
+    JobEnded,
+    NoGateway,
+    Problem,
+    Unreachable,
+    WaitTimeout,
+)
+
+_SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
+    (BadAsk, ExitCode.USAGE),
+    (Refused, ExitCode.USAGE),
+    (NoGateway, ExitCode.UNREACHABLE),
+    (Unreachable, ExitCode.UNREACHABLE),
+    (WaitTimeout, ExitCode.WAIT_TIMEOUT),
+)
+
+
+def explain(error: Exception) -> ExitCode | None:
+    """Say what went wrong and return the exit code; None for an error that is a bug."""
+    if isinstance(error, Problem):
+        return explain_problem(error)
+    if isinstance(error, JobEnded):
+        complain(str(error))
+        return JOB_EXITS.get(error.state, ExitCode.UNEXPECTED)
+    for kind, code in _SIMPLE:
+        if isinstance(error, kind):
+            complain(str(error))
+            return code
+    return None
+
+
+def explain_problem(problem: Problem) -> ExitCode:
+    """The problem document as lines: what, then each wrong field with its hint, then how to find it in the logs."""
+    complain(str(problem))
+    for mistake in problem.mistakes:
+        click.echo(f"  {mistake_line(mistake)}", err=True)
+    if problem.status >= 500 and problem.document.request_id:
+        click.echo(f"  request {problem.document.request_id}", err=True)
+    return exit_of_answer(problem.status)
+
+
+def mistake_line(mistake: FieldMistake) -> str:
+    """``/resources/device/variant: no such variant (write for example v5litepod-16)``."""
+    where = f"{mistake.pointer}: " if mistake.pointer else ""
+    return f"{where}{mistake.message}{f' ({mistake.hint})' if mistake.hint else ''}"
+
+
+def complain(text: str) -> None:
+    """One line that says no."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)

@@ -1,0 +1,72 @@
+"""Options written into a script: lines ``#IRIS --cpu=8 --memory 4GiB`` among its leading comments. Flags win.
+
+The script is the command itself, or the first file an interpreter is given (``python train.py``).
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
+from pathlib import Path
+
+import click
+
+MARK = "#IRIS"
+_LINES = 200
+_INTERPRETERS = ("python", "bash", "sh", "zsh", "dash", "perl", "ruby", "node", "Rscript", "julia")
+
+
+class ScriptedCommand(click.Command):
+    """A command whose options may also stand in the script it is to run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        script = find_script(command_of(self, ctx, args))
+        return super().parse_args(ctx, [*(read_script(script) if script else ()), *args])
+
+
+def command_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Sequence[str]:
+    """What is left of a command line when its options are taken away; nothing when it is wrong."""
+    try:
+        values, _, _ = command.make_parser(ctx).parse_args(list(args))
+    except click.UsageError:
+        return ()
+    words = values.get("command")
+    return words if isinstance(words, tuple) else ()
+
+
+def find_script(command: Sequence[str]) -> Path | None:
+    """The script a command runs, None when it runs none that is here."""
+    words: Iterable[str] = command[:1]
+    if command and Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS:
+        words = (word for word in command[1:] if not word.startswith("-"))
+    script = next(iter(words), None)
+    return Path(script) if script and "\0" not in script and Path(script).is_file() else None
+
+
+def read_script(script: Path) -> list[str]:
+    """The options in the script's leading comment lines. Raises UsageError for a line that cannot be read."""
+    try:
+        with script.open(encoding="utf-8") as file:
+            return [option for line in marked(islice(file, _LINES)) for option in split_line(script, line)]
+    except (UnicodeDecodeError, OSError):
+        return []
+
+
+def marked(lines: Iterable[str]) -> Iterator[str]:
+    """What follows the mark, of lines before the first that is neither empty nor a comment."""
+    for line in takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), lines):
+        word, _, rest = line.strip().partition(" ")
+        if word == MARK:
+            yield rest
+
+
+def split_line(script: Path, line: str) -> list[str]:
+    """The words of one line as a shell reads them; a comment may follow. Only options are allowed."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise click.UsageError(f"{script}: {MARK} {line}: {error}") from None
+    if (words and not words[0].startswith("-")) or "--" in words:
+        raise click.UsageError(f"{script}: {MARK} {line}: only options may stand here")
+    return words

@@ -1,0 +1,209 @@
+"""`Client`: everything the gateway offers, for programs; the CLI is its first user.
+
+    with Client() as c:
+        job = c.run(["python", "train.py"], name="train", tpu="v5litepod-16")
+        job.wait()
+        job.raise_for_state()
+
+Needs the standard library, click's package aside, and msgspec only. Threads may share a client. Not in this room: the
+asynchronous twin (`aio`), jobs in the caller's hand (`jobs`), how a job is worded (`ask`). Source: interfaces.md
+sections 3 and 5.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Unpack
+
+import msgspec
+
+from iris_core.spec import JobSpec
+from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
+from iris_gateway.client.address import Address, find_gateway
+from iris_gateway.client.ask import JobOptions, job_spec
+from iris_gateway.client.bundle import pack_directory
+from iris_gateway.client.events import Event, read_events, read_lines
+from iris_gateway.client.jobs import Job
+from iris_gateway.client.problems import NotFound
+from iris_gateway.client.stream import EventStream
+from iris_gateway.client.transport import Query, Request, Response, Transport, in_path
+
+T = TypeVar("T")
+IfExists = Literal["error", "keep", "replace"]
+
+PAGE_ITEMS = 500
+_INSIDE_PATIENCE_S = 30.0
+
+
+class Client:
+    """A connection to one gateway.
+
+    Args:
+        url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context, the local cluster.
+        token: bearer token; left out, ``IRIS_TOKEN`` or the context's. context: a named gateway.
+        timeout_s: how long one answer may take. patience_s: how long a request is repeated while the gateway restarts.
+
+    Raises NoGateway when nothing says where the gateway is. Every method may raise Problem and Unreachable.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        context: str | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 30.0,
+    ) -> None:
+        found = find_gateway(url, context=None if url else context)
+        inside_task = "IRIS_JOB" in os.environ
+        self.address = Address(found.url, found.token if token is None else token, found.origin)
+        self.transport = Transport(
+            self.address,
+            timeout_s=timeout_s,
+            patience_s=patience_s,
+            first_patience_s=_INSIDE_PATIENCE_S if inside_task else 0.0,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the kept connections."""
+        self.transport.close()
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        idempotency_key: str | None = None,
+        if_exists: IfExists = "error",
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Submit a job and return at once; options as in ``iris run``. Raises BadAsk, Conflict, Rejected.
+
+        ``workdir``: a directory sent along, the tasks' working directory.
+        """
+        if workdir is not None:
+            options["bundle"] = self.send_bundle(Path(workdir))
+        return self.submit(job_spec(command, options), idempotency_key=idempotency_key, if_exists=if_exists)
+
+    def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
+        """Submit a job that is already worded. The same idempotency key twice is one job, ever."""
+        query = {} if if_exists == "error" else {"if_exists": if_exists}
+        return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
+
+    def plan(self, spec: JobSpec) -> PlanView:
+        """What would become of it if it were submitted now; creates nothing."""
+        return self.post("/v1/jobs:plan", PlanView, body=spec)
+
+    def job(self, job: str) -> Job:
+        """A job by name or id. Raises NotFound."""
+        return Job(self, self.get(f"/v1/jobs/{in_path(job)}", JobView))
+
+    def jobs(self, *, state: str | None = None, user: str | None = None, band: str | None = None) -> Iterator[JobView]:
+        """Every job that fits, page by page."""
+        return self.pages("/v1/jobs", JobView, {"state": state, "user": user, "band": band})
+
+    def tree(self, job: str) -> TreeView:
+        """A job and everything below it."""
+        return self.get(f"/v1/jobs/{in_path(job)}/tree", TreeView)
+
+    def task(self, task: str) -> TaskView:
+        """A task with its attempts, by name (``/train/0``). Raises NotFound."""
+        return self.get(f"/v1/tasks/{in_path(task)}", TaskView)
+
+    def workers(self) -> Iterator[WorkerView]:
+        """Every host."""
+        return self.pages("/v1/workers", WorkerView)
+
+    def cancel(self, job: str, reason: str = "") -> JobView:
+        """Kill a job and everything below it."""
+        return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
+
+    def rerun(self, job: str, *, failed_only: bool = False) -> Job:
+        """Submit again what a job was, or only its tasks that did not succeed."""
+        return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
+
+    def logs(self, name: str, query: Query | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
+        """The lines a job or a task (by name) printed; with ``follow`` until it has ended, else those there now."""
+        with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
+            yield from read_lines(stream)
+
+    def open_logs(self, name: str, query: Query) -> EventStream:
+        """The stream behind `logs`, not connected yet."""
+        kind = "tasks" if is_task(name) else "jobs"
+        return self.stream(f"/v1/{kind}/{in_path(name)}/logs", query)
+
+    def events(self, query: Query | None = None) -> Iterator[Event]:
+        """Every public event from now on, for ever; survives lost connections without losing one."""
+        with self.stream("/v1/events", query) as stream:
+            yield from read_events(stream)
+
+    def send_bundle(self, directory: Path) -> str:
+        """Store a directory's files and return the digest a job names them by; what is stored is not sent again."""
+        with tempfile.TemporaryFile() as file:
+            digest = pack_directory(directory, file)
+            path = f"/v1/bundles/{digest}"
+            try:
+                self.transport.send(Request("HEAD", path))
+            except NotFound:
+                length = file.seek(0, os.SEEK_END)
+                headers = {"Content-Type": "application/gzip", "Content-Length": str(length)}
+                self.transport.send(Request("PUT", path, body=file, headers=headers))
+            return digest
+
+    def get(self, path: str, kind: type[T], query: Query | None = None) -> T:
+        """One object."""
+        return decode(self.transport.send(Request("GET", path, query or {})), kind)
+
+    def pages(self, path: str, kind: type[T], query: Query | None = None, limit: int | None = None) -> Iterator[T]:
+        """The items of a listing, at most ``limit`` of them, fetched page by page."""
+        asked: dict[str, str | int | bool | None] = {**(query or {}), "limit": min(limit or PAGE_ITEMS, PAGE_ITEMS)}
+        left = limit
+        while True:
+            page = self.get(path, RawPage, asked)
+            for item in page.items[:left]:
+                yield msgspec.json.decode(item, type=kind)
+            left = None if left is None else left - len(page.items)
+            if page.next_cursor is None or (left is not None and left <= 0):
+                return
+            asked["cursor"] = page.next_cursor
+
+    def post(
+        self, path: str, kind: type[T], *, body: object = None, query: Query | None = None, key: str | None = None
+    ) -> T:
+        """Ask for something to be done, once however often it has to be sent."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
+        data = msgspec.json.encode({} if body is None else body)
+        return decode(self.transport.send(Request("POST", path, query or {}, data, headers)), kind)
+
+    def stream(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> EventStream:
+        """Server-sent events of ``path``; close it, or use it in a ``with`` block."""
+        return EventStream(self.transport, Request("GET", path, query or {}), timeout_s=timeout)
+
+
+class RawPage(msgspec.Struct, frozen=True):
+    """A page whose items are still JSON."""
+
+    items: list[msgspec.Raw]
+    next_cursor: str | None = None
+
+
+def is_task(name: str) -> bool:
+    """Whether a name or id is a task's: its last part is a number."""
+    return "/" in name.strip("/") and name.rpartition("/")[2].isdigit()
+
+
+def decode(response: Response, kind: type[T]) -> T:
+    """The object in an answer."""
+    result: Any = msgspec.json.decode(response.body, type=kind)
+    return result  # type: ignore[no-any-return]

@@ -1,0 +1,86 @@
+"""Constraints as people write them: ``zone=eu-1``, ``!taint:spot``, ``cores>=64``, ``zone in a,b``.
+
+Text in, `Constraint` out; raises `BadAsk`. Not in this room: whether a host satisfies one. Source: interfaces.md
+section 2; semantics.md section 9.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from iris_core.spec import Attribute, Constraint
+from iris_core.states import ConstraintOp
+from iris_gateway.client.problems import BadAsk
+
+Mode = Literal["required", "preferred"]
+
+_KEY = r"[a-z0-9][a-z0-9._:/-]*"
+_COMPARED = re.compile(rf"(?P<key>{_KEY})\s*(?P<op>!=|==|>=|<=|=|>|<)\s*(?P<value>.*)\Z", re.DOTALL)
+_LISTED = re.compile(rf"(?P<key>{_KEY})\s+in\s+(?P<values>.+)\Z", re.DOTALL)
+_NAMED = re.compile(rf"(?P<no>!?)\s*(?P<key>{_KEY})\Z")
+_INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
+_DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d{1,3})?\Z")
+
+_OPS = {
+    "=": ConstraintOp.EQ,
+    "==": ConstraintOp.EQ,
+    "!=": ConstraintOp.NE,
+    ">": ConstraintOp.GT,
+    ">=": ConstraintOp.GE,
+    "<": ConstraintOp.LT,
+    "<=": ConstraintOp.LE,
+}
+
+
+def parse_constraint(text: str, mode: Mode = "required") -> Constraint:
+    """One condition. Numbers are numbers unless quoted: ``rack="7"`` compares text. Raises BadAsk."""
+    plain = text.strip()
+    if match := _LISTED.match(plain):
+        values = tuple(parse_value(value) for value in match["values"].split(","))
+        return Constraint(match["key"], ConstraintOp.IN, values=values, mode=mode)
+    if match := _COMPARED.match(plain):
+        return Constraint(match["key"], _OPS[match["op"]], value=parse_value(match["value"]), mode=mode)
+    if match := _NAMED.match(plain):
+        return Constraint(match["key"], ConstraintOp.NOT_EXISTS if match["no"] else ConstraintOp.EXISTS, mode=mode)
+    hint = "; keys are lower case" if plain != plain.lower() and parseable(plain.lower()) else ""
+    raise BadAsk(f"{text!r} is not a constraint{hint}; write key=value, key!=value, key, !key, key>=3 or 'key in a,b'")
+
+
+def parseable(text: str) -> bool:
+    """Whether the text has one of the six forms."""
+    return any(form.match(text) for form in (_LISTED, _COMPARED, _NAMED))
+
+
+def parse_value(text: str) -> Attribute:
+    """An int, a float or text; quotes make it text whatever it looks like. Raises BadAsk when nothing is there."""
+    plain = text.strip()
+    if len(plain) >= 2 and plain[0] == plain[-1] and plain[0] in "\"'":
+        return plain[1:-1]
+    if not plain:
+        raise BadAsk('a constraint compares with a value; write key="" for an empty text, or key to ask that it is set')
+    if _INTEGER.match(plain):
+        return int(plain)
+    return float(plain) if _DECIMAL.match(plain) else plain
+
+
+def show_constraint(condition: Constraint) -> str:
+    """The text that `parse_constraint` reads back as the same condition (unless a listed value holds a comma)."""
+    match condition.op:
+        case ConstraintOp.EXISTS:
+            return condition.key
+        case ConstraintOp.NOT_EXISTS:
+            return f"!{condition.key}"
+        case ConstraintOp.IN:
+            return f"{condition.key} in {','.join(map(show_value, condition.values))}"
+    sign = next(sign for sign, op in _OPS.items() if op is condition.op)
+    return f"{condition.key}{sign}{show_value(condition.value if condition.value is not None else '')}"
+
+
+def show_value(value: Attribute) -> str:
+    """A number as it is, a text quoted only where it would be read as something else."""
+    if not isinstance(value, str):
+        return repr(value)
+    plain = value == value.strip() and value and "," not in value
+    bare = plain and value[0] not in "\"'" and isinstance(parse_value(value), str)
+    return value if bare else f'"{value}"'

@@ -1,0 +1,48 @@
+"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield.
+
+Source: interfaces.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
+from iris_gateway.client.stream import ServerEvent
+
+Event = TaskEvent | JobEvent | SessionEvent
+
+_KINDS: dict[str, type[TaskEvent] | type[JobEvent] | type[SessionEvent]] = {
+    "task": TaskEvent,
+    "job": JobEvent,
+    "session": SessionEvent,
+}
+
+
+def read_event(said: ServerEvent) -> Event | None:
+    """The event a server-sent event carries, by its name (``task.state.running``); None for a kind not known here."""
+    kind = _KINDS.get(said.name.partition(".")[0])
+    return None if kind is None else msgspec.json.decode(said.data, type=kind)
+
+
+def read_events(stream: Iterable[ServerEvent]) -> Iterator[Event]:
+    """The events of a stream, without those of a kind not known here."""
+    for said in stream:
+        event = read_event(said)
+        if event is not None:
+            yield event
+
+
+def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
+    """The lines of output of a stream; those that come again after a lost connection are passed over."""
+    reached: dict[tuple[int, int, str], int] = {}
+    for said in stream:
+        if said.name != "log":
+            continue
+        line = msgspec.json.decode(said.data, type=LogLineView)
+        source = (line.index, line.attempt, line.stream)
+        if line.offset > reached.get(source, -1):
+            reached[source] = line.offset
+            yield line
