@@ -1,5 +1,14 @@
-"""Fixtures every test may ask for."""
+"""Fixtures every test may ask for, and how hard hypothesis looks: HYPOTHESIS_PROFILE=soak for longer."""
+
+import os
+
+from hypothesis import settings
 
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 
 __all__ = ["connection", "nats_server", "nats_url", "own_nats"]
+
+# No deadline per example: on shared cores it would measure the neighbours.
+settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)
+settings.register_profile("soak", deadline=None, max_examples=5_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
