@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from iris_gateway.cli.cluster.blueprint import Blueprint
+from iris_gateway.cli.cluster.layout import Layout
+from iris_gateway.cli.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
+from iris_gateway.client.problems import BadAsk
+
+
+def blueprint(**settings):
+    return Blueprint(Layout(Path("/data")), ClusterSettings(**settings), "127.0.0.1:1", None, {"PATH": "/bin"}, 8000)
+
+
+def said_to(program):
+    words = list(program.argv)
+    return dict(words[place + 1].split("=", 1) for place, word in enumerate(words) if word == "--set")
+
+
+def test_every_service_runs_once_and_every_host_is_a_worker():
+    programs = blueprint(workers=2, tpu=("v5litepod-16x2",)).programs("nats://x")
+
+    assert [program.name for program in programs] == [
+        "state",
+        "scheduler",
+        "gateway",
+        "worker-0",
+        "worker-1",
+        *(f"slice-{number}-w{vm}" for number in range(2) for vm in range(4)),
+    ]
+
+
+def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
+    hosts = blueprint(workers=0, tpu=("v5litepod-16",)).hosts()
+
+    assert [dict(host.attributes) for host in hosts] == [
+        {
+            "tpu-name": "slice-0",
+            "tpu-worker-id": number,
+            "tpu-topology": "v5litepod-16",
+            "tpu-vm-count": 4,
+            "device-type": "tpu",
+            "device-variant": "v5litepod-16",
+        }
+        for number in range(4)
+    ]
+    assert {host.chips for host in hosts} == {4}
+
+
+def test_a_worker_is_told_what_its_host_has_and_shares_the_memory_of_this_one():
+    said = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
+
+    assert (said["worker.cpu_millis"], said["worker.memory_bytes"], said["worker.chips"]) == ("1500", "4000", "0")
+    assert said["worker.data"] == "/data/workers/worker-1"
+
+
+def test_the_bus_password_is_on_no_command_line():
+    for program in blueprint().programs("nats://iris:secret@x"):
+        assert "secret" not in " ".join(program.argv)
+        assert program.env["IRIS_NATS_URL"] == "nats://iris:secret@x"
+
+
+def test_only_a_worker_stays_dead_unless_told_otherwise():
+    kept = {program.name: program.kept for program in blueprint(workers=1).programs("")}
+
+    assert kept == {"state": True, "scheduler": True, "gateway": True, "worker-0": False}
+    assert blueprint(workers=1, restart_workers=True).programs("")[-1].kept
+
+
+def test_a_service_with_replicas_runs_under_numbered_names():
+    names = [program.name for program in blueprint(workers=0, replicas=("state=2",)).programs("")]
+
+    assert names == ["state-0", "state-1", "scheduler", "gateway"]
+
+
+@pytest.mark.parametrize("text", ["gateway=2", "state", "state=0", "state=x", "moon=1"])
+def test_replicas_that_cannot_be_are_refused(text):
+    with pytest.raises(BadAsk, match="state=2"):
+        read_replicas((text,))
+
+
+@pytest.mark.parametrize("text", ["v5litepod", "v5litepod-17", "v5litepod-16x", "16x2"])
+def test_slices_nobody_makes_are_refused(text):
+    with pytest.raises(BadAsk, match="v5litepod-16x2"):
+        read_slices((text,))
+
+
+@pytest.mark.parametrize("text", ["8080", "x:y", "127.0.0.1:99999", ":"])
+def test_what_cannot_be_listened_on_is_refused(text):
+    with pytest.raises(BadAsk):
+        read_listen(text)
+
+
+def test_the_section_of_the_settings_file_is_read_strictly():
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"workers": -1}, ClusterSettings, strict=False)

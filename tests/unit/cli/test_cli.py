@@ -1,0 +1,273 @@
+"""Whole command lines against a small real HTTP server: what is asked, what is printed, how it ends."""
+
+import json
+
+import pytest
+
+from iris_gateway.cli import main
+from iris_gateway.cli.exits import JOB_EXITS, ExitCode
+from iris_gateway.client.jobs import TERMINAL
+from tests.support.answers import Said, answering, events, in_turn, job_view, problem
+
+SSE = {"Content-Type": "text/event-stream"}
+
+
+@pytest.fixture
+def iris(tmp_path, monkeypatch, capfd):
+    """Run one command line; its exit code, stdout and stderr."""
+    for name in ("IRIS_URL", "IRIS_GATEWAY_URL", "IRIS_TOKEN", "IRIS_JOB", "IRIS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def run(*words):
+        code = main([str(word) for word in words])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def a_run(state, *, log=(), **members):
+    """A gateway on which a submitted job comes to its end in ``state``."""
+    ending = {"job": "/train", "state": state, "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
+    first = [job_view()]
+
+    def answer(asked):
+        if asked.method == "POST":
+            return Said(201, job_view())
+        if asked.path.endswith("/events"):
+            return Said(headers=SSE, body=events((f"job.state.{state}", ending)))
+        if "/logs" in asked.path:
+            return Said(headers=SSE, body=events(*log, ("end", {"state": state})))
+        return Said(200, first.pop() if first else job_view(state=state, **members))
+
+    return answer
+
+
+def line(text, stream="stdout"):
+    return (
+        "log",
+        {"task": "/train/0", "index": 0, "attempt": 0, "stream": stream, "at": None, "offset": 0, "line": text},
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("succeeded", 0), ("failed", 3), ("unschedulable", 4), ("killed", 5), ("worker_failed", 6)]
+)
+def test_run_ends_as_its_job_ends(iris, state, code):
+    with answering(a_run(state)) as server:
+        assert iris("run", "--url", server.url, "--", "true")[0] == code
+
+
+def test_every_end_of_a_job_has_an_exit_code():
+    assert set(JOB_EXITS) == TERMINAL
+
+
+def test_run_prints_output_where_the_task_did_and_everything_else_on_stderr(iris):
+    with answering(a_run("failed", log=[line("hello"), line("oh no", "stderr")], error="exit code 3")) as server:
+        _, out, err = iris("run", "--url", server.url, "--name", "train", "--", "true")
+
+    assert out == "hello\n"
+    assert "oh no\n" in err
+    assert "/train failed" in err
+    assert "exit code 3" in err
+
+
+def test_run_detached_prints_only_the_name(iris):
+    with answering(a_run("succeeded")) as server:
+        assert iris("run", "-d", "--url", server.url, "true") == (0, "/train\n", "")
+        assert len(server.asked) == 1
+
+
+def test_run_sends_what_was_said(iris):
+    with answering(a_run("succeeded")) as server:
+        iris("run", "-d", "--url", server.url, "--name", "a", "--replicas", "3", "-e", "A=1", "--", "sh", "-c", "x")
+
+        body = server.asked[0].json
+        assert (body["name"], body["replicas"], body["env"], body["command"]) == (
+            "/a",
+            3,
+            {"A": "1"},
+            ["sh", "-c", "x"],
+        )
+
+
+def test_inside_a_task_run_submits_a_child(iris, monkeypatch):
+    monkeypatch.setenv("IRIS_JOB", "/train")
+    with answering(a_run("succeeded")) as server:
+        monkeypatch.setenv("IRIS_GATEWAY_URL", server.url)
+        iris("run", "-d", "--name", "eval", "--", "true")
+
+        assert server.asked[0].json["name"] == "/train/eval"
+
+
+def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("1")
+    stored = set()
+
+    def answer(asked):
+        if asked.method == "HEAD":
+            return Said(200 if asked.path in stored else 404, b"")
+        if asked.method == "PUT":
+            stored.add(asked.path)
+            return Said(201, b"")
+        return Said(201, job_view())
+
+    with answering(answer) as server:
+        for _ in range(2):
+            iris("run", "-d", "--url", server.url, "--workdir", tmp_path / "code", "--", "true")
+
+        assert [asked.method for asked in server.asked] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
+        assert stored == {f"/v1/bundles/{server.asked[-1].json['bundle']}"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(400, 2), (401, 9), (403, 9), (404, 10), (409, 11), (413, 2), (422, 2), (500, 1)],
+)
+def test_a_refusal_has_its_exit_code_and_its_words(iris, status, code):
+    with answering(in_turn(problem(status, "x", "because of this"))) as server:
+        ended, out, err = iris("show", "--url", server.url, "/train")
+
+    assert (ended, out) == (code, "")
+    assert err.splitlines()[0] == "error: because of this"
+
+
+def test_every_wrong_field_is_printed_with_its_place_and_hint(iris):
+    mistakes = [
+        {"pointer": "/replicas", "code": "range", "message": "0 is too few", "hint": "1 to 10000"},
+        {"pointer": "/name", "code": "name", "message": "no spaces", "hint": ""},
+    ]
+    with answering(in_turn(problem(422, "invalid", "two mistakes", errors=mistakes))) as server:
+        _, _, err = iris("run", "--url", server.url, "--", "true")
+
+    assert err.splitlines() == ["error: two mistakes", "  /replicas: 0 is too few (1 to 10000)", "  /name: no spaces"]
+
+
+def test_nobody_there_ends_with_8_and_one_sentence(iris):
+    code, _, err = iris("ls", "--url", "http://127.0.0.1:9")
+
+    assert (code, len(err.splitlines())) == (8, 1)
+    assert "does not answer" in err
+
+
+def test_no_gateway_at_all_ends_with_8_and_says_what_to_do(iris):
+    code, _, err = iris("ls")
+
+    assert code == 8
+    assert "iris up" in err
+
+
+def test_try_again_ends_with_75(iris):
+    said = problem(429, "over_quota", "too many pending tasks")
+    said.headers = {**said.headers, "Retry-After": "60"}
+    with answering(in_turn(said)) as server:
+        assert iris("run", "--url", server.url, "--", "true")[0] == ExitCode.TRY_AGAIN
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("now", 0), ("after_preemption", 0), ("not_now", 12), ("never", 13)])
+def test_plan_ends_as_the_verdict_says(iris, verdict, code):
+    view = {"verdict": verdict, "placements": [], "victims": [], "reason": None, "ahead": 0}
+    with answering(in_turn(Said(200, view))) as server:
+        assert iris("plan", "--url", server.url, "--", "true")[0] == code
+
+
+def test_waiting_longer_than_the_timeout_ends_with_7(iris):
+    def answer(asked):
+        if asked.path.endswith("/events"):
+            return Said(headers=SSE, body=b": nothing\n\n")
+        return Said(200, job_view(state="running"))
+
+    with answering(answer) as server:
+        code, _, err = iris("wait", "--url", server.url, "--timeout", "300ms", "/train")
+
+    assert code == 7
+    assert "it goes on" in err
+
+
+def test_waiting_for_several_ends_as_the_first_that_did_not_succeed(iris):
+    states = {"/v1/jobs/%2Fa": "succeeded", "/v1/jobs/%2Fb": "killed", "/v1/jobs/%2Fc": "failed"}
+    seen = ["succeeded"]
+
+    def answer(asked):
+        seen.append(states.get(asked.path, seen[-1]))
+        return Said(200, job_view(state=seen[-1]))
+
+    with answering(answer) as server:
+        assert iris("wait", "--url", server.url, "a", "b", "c")[0] == ExitCode.KILLED
+
+
+def test_a_listing_as_json_is_the_page_object(iris):
+    with answering(in_turn(Said(200, {"items": [job_view()], "next_cursor": None}))) as server:
+        _, out, _ = iris("ls", "--url", server.url, "-o", "json")
+
+    assert json.loads(out) == {"items": [job_view()], "next_cursor": None}
+
+
+def test_a_listing_as_names_or_lines_has_one_per_line(iris):
+    page = Said(200, {"items": [job_view("/a"), job_view("/b")], "next_cursor": None})
+    with answering(in_turn(page)) as server:
+        names = iris("ls", "--url", server.url, "-o", "name")[1]
+        lines = iris("ls", "--url", server.url, "-o", "jsonl")[1]
+
+    assert names == "/a\n/b\n"
+    assert [json.loads(line)["name"] for line in lines.splitlines()] == ["/a", "/b"]
+
+
+def test_a_table_has_a_heading_and_a_row_per_job(iris):
+    with answering(in_turn(Said(200, {"items": [job_view("/a")], "next_cursor": None}))) as server:
+        _, out, _ = iris("ls", "--url", server.url)
+
+    heading, row = out.splitlines()
+    assert heading.split()[:3] == ["NAME", "STATE", "DONE"]
+    assert row.split()[:5] == ["/a", "pending", "0/1", "ann", "interactive"]
+
+
+def test_a_command_that_is_nearly_one_is_named(iris):
+    code, _, err = iris("cancle", "x")
+
+    assert code == ExitCode.USAGE
+    assert "'cancel'" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run",),
+        ("run", "--cpu", "many", "--", "true"),
+        ("run", "-e", "NOT_SET_ANYWHERE", "--", "true"),
+        ("run", "--gpu", "1", "--tpu", "v4-8", "--", "true"),
+        ("run", "-c", "a b", "--", "true"),
+        ("logs", "x", "--grep", "("),
+        ("ls", "--state", "happy"),
+        ("up", "--workers", "-1"),
+        ("show", ""),
+    ],
+)
+def test_a_command_line_that_is_wrong_ends_with_2_and_asks_nobody(iris, words):
+    with answering(in_turn(Said(500))) as server:
+        code, _, err = iris("--url", server.url, *words)
+
+        assert (code, server.asked) == (ExitCode.USAGE, [])
+    assert err
+
+
+def test_completion_is_printed_for_every_shell(iris):
+    for shell in ("bash", "zsh", "fish"):
+        assert "_IRIS_COMPLETE" in iris("completion", shell)[1]
+
+
+def test_contexts_are_added_listed_and_used(iris):
+    iris("context", "add", "home", "http://home:1")
+    iris("context", "add", "work", "http://work:1", "--token", "secret")
+    iris("context", "use", "work")
+    _, out, _ = iris("context", "list", "-o", "jsonl")
+
+    assert "secret" not in out
+    assert [(row["name"], row["current"]) for row in map(json.loads, out.splitlines())] == [
+        ("home", False),
+        ("work", True),
+    ]
+    assert iris("context", "use", "nowhere")[0] == ExitCode.USAGE

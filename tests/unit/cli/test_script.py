@@ -1,0 +1,59 @@
+import click
+import pytest
+
+from iris_gateway.cli.commands.run import run
+from iris_gateway.cli.script import find_script, read_script
+
+
+def script(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_options_in_the_leading_comments_of_a_script_are_read(tmp_path):
+    path = script(
+        tmp_path / "job.sh",
+        "#!/bin/sh\n# about\n#IRIS --cpu=8 --memory 4GiB  # much\n\n#IRIS -e 'A=b c'\ntrue\n#IRIS --cpu=1\n",
+    )
+
+    assert read_script(path) == ["--cpu=8", "--memory", "4GiB", "-e", "A=b c"]
+
+
+@pytest.mark.parametrize("line", ["8", "--cpu=8 -- rm", "-e 'open"])
+def test_a_line_that_is_no_options_is_refused_with_its_place(tmp_path, line):
+    path = script(tmp_path / "job.sh", f"#IRIS {line}\n")
+
+    with pytest.raises(click.UsageError, match=r"job\.sh"):
+        read_script(path)
+
+
+def test_a_binary_has_no_options(tmp_path):
+    path = tmp_path / "program"
+    path.write_bytes(b"\x7fELF\xff\xfe\n#IRIS --cpu=8\n")
+
+    assert read_script(path) == []
+
+
+def test_the_script_is_the_command_or_what_an_interpreter_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = script(tmp_path / "job.py", "")
+    commands = [["./job.py"], ["python3.12", "-u", "job.py"], ["bash", "job.py", "x"], ["cp", "job.py", "x"], []]
+
+    assert [find_script(command) is not None for command in commands] == [True, True, True, False, False]
+    assert path.exists()
+
+
+def parsed(*words):
+    return run.make_context("run", list(words)).params
+
+
+def test_flags_win_over_the_script(tmp_path):
+    path = script(tmp_path / "job.sh", "#IRIS --cpu=8 --memory=1GiB -c a\n")
+    params = parsed("--cpu=2", "-c", "b", "--", "sh", str(path), "--cpu=9")
+
+    assert (params["cpu"], params["memory"], params["constraints"]) == ("2", "1GiB", ("a", "b"))
+    assert params["command"] == ("sh", str(path), "--cpu=9")
+
+
+def test_options_after_the_command_belong_to_the_command():
+    assert parsed("echo", "--name", "x")["command"] == ("echo", "--name", "x")

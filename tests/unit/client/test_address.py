@@ -1,0 +1,75 @@
+import stat
+
+import pytest
+
+from iris_gateway.cli.cluster.layout import Layout, write_cluster
+from iris_gateway.client.address import ClusterFile, find_gateway
+from iris_gateway.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
+from iris_gateway.client.problems import BadAsk, NoGateway
+
+
+@pytest.fixture
+def environ(tmp_path):
+    """All five sources say something; a test takes some away."""
+    environ = {
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "IRIS_DATA": str(tmp_path / "data"),
+        "IRIS_URL": "http://url:1",
+        "IRIS_GATEWAY_URL": "http://inside:1",
+    }
+    save_contexts(contexts_path(environ), Contexts("home", {"home": Context("http://home:1", "secret")}))
+    layout = Layout(tmp_path / "data")
+    layout.prepare()
+    write_cluster(layout, ClusterFile("http://127.0.0.1:9", "nats://x", {"state": [1]}))
+    return environ
+
+
+def test_the_first_source_that_says_something_wins(environ):
+    found = [find_gateway("http://said:1", environ=environ).url]
+    for name in ("IRIS_URL", "IRIS_GATEWAY_URL", "XDG_CONFIG_HOME"):
+        found.append(find_gateway(environ=environ).url)
+        environ[name] = "" if name.startswith("IRIS") else environ[name] + "/none"
+    found.append(find_gateway(environ=environ).url)
+
+    assert found == ["http://said:1", "http://url:1", "http://inside:1", "http://home:1", "http://127.0.0.1:9"]
+
+
+def test_a_context_that_is_named_wins_over_the_environment(environ):
+    assert find_gateway(context="home", environ=environ).url == "http://home:1"
+
+
+def test_the_token_of_the_environment_wins_over_the_contexts(environ):
+    environ |= {"IRIS_URL": "", "IRIS_GATEWAY_URL": ""}
+
+    assert find_gateway(environ=environ).token == "secret"
+    assert find_gateway(environ=environ | {"IRIS_TOKEN": "other"}).token == "other"
+
+
+def test_without_any_source_it_says_what_to_do(tmp_path):
+    environ = {"XDG_CONFIG_HOME": str(tmp_path), "IRIS_DATA": str(tmp_path)}
+
+    with pytest.raises(NoGateway, match="iris up"):
+        find_gateway(environ=environ)
+
+
+def test_a_context_nobody_knows_is_refused(environ):
+    with pytest.raises(BadAsk, match="'nowhere'"):
+        find_gateway(context="nowhere", environ=environ)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:y"])
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(BadAsk, match="http://127.0.0.1:8080"):
+        find_gateway(url, environ={})
+
+
+def test_contexts_are_kept_privately_for_they_hold_tokens(environ):
+    assert stat.S_IMODE(contexts_path(environ).stat().st_mode) == 0o600
+
+
+def test_a_damaged_file_of_contexts_is_named(tmp_path):
+    path = tmp_path / "contexts.json"
+    path.write_text("{")
+
+    with pytest.raises(BadAsk, match=str(path)):
+        load_contexts(path)

@@ -1,0 +1,136 @@
+import re
+
+import pytest
+
+from iris_core.names import JobName
+from iris_core.resources import Device, ResourceAsk
+from iris_core.spec import Constraint, Coscheduling, JobSpec
+from iris_core.states import ConstraintOp
+from iris_gateway.client.ask import job_spec
+from iris_gateway.client.naming import fresh_name, full_name
+from iris_gateway.client.problems import BadAsk
+
+OUTSIDE = {"IRIS_TOKEN": "t"}
+INSIDE = {"IRIS_JOB": "/train"}
+
+
+def test_a_job_with_nothing_but_a_command_has_every_default():
+    assert job_spec(["true"], {"name": "a"}, OUTSIDE) == JobSpec(name="/a", command=("true",))
+
+
+def test_everything_that_can_be_said_arrives_in_the_specification():
+    spec = job_spec(
+        ["python", "train.py"],
+        {
+            "name": "train",
+            "user": "ann",
+            "env": {"A": "1"},
+            "replicas": 3,
+            "cpu": 0.5,
+            "memory": "4GiB",
+            "disk": "1GB",
+            "gpu": "H100x8",
+            "constraints": ["zone=eu-1"],
+            "prefer": ["fast"],
+            "group_by": "rack",
+            "band": "batch",
+            "max_retries_failure": 2,
+            "max_retries_preemption": 3,
+            "max_task_failures": 1,
+            "scheduling_timeout": "10m",
+            "timeout": 7200,
+            "bundle": "ab",
+            "ports": ["http"],
+            "labels": {"team": "x"},
+        },
+        OUTSIDE,
+    )
+
+    assert spec == JobSpec(
+        name="/train",
+        command=("python", "train.py"),
+        user="ann",
+        env={"A": "1"},
+        replicas=3,
+        resources=ResourceAsk(500, 4 << 30, 10**9, Device("gpu", "H100", 8)),
+        constraints=(
+            Constraint("zone", ConstraintOp.EQ, "eu-1"),
+            Constraint("fast", ConstraintOp.EXISTS, mode="preferred"),
+        ),
+        coscheduling=Coscheduling("rack"),
+        band="batch",
+        max_retries_failure=2,
+        max_retries_preemption=3,
+        max_task_failures=1,
+        scheduling_timeout_s=600.0,
+        timeout_s=7200.0,
+        bundle="ab",
+        ports=("http",),
+        labels={"team": "x"},
+    )
+
+
+def test_a_slice_of_many_hosts_sets_replicas_and_group_by_itself():
+    spec = job_spec(["true"], {"name": "a", "tpu": "v5litepod-16"}, OUTSIDE)
+
+    assert (spec.replicas, spec.coscheduling, spec.resources.device) == (
+        4,
+        Coscheduling("tpu-name"),
+        Device("tpu", "v5litepod-16", 4),
+    )
+
+
+def test_a_slice_of_one_host_is_a_plain_job():
+    spec = job_spec(["true"], {"name": "a", "tpu": "v5litepod-8"}, OUTSIDE)
+
+    assert (spec.replicas, spec.coscheduling, spec.resources.device) == (1, None, Device("tpu", "v5litepod-8", 8))
+
+
+def test_replicas_that_were_said_are_not_overruled_by_a_slice():
+    assert job_spec(["true"], {"name": "a", "tpu": "v5litepod-16", "replicas": 0}, OUTSIDE).replicas == 0
+
+
+def test_gpus_and_a_slice_at_once_are_refused():
+    with pytest.raises(BadAsk, match="not both"):
+        job_spec(["true"], {"gpu": "1", "tpu": "v4-8"}, OUTSIDE)
+
+
+def test_a_value_of_the_wrong_type_is_refused_with_its_place():
+    with pytest.raises(BadAsk, match=r"labels"):
+        job_spec(["true"], {"labels": {"a": 1}}, OUTSIDE)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "name"),
+    [
+        ({"name": "a"}, OUTSIDE, "/a"),
+        ({"name": "/a/b"}, OUTSIDE, "/a/b"),
+        ({"name": "a"}, INSIDE, "/train/a"),
+        ({"name": "/a"}, INSIDE, "/a"),
+        ({"name": "a", "parent": "/other"}, INSIDE, "/other/a"),
+        ({"name": "a", "parent": "other"}, OUTSIDE, "/other/a"),
+        ({"name": "/other/a", "parent": "/other"}, OUTSIDE, "/other/a"),
+    ],
+)
+def test_a_name_is_a_child_where_it_is_said_or_where_it_is_submitted(options, environ, name):
+    assert job_spec(["true"], options, environ).name == name
+
+
+def test_a_whole_path_under_another_parent_is_refused():
+    with pytest.raises(BadAsk, match="not a child"):
+        full_name("/x/a", "/other")
+
+
+def test_without_a_name_a_child_gets_a_fresh_one_below_its_parent():
+    assert re.fullmatch(r"/train/[a-z]+-[a-z]+-[0-9a-f]{6}", job_spec(["true"], {}, INSIDE).name)
+
+
+def test_fresh_names_are_valid_and_differ():
+    names = {fresh_name() for _ in range(200)}
+
+    assert len(names) == 200
+    assert all(str(JobName.root(name)) == f"/{name}" for name in names)
+
+
+def test_the_owner_is_left_to_the_gateway_where_it_knows_better():
+    assert [job_spec(["true"], {}, environ).user for environ in (OUTSIDE, INSIDE)] == ["", ""]

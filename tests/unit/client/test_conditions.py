@@ -1,0 +1,68 @@
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_core.spec import Constraint
+from iris_core.states import ConstraintOp as Op
+from iris_gateway.client.conditions import parse_constraint, show_constraint
+from iris_gateway.client.problems import BadAsk
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("zone=eu-1", Constraint("zone", Op.EQ, "eu-1")),
+        ("zone==eu-1", Constraint("zone", Op.EQ, "eu-1")),
+        ("zone!=eu-1", Constraint("zone", Op.NE, "eu-1")),
+        ("zone", Constraint("zone", Op.EXISTS)),
+        ("!zone", Constraint("zone", Op.NOT_EXISTS)),
+        ("cores>=64", Constraint("cores", Op.GE, 64)),
+        ("cores > 1.5", Constraint("cores", Op.GT, 1.5)),
+        ("cores<64", Constraint("cores", Op.LT, 64)),
+        ("cores<=64", Constraint("cores", Op.LE, 64)),
+        ("zone in eu-1, eu-2", Constraint("zone", Op.IN, values=("eu-1", "eu-2"))),
+        ("rack in 1,2", Constraint("rack", Op.IN, values=(1, 2))),
+        ('rack="7"', Constraint("rack", Op.EQ, "7")),
+        ("taint:spot", Constraint("taint:spot", Op.EXISTS)),
+        ("note=a=b", Constraint("note", Op.EQ, "a=b")),
+        ('note=""', Constraint("note", Op.EQ, "")),
+        ("interval", Constraint("interval", Op.EXISTS)),
+    ],
+)
+def test_each_form_is_one_operator(text, condition):
+    assert parse_constraint(text) == condition
+
+
+def test_a_preferred_condition_keeps_its_mode():
+    assert parse_constraint("zone=a", "preferred") == Constraint("zone", Op.EQ, "a", mode="preferred")
+
+
+@pytest.mark.parametrize("text", ["", "=", "zone=", "!zone=a", "zone in", "a b", "zone in ,", "-x=1"])
+def test_what_has_none_of_the_forms_is_refused(text):
+    with pytest.raises(BadAsk):
+        parse_constraint(text)
+
+
+def test_a_key_in_capitals_is_refused_and_says_that_keys_are_lower_case():
+    with pytest.raises(BadAsk, match="lower case"):
+        parse_constraint("Zone=eu-1")
+
+
+KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=8)
+TEXTS = st.text(string.ascii_letters + string.digits + " ._-=<>!'\"", max_size=12)
+VALUES = st.integers(-(10**12), 10**12) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3)) | TEXTS
+SINGLE = st.builds(
+    lambda key, op, value: Constraint(key, op, value),
+    KEYS,
+    st.sampled_from([Op.EQ, Op.NE, Op.GT, Op.GE, Op.LT, Op.LE]),
+    VALUES,
+)
+LISTED = st.builds(lambda key, values: Constraint(key, Op.IN, values=tuple(values)), KEYS, st.lists(VALUES, min_size=1))
+NAMED = st.builds(Constraint, KEYS, st.sampled_from([Op.EXISTS, Op.NOT_EXISTS]))
+
+
+@given(SINGLE | LISTED | NAMED)
+def test_what_is_shown_of_a_condition_is_read_back_as_the_same(condition):
+    assert parse_constraint(show_constraint(condition)) == condition

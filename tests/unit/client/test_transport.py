@@ -1,0 +1,133 @@
+import pytest
+
+from iris_core.spec import JobSpec
+from iris_gateway.client.client import Client
+from iris_gateway.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
+from iris_gateway.client.transport import in_path
+from tests.support.answers import Said, answering, in_turn, job_view, problem
+
+SPEC = JobSpec(name="/train", command=("true",))
+
+
+def submit(server, **options):
+    with Client(server.url, **options) as client:
+        return client.submit(SPEC)
+
+
+def keys(server):
+    return [asked.headers.get("Idempotency-Key") for asked in server.asked]
+
+
+def test_not_now_is_sent_again_under_the_same_key():
+    with answering(in_turn(problem(503, "unavailable", "soon"), Said(201, job_view()))) as server:
+        job = submit(server)
+
+    assert (job.name, len(keys(server)), len(set(keys(server)))) == ("/train", 2, 1)
+    assert all(keys(server))
+
+
+def test_a_connection_that_breaks_before_the_answer_is_tried_again_under_the_same_key():
+    with (
+        answering(in_turn(Said(200, []), Said(hang_up=True), Said(201, job_view()))) as server,
+        Client(server.url) as client,
+    ):
+        client.get("/v1/meta", list)
+        client.submit(SPEC)
+
+        assert len(set(keys(server)[1:])) == 1
+        assert len(keys(server)) == 3
+
+
+def test_a_key_of_the_callers_own_is_used():
+    with answering(in_turn(Said(201, job_view()))) as server, Client(server.url) as client:
+        client.submit(SPEC, idempotency_key="mine")
+
+        assert keys(server) == ["mine"]
+
+
+def test_patience_ends_with_the_refusal_itself():
+    with answering(in_turn(problem(503, "unavailable", "soon"))) as server, pytest.raises(TryAgain, match="soon"):
+        submit(server, patience_s=0.2)
+
+
+def test_a_wait_longer_than_the_patience_is_not_begun():
+    said = problem(429, "over_quota", "too many")
+    said.headers = {**said.headers, "Retry-After": "30"}
+    with answering(in_turn(said)) as server:
+        with pytest.raises(TryAgain):
+            submit(server, patience_s=1)
+
+        assert len(server.asked) == 1
+
+
+def test_a_refusal_is_not_sent_again():
+    with answering(in_turn(problem(409, "conflict", "/train is running"))) as server:
+        with pytest.raises(Conflict, match="/train is running"):
+            submit(server)
+
+        assert len(server.asked) == 1
+
+
+def test_nobody_there_is_one_plain_sentence():
+    with pytest.raises(
+        Unreachable, match=r"^the gateway at http://127\.0\.0\.1:9 .*does not answer: Connection refused$"
+    ):
+        Client("http://127.0.0.1:9").get("/v1/meta", dict)
+
+
+def test_connections_are_kept():
+    with answering(in_turn(Said(200, []))) as server, Client(server.url) as client:
+        for _ in range(3):
+            client.get("/v1/meta", list)
+
+        assert len({asked.connection for asked in server.asked}) == 1
+
+
+def test_the_token_is_sent_as_bearer():
+    with answering(in_turn(Said(200, []))) as server, Client(server.url, token="secret") as client:
+        client.get("/v1/meta", list)
+
+        assert server.asked[0].headers["Authorization"] == "Bearer secret"
+
+
+def test_a_name_is_one_segment_of_a_path():
+    with answering(in_turn(Said(200, job_view("/a/b c")))) as server, Client(server.url) as client:
+        client.job("/a/b c")
+
+        assert server.asked[0].path == "/v1/jobs/%2Fa%2Fb%20c"
+        assert in_path("/a/b") == "%2Fa%2Fb"
+
+
+def test_all_mistakes_of_a_refused_submission_are_kept():
+    said = problem(
+        422,
+        "invalid",
+        "two",
+        errors=[{"pointer": "/replicas", "code": "range", "message": "0 is too few", "hint": "1"}],
+    )
+    with answering(in_turn(said)) as server, pytest.raises(Rejected) as caught:
+        submit(server)
+
+    assert [(mistake.pointer, mistake.message, mistake.hint) for mistake in caught.value.mistakes] == [
+        ("/replicas", "0 is too few", "1")
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"\xff", b'{"detail": 3}'])
+def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
+    problem = problem_from(500, body)
+
+    assert type(problem) is Problem
+    assert problem.status == 500
+
+
+def test_pages_are_fetched_until_the_limit_is_reached():
+    pages = {None: {"items": [1, 2], "next_cursor": "x"}, "x": {"items": [3, 4], "next_cursor": "y"}}
+
+    def answer(asked):
+        cursor = asked.path.partition("cursor=")[2] or None
+        return Said(200, pages[cursor])
+
+    with answering(answer) as server, Client(server.url) as client:
+        assert list(client.pages("/v1/jobs", int, limit=3)) == [1, 2, 3]
+        assert len(server.asked) == 2
