@@ -12,8 +12,18 @@ import msgspec
 from iris_bus.contract import Bus, Message, Streams, Subscription
 from iris_core import subjects
 from iris_core.codec import pack, to_json, unpack
-from iris_core.messages import AdminCommand, Answer, CancelJob, LogChunk, Ping, PlanPreview, PlanRequest, Query
-from iris_core.messages import RerunJob, SubmitJob
+from iris_core.messages import (
+    AdminCommand,
+    Answer,
+    CancelJob,
+    LogChunk,
+    Ping,
+    PlanPreview,
+    PlanRequest,
+    Query,
+    RerunJob,
+    SubmitJob,
+)
 from iris_core.views import AttemptView, JobEvent, JobView, Page, TaskEvent, TaskView, moment
 
 COMMANDS = {
@@ -221,5 +231,3 @@ def attempt_of(number: int, state: str = "running") -> AttemptView:
         preemption_count=(0, 0),
         open=True,
     )
-
-

@@ -1,7 +1,8 @@
-"""A whole gateway over a bus, asked through HTTP: httpx talks to the ASGI application, or to a real listening one."""
+"""A whole gateway over a bus, asked through HTTP: httpx talks to the ASGI application, or to a listening one."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring
 from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
-from iris_gateway.service import assemble
+from iris_gateway.service import HttpServer, assemble, listen
 from iris_gateway.settings import GatewaySettings
 from tests.support.fake_state import FakeState
 
@@ -39,6 +40,21 @@ def quick(**settings: Any) -> GatewaySettings:
 
 
 @asynccontextmanager
+async def listening(house: House) -> AsyncIterator[httpx.AsyncClient]:
+    """The same gateway behind a real socket, for what streams."""
+    settings = quick()
+    server, socket = HttpServer(house.gateway, settings), listen("127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve([socket]))
+    await server.ready.wait()
+    url = f"http://127.0.0.1:{socket.getsockname()[1]}"
+    async with httpx.AsyncClient(base_url=url, timeout=10) as http:
+        yield http
+    await house.gateway.feed.close()
+    server.should_exit = True
+    await serving
+
+
+@asynccontextmanager
 async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterator[House]:
     """Everything over the in-memory bus."""
     memory = Memory()
@@ -52,7 +68,9 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     await gateway.feed.start()
     transport = httpx.ASGITransport(Front(gateway, ENDPOINTS), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
-        yield House(gateway, state, http, memory)
-    await gateway.feed.close()
-    await gateway.commands.close()
-    await state.stop()
+        try:
+            yield House(gateway, state, http, memory)
+        finally:
+            await gateway.feed.close()
+            await gateway.commands.close()
+            await state.stop()

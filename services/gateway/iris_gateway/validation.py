@@ -110,7 +110,7 @@ def _huge(value: Any, pointer: str) -> Iterator[Mistake]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _huge(item, f"{pointer}/{escape(key)}")
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield from _huge(item, f"{pointer}/{number}")
     elif isinstance(value, int) and value not in INT64:

@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.responses import Response
 
 from iris_core.spec import BandName
+from iris_core.states import PriorityBand
 from iris_core.views import QuotaView
 from iris_gateway.api.asking import json_body, view
 from iris_gateway.api.cluster import administer
@@ -41,7 +42,8 @@ async def put(call: Call) -> Response:
     user = identifier(call.segment("user"), "user")
     call.parameters().finish()
     body = await json_body(call, QuotaBody)
-    return passed_on(await administer(call, "set_quota", user, msgspec.to_builtins(body)))
+    limits = msgspec.to_builtins(body) | {"max_band": PriorityBand[body.max_band.upper()].value}
+    return passed_on(await administer(call, "set_quota", user, limits))
 
 
 ENDPOINTS = (

@@ -1,0 +1,109 @@
+"""Who may call, and for whom."""
+
+from hashlib import sha256
+
+import pytest
+
+from iris_bus.settings import BadSetting
+from iris_core.messages import Caller
+from iris_gateway.auth import BadTokenFile, is_loopback, parse_tokens
+from iris_gateway.service import read_keyring
+from iris_gateway.settings import GatewaySettings
+from tests.support.gateway import House, house
+
+TOKENS = "\n".join(
+    f"{user} {role} {sha256(secret.encode()).hexdigest()}  # a comment"
+    for user, role, secret in [("ada", "user", "s-ada"), ("root", "admin", "s-root"), ("w0", "worker", "s-w0")]
+)
+ADA, ROOT, WORKER = ({"Authorization": f"Bearer s-{who}"} for who in ("ada", "root", "w0"))
+SPEC = {"name": "/a", "command": ["true"]}
+
+
+@pytest.fixture
+async def iris():
+    async with house(parse_tokens(TOKENS)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "value", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic s-ada", "Bearer s-ada x", "\xff"]
+)
+async def test_without_a_known_token_nothing_is_answered(iris: House, value: str | None):
+    headers = {} if value is None else {"Authorization": value.encode("latin-1")}
+    response = await iris.http.get("/v1/jobs", headers=headers)
+    assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="iris"')
+    assert iris.state.queries == []
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/meta", "/v1/openapi.json"])
+async def test_probes_and_descriptions_need_no_token(iris: House, path: str):
+    assert (await iris.http.get(path)).status_code == 200
+
+
+async def test_a_job_belongs_to_the_tokens_user(iris: House):
+    await iris.http.post("/v1/jobs", json=SPEC, headers={**ADA, "X-Iris-User": "root"})
+    assert iris.state.commands[0].spec.user == "ada"
+    assert iris.state.commands[0].caller == Caller("ada", "user")
+
+
+async def test_nobody_submits_for_another_but_an_admin(iris: House):
+    for headers, wanted in ((ADA, 403), (ROOT, 201)):
+        response = await iris.http.post("/v1/jobs", json={**SPEC, "user": "bob"}, headers=headers)
+        assert response.status_code == wanted
+    assert [command.spec.user for command in iris.state.commands] == ["bob"]
+
+
+async def test_operators_doors_open_for_admins_only(iris: House):
+    doors = [("POST", "/v1/workers/w0/drain"), ("POST", "/v1/workers/w0/mark-lost"), ("PUT", "/v1/quotas/ada")]
+    statuses = [
+        (await iris.http.request(method, path, headers=headers, json={})).status_code
+        for headers in (ADA, WORKER, ROOT)
+        for method, path in doors
+    ]
+    assert statuses == [403] * 6 + [202, 202, 200]
+
+
+async def test_a_workers_token_reads_and_changes_nothing(iris: House):
+    await iris.http.post("/v1/jobs", json=SPEC, headers=ADA)
+    statuses = [
+        (await iris.http.post(path, json=body, headers=WORKER)).status_code
+        for path, body in (("/v1/jobs", SPEC), ("/v1/jobs/j1/cancel", {}), ("/v1/jobs/j1/rerun", {}))
+    ]
+    assert (statuses, len(iris.state.commands)) == ([403] * 3, 1)
+    assert (await iris.http.get("/v1/jobs/j1", headers=WORKER)).status_code == 200
+
+
+async def test_the_caller_is_handed_on_with_every_read(iris: House):
+    await iris.http.get("/v1/jobs", headers=ADA)
+    assert iris.state.queries[0].caller == Caller("ada", "user")
+
+
+@pytest.mark.parametrize(
+    "line", ["ada user", "ada king " + "0" * 64, "ada user xyz", "a/b user " + "0" * 64, "ada user 00 extra", "", "# x"]
+)
+def test_a_token_file_that_is_not_understood_is_refused(line: str):
+    with pytest.raises(BadTokenFile):
+        parse_tokens(line)
+
+
+def test_a_token_file_that_cannot_be_read_ends_the_start(tmp_path):
+    with pytest.raises(BadSetting, match="token_file"):
+        read_keyring(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize("http", ["0.0.0.0:80", ":::80", "10.0.0.1:80", "gateway:80"])
+def test_without_tokens_only_loopback_is_listened_on(http: str):
+    with pytest.raises(BadSetting, match="token_file"):
+        GatewaySettings(http=http).address()
+    assert GatewaySettings(http=http, token_file="tokens").address()
+
+
+@pytest.mark.parametrize("http", ["80", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ""])
+def test_an_address_that_is_none_is_refused(http: str):
+    with pytest.raises(BadSetting, match="host:port"):
+        GatewaySettings(http=http).address()
+
+
+def test_loopback_has_several_names():
+    assert [is_loopback(name) for name in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")] == [True] * 5
+    assert [is_loopback(name) for name in ("127.0.0.1.evil.example", "localhost.evil", "0.0.0.0", "")] == [False] * 4

@@ -1,0 +1,173 @@
+"""Public events: pages of the past, and streams that can be taken up where they broke off."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from iris_gateway.feed import Feed, Lagging
+from iris_gateway.occurrence import Filter
+from tests.support.gateway import House, house, listening
+from tests.support.rounds import rounds_until
+
+SSE = {"accept": "text/event-stream"}
+
+
+async def frames(response: httpx.Response) -> AsyncIterator[dict[str, str]]:
+    """Events as dicts of their fields; greetings and signs of life are left out."""
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        else:
+            if "data" in fields:
+                yield fields
+            fields = {}
+
+
+async def some(response: httpx.Response, count: int) -> list[dict[str, str]]:
+    found = []
+    async with asyncio.timeout(5):
+        async for event in frames(response):
+            found.append(event)
+            if len(found) == count:
+                break
+    return found
+
+
+async def ids(iris: House, query: str) -> list[str]:
+    return [item["id"] for item in (await iris.http.get(f"/v1/events?{query}")).json()["items"]]
+
+
+async def test_a_page_shows_the_newest_first_with_its_place_and_type(iris: House):
+    await iris.state.tell_task("/a/0", "assigned")
+    await iris.state.tell_job("/a", "running")
+    items = (await iris.http.get("/v1/events")).json()["items"]
+    assert [(item["id"], item["type"], item["job"]) for item in items] == [
+        ("2", "job.state.running", "/a"),
+        ("1", "task.state.assigned", "/a"),
+    ]
+
+
+async def test_pages_meet_without_a_gap_in_both_directions(iris: House):
+    for number in range(7):
+        await iris.state.tell_job(f"/a{number}", "pending")
+    for order, wanted in (("asc", "1234567"), ("desc", "7654321")):
+        seen, cursor = "", ""
+        while cursor is not None:
+            query = f"order={order}&limit=3" + (f"&cursor={cursor}" if cursor else "")
+            page = (await iris.http.get(f"/v1/events?{query}")).json()
+            seen += "".join(item["id"] for item in page["items"])
+            cursor = page["next_cursor"]
+        assert seen == wanted
+
+
+async def test_types_and_a_jobs_tree_can_be_picked_out(iris: House):
+    await iris.submit("/a")
+    await iris.state.tell_task("/a/0", "running")
+    await iris.state.tell_job("/a", "running")
+    await iris.state.tell_job("/a/b", "running")
+    await iris.state.tell_job("/ab", "running")
+    assert await ids(iris, "type=job") == ["4", "3", "2"]
+    assert await ids(iris, "type=job.state.running&within=%2Fa") == ["3", "2"]
+    assert await ids(iris, "within=j1&order=asc") == ["1", "2", "3"]
+
+
+async def test_the_events_of_a_job_that_is_not_there_are_not_found(iris: House):
+    assert (await iris.http.get("/v1/events?within=%2Fnope")).status_code == 404
+    assert (await iris.http.get("/v1/jobs/j9/events")).status_code == 404
+
+
+@pytest.mark.parametrize("query", ["type=worker", "type=task.state.*", "order=up", "after=-1", "cursor=e", "within=a"])
+async def test_a_wrong_wish_is_refused(iris: House, query: str):
+    assert (await iris.http.get(f"/v1/events?{query}")).status_code in (404, 422)
+
+
+async def test_a_stream_tells_what_happens_from_now_on():
+    async with house() as iris, listening(iris) as http:
+        await iris.state.tell_job("/before", "pending")
+        await rounds_until(lambda: iris.gateway.feed.newest == 1)
+        async with http.stream("GET", "/v1/events", headers=SSE) as response:
+            await iris.state.tell_job("/a", "running")
+            [event] = await some(response, 1)
+    assert (event["id"], event["event"]) == ("2", "job.state.running")
+    assert '"job":"/a"' in event["data"]
+
+
+async def test_a_stream_goes_on_behind_the_last_event_seen():
+    async with house() as iris, listening(iris) as http:
+        for number in range(5):
+            await iris.state.tell_job(f"/a{number}", "pending")
+        async with http.stream("GET", "/v1/events", headers={**SSE, "Last-Event-ID": "2"}) as response:
+            assert [event["id"] for event in await some(response, 3)] == ["3", "4", "5"]
+
+
+async def test_what_happened_before_this_gateway_started_is_still_told():
+    async with house() as first:
+        for number in range(3):
+            await first.state.tell_job(f"/a{number}", "pending")
+        feed = Feed(first.gateway.feed.streams)
+        await feed.start()
+        _, events = await anext(feed.watch(Filter(), 0))
+        await feed.close()
+    assert [event.sequence for event in events] == [1, 2, 3]
+
+
+async def test_a_place_that_is_not_kept_or_not_there_yet_is_gone():
+    async with house() as iris:
+        for number in range(4):
+            await iris.state.tell_job(f"/a{number}", "pending")
+        await iris.state.streams.trim("IRIS_EVENTS", 3)
+        await iris.gateway.feed.close()
+        iris.gateway.feed = Feed(iris.gateway.feed.streams)
+        await iris.gateway.feed.start()
+        async with listening(iris) as http:
+            statuses = [
+                (await http.get("/v1/events", headers={**SSE, "Last-Event-ID": place})).status_code
+                for place in ("1", "99", "x")
+            ]
+    assert statuses == [410, 410, 400]
+
+
+async def test_a_watcher_that_falls_behind_the_ring_is_let_go_and_may_come_back():
+    async with house(event_ring=4) as iris:
+        feed = iris.gateway.feed
+        watcher = feed.watch(Filter(), feed.newest)
+        await anext(watcher)
+        for number in range(20):
+            await iris.state.tell_job(f"/a{number}", "pending")
+            await rounds_until(lambda wanted=number + 1: feed.newest == wanted)
+        with pytest.raises(Lagging):
+            await anext(watcher)
+        seen = []
+        again = feed.watch(Filter(), 0)
+        while len(seen) < 20:
+            seen += [event.sequence for event in (await anext(again)).events]
+        await again.aclose()
+    assert seen == list(range(1, 21))
+
+
+async def test_two_hundred_watchers_each_miss_nothing():
+    async with house() as iris:
+        feed = iris.gateway.feed
+
+        async def watch() -> list[int]:
+            seen: list[int] = []
+            watcher = feed.watch(Filter(types=("job",)), 0)
+            while len(seen) < 50:
+                seen += [event.sequence for event in (await anext(watcher)).events]
+            await watcher.aclose()
+            return seen
+
+        watchers = [asyncio.create_task(watch()) for _ in range(200)]
+        for number in range(50):
+            await iris.state.tell_job(f"/a{number}", "pending")
+        assert await asyncio.gather(*watchers) == [list(range(1, 51))] * 200
+
+
+async def test_a_draining_gateway_ends_its_streams():
+    async with house() as iris, listening(iris) as http, http.stream("GET", "/v1/events", headers=SSE) as response:
+        await iris.gateway.feed.close()
+        assert (await response.aread()).startswith(b"retry")

@@ -1,0 +1,191 @@
+"""Submitting, listing, showing and ending jobs through HTTP."""
+
+from iris_core.messages import AdminCommand, Answer, CancelJob, PlanPreview, PlanRequest, RerunJob, SubmitJob
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.spec import JobSpec
+from tests.support.fake_state import refusal
+from tests.support.gateway import House
+
+SPEC = {"name": "/train", "command": ["true"]}
+
+
+async def test_a_submission_becomes_one_command_and_the_job_comes_back(iris: House):
+    response = await iris.http.post("/v1/jobs", json=SPEC, headers={"X-Iris-User": "ada"})
+    assert (response.status_code, response.headers["location"]) == (201, "/v1/jobs/j1")
+    assert response.json()["name"] == "/train"
+    [command] = iris.state.commands
+    assert isinstance(command, SubmitJob)
+    assert command.spec == JobSpec(name="/train", command=("true",), user="ada")
+    assert (command.caller.user, command.caller.role) == ("ada", "admin")
+
+
+async def test_the_same_idempotency_key_twice_is_one_job(iris: House):
+    first = await iris.http.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
+    second = await iris.http.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert second.headers["idempotent-replayed"] == "true"
+    assert second.json() == first.json()
+
+
+async def test_an_idempotency_key_with_a_line_break_or_too_long_is_refused(iris: House):
+    response = await iris.http.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k" * 256})
+    assert (response.status_code, iris.state.commands) == (400, [])
+
+
+async def test_a_second_live_job_of_one_name_is_a_conflict_that_says_what_it_is_doing(iris: House):
+    await iris.submit("/train")
+    response = await iris.submit("/train")
+    assert (response.status_code, response.json()["code"]) == (409, "conflict")
+    assert response.json()["detail"] == "/train is pending"
+
+
+async def test_keep_returns_the_live_job(iris: House):
+    await iris.submit("/train")
+    response = await iris.http.post("/v1/jobs?if_exists=keep", json=SPEC)
+    assert (response.status_code, response.json()["id"]) == (200, "j1")
+
+
+async def test_a_trace_context_is_passed_on_and_rubbish_is_not(iris: House):
+    good = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    await iris.http.post("/v1/jobs", json=SPEC, headers={"traceparent": good})
+    await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers={"traceparent": "rubbish"})
+    assert [command.traceparent for command in iris.state.commands] == [good, ""]
+
+
+async def test_a_job_is_shown_by_name_and_by_id(iris: House):
+    made = (await iris.submit("/train")).json()
+    assert (await iris.http.get("/v1/jobs/%2Ftrain")).json() == made
+    assert (await iris.http.get("/v1/jobs/j1")).json() == made
+
+
+async def test_a_child_with_the_name_of_a_resource_is_not_taken_for_it(iris: House):
+    await iris.submit("/train/tasks")
+    assert (await iris.http.get("/v1/jobs/%2Ftrain%2Ftasks")).json()["name"] == "/train/tasks"
+
+
+async def test_an_unknown_job_is_not_found(iris: House):
+    response = await iris.http.get("/v1/jobs/%2Fnope")
+    assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_filters_and_paging_reach_the_state_service_as_they_were_given(iris: House):
+    await iris.http.get("/v1/jobs?state=running&user=ada&band=batch&name_prefix=/a&limit=7&cursor=12")
+    assert iris.state.queries[-1].arguments == {
+        "state": "running",
+        "user": "ada",
+        "band": "batch",
+        "name_prefix": "/a",
+        "limit": 7,
+        "cursor": "12",
+    }
+
+
+async def test_cancel_is_accepted_and_carries_its_reason(iris: House):
+    await iris.submit("/train")
+    response = await iris.http.post("/v1/jobs/%2Ftrain/cancel", json={"reason": "enough"})
+    assert (response.status_code, response.json()["state"]) == (202, "killed")
+    command = iris.state.commands[-1]
+    assert isinstance(command, CancelJob)
+    assert (command.job, command.reason) == ("/train", "enough")
+
+
+async def test_cancel_needs_no_body(iris: House):
+    await iris.submit("/train")
+    assert (await iris.http.post("/v1/jobs/j1/cancel")).status_code == 202
+
+
+async def test_rerun_makes_a_job_and_says_where(iris: House):
+    await iris.submit("/train")
+    response = await iris.http.post("/v1/jobs/j1/rerun", json={"failed_only": True})
+    assert (response.status_code, response.headers["location"]) == (201, "/v1/jobs/j1")
+    assert isinstance(iris.state.commands[-1], RerunJob)
+    assert iris.state.commands[-1].failed_only
+
+
+async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):
+    await iris.submit("/train")
+    for _ in range(2):
+        await iris.http.post("/v1/jobs/j1/rerun", headers={"Idempotency-Key": "again"})
+    first, second = iris.state.commands[-2:]
+    assert first.request_id == second.request_id
+
+
+async def test_refusals_of_the_state_service_keep_their_words_and_get_their_status(iris: House):
+    wanted = {"parent_ended": 409, "over_quota": 429, "forbidden": 403, "unavailable": 503, "invalid": 422}
+    got = {}
+    for code in wanted:
+        iris.state.scripted["SubmitJob"] = refusal(code, f"because of {code}")
+        response = await iris.submit("/train")
+        assert response.json()["detail"] == f"because of {code}"
+        assert ("retry-after" in response.headers) == response.json()["retryable"]
+        got[code] = response.status_code
+    assert got == wanted
+
+
+async def test_an_answer_that_makes_no_sense_is_an_error_without_a_traceback(iris: House):
+    iris.state.scripted["job"] = Answer("gibberish", b"{{{")
+    response = await iris.http.get("/v1/jobs/j1")
+    assert (response.status_code, response.json()["code"]) == (500, "internal")
+
+
+async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
+    iris.state.preview = PlanPreview("not_now", (), ("/b/0",), Reason(ReasonCode.BEHIND, "behind 2 tasks"), 2)
+    response = await iris.http.post("/v1/jobs:plan", json=SPEC)
+    assert response.json() == {
+        "verdict": "not_now",
+        "placements": [],
+        "victims": ["/b/0"],
+        "reason": {"code": "behind", "message": "behind 2 tasks"},
+        "ahead": 2,
+    }
+    assert [type(command) for command in iris.state.commands] == [PlanRequest]
+
+
+async def test_draining_a_worker_is_an_operators_command(iris: House):
+    response = await iris.http.post("/v1/workers/w0/mark-lost")
+    assert response.status_code == 202
+    [command] = iris.state.commands
+    assert isinstance(command, AdminCommand)
+    assert (command.action, command.target) == ("mark_lost", "w0")
+
+
+async def test_a_quota_is_set_with_the_bands_wire_value(iris: House):
+    response = await iris.http.put("/v1/quotas/ada", json={"max_running_cpu": 8000, "max_band": "batch"})
+    assert response.status_code == 200
+    assert iris.state.commands[-1].arguments == {
+        "max_running_cpu": 8000,
+        "max_running_memory": 0,
+        "max_running_accelerators": 0,
+        "max_pending_tasks": 0,
+        "max_band": 3,
+    }
+
+
+async def test_a_quota_below_nothing_is_refused_with_its_field(iris: House):
+    response = await iris.http.put("/v1/quotas/ada", json={"max_running_cpu": -1, "x": 1})
+    assert [mistake["pointer"] for mistake in response.json()["errors"]] == ["/max_running_cpu", "/x"]
+
+
+async def test_every_view_is_asked_for_by_its_name(iris: House):
+    asked = {
+        "/v1/jobs/j1/tree": ("tree", {"job": "j1"}),
+        "/v1/jobs/j1/tasks?state=failed": ("tasks", {"job": "j1", "state": "failed", "limit": 100, "cursor": ""}),
+        "/v1/jobs/j1/why": ("why", {"job": "j1"}),
+        "/v1/jobs/j1/history": ("history", {"job": "j1", "limit": 100, "cursor": ""}),
+        "/v1/tasks/j1%2F0/attempts": ("attempts", {"task": "j1/0"}),
+        "/v1/tasks/%2Ftrain%2F0/why": ("why", {"task": "/train/0"}),
+        "/v1/workers": ("workers", {"state": "", "limit": 100, "cursor": ""}),
+        "/v1/workers/w%201": ("worker", {"id": "w 1"}),
+        "/v1/sessions?status=running": ("sessions", {"status": "running", "limit": 100, "cursor": ""}),
+        "/v1/sessions/j1-0": ("session", {"id": "j1-0"}),
+        "/v1/queue?limit=2": ("queue", {"limit": 2, "cursor": ""}),
+        "/v1/slices": ("slices", {}),
+        "/v1/quotas": ("quotas", {}),
+        "/v1/quotas/ada": ("quota", {"user": "ada"}),
+        "/v1/overview": ("overview", {}),
+    }
+    got = {}
+    for path in asked:
+        assert (await iris.http.get(path)).status_code == 200
+        got[path] = (iris.state.queries[-1].what, iris.state.queries[-1].arguments)
+    assert got == asked

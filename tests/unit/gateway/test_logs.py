@@ -1,0 +1,144 @@
+"""Output of tasks through HTTP: plain, as JSON lines, followed to the end."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.fake_state import attempt_of
+from tests.support.gateway import House, house, listening
+
+
+async def text(iris: House, path: str, **headers: str) -> str:
+    response = await iris.http.get(path, headers=headers)
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+@pytest.fixture
+async def printed(iris: House) -> House:
+    """Two tasks that have printed, the first in two attempts."""
+    await iris.submit("/a", replicas=2)
+    iris.state.tasks["/a/0"].attempts = [attempt_of(0, "failed"), attempt_of(1)]
+    await iris.state.print(1, 0, "first\n", final=True)
+    await iris.state.print(1, 1, "other\n", at_ms=5000)
+    await iris.state.print(1, 0, "one\ntw", attempt=1)
+    await iris.state.print(1, 0, "oops\n", attempt=1, stream="stderr")
+    await iris.state.print(1, 0, "o\nend", attempt=1, offset=6, final=True)
+    return iris
+
+
+async def test_a_tasks_output_is_that_of_its_last_attempt_in_whole_lines(printed: House):
+    assert await text(printed, "/v1/tasks/%2Fa%2F0/logs") == "one\noops\ntwo\nend\n"
+
+
+async def test_one_attempt_all_attempts_and_one_stream_can_be_asked_for(printed: House):
+    assert await text(printed, "/v1/tasks/j1%2F0/logs?attempt=0") == "first\n"
+    assert await text(printed, "/v1/tasks/j1%2F0/logs?attempt=all&stream=stdout") == "first\none\ntwo\nend\n"
+
+
+async def test_the_last_lines_only(printed: House):
+    assert await text(printed, "/v1/tasks/j1%2F0/logs?tail=2") == "two\nend\n"
+    assert await text(printed, "/v1/tasks/j1%2F0/logs?tail=0") == ""
+
+
+async def test_nothing_printed_before_a_time(printed: House):
+    assert await text(printed, "/v1/jobs/j1/logs?since=1970-01-01T00:00:05Z") == "1| other\n"
+
+
+async def test_a_jobs_output_says_which_task_and_attempt_each_line_is_of(printed: House):
+    assert await text(printed, "/v1/jobs/%2Fa/logs") == (
+        "0| first\n1| other\n0#1| one\n0#1| oops\n0#1| two\n0#1| end\n"
+    )
+
+
+async def test_json_lines_name_each_line_for_ever(printed: House):
+    body = await text(printed, "/v1/jobs/j1/logs", accept="application/x-ndjson")
+    lines = [json.loads(line) for line in body.splitlines()]
+    assert lines[4] == {
+        "task": "/a/0",
+        "index": 0,
+        "attempt": 1,
+        "stream": "stdout",
+        "at": "1970-01-01T00:00:01Z",
+        "offset": 4,
+        "line": "two",
+        "dropped": 0,
+    }
+
+
+async def test_what_was_dropped_is_said(iris: House):
+    await iris.submit("/a")
+    await iris.state.print(1, 0, "kept\n", dropped=77)
+    assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == "[77 bytes of output were dropped here]\nkept\n"
+
+
+async def test_output_that_is_not_utf8_is_passed_on_as_text_and_worded_as_json(iris: House):
+    await iris.submit("/a")
+    await iris.state.print(1, 0, "", data=b"\xff\xfe\n")
+    assert (await iris.http.get("/v1/tasks/j1%2F0/logs")).content == b"\xff\xfe\n"
+    assert (await iris.http.get("/v1/tasks/j1%2F0/logs?format=jsonl")).json()["line"] == "\ufffd\ufffd"
+
+
+async def test_a_task_that_printed_nothing_has_no_output(iris: House):
+    await iris.submit("/a")
+    assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == ""
+
+
+async def test_unknown_tasks_and_wrong_wishes_are_refused(printed: House):
+    paths = ["/v1/tasks/%2Fa%2F9/logs", "/v1/tasks/j1%2F0/logs?attempt=-1", "/v1/jobs/j1/logs?attempt=last"]
+    paths += ["/v1/jobs/j1/logs?tail=x", "/v1/jobs/j1/logs?since=yesterday", "/v1/jobs/j1/logs?stream=stdin"]
+    assert [(await printed.http.get(path)).status_code for path in paths] == [404, 422, 422, 422, 422, 422]
+
+
+async def test_following_a_task_ends_with_its_last_line():
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        iris.state.tasks["/a/0"].attempts = [attempt_of(0)]
+        await iris.state.print(1, 0, "before\n")
+        async with http.stream("GET", "/v1/tasks/%2Fa%2F0/logs?follow=true") as response:
+            pieces = response.aiter_text()
+            seen = [await anext(pieces)]
+            await iris.state.print(1, 0, "after\n", offset=7)
+            seen.append(await anext(pieces))
+            await iris.state.tell_task("/a/0", "succeeded")
+            await iris.state.print(1, 0, "late", offset=13, final=True)
+            seen += [piece async for piece in pieces]
+    assert "".join(seen) == "before\nafter\nlate\n"
+
+
+async def test_following_goes_on_through_a_retry():
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        iris.state.tasks["/a/0"].attempts = [attempt_of(0)]
+        await iris.state.print(1, 0, "one\n", final=True)
+        async with http.stream("GET", "/v1/tasks/%2Fa%2F0/logs?follow=true") as response:
+            pieces = response.aiter_text()
+            seen = [await anext(pieces)]
+            await iris.state.tell_task("/a/0", "pending")
+            await iris.state.print(1, 0, "two\n", attempt=1, final=True)
+            seen.append(await anext(pieces))
+            await iris.state.tell_task("/a/0", "succeeded", attempt=1)
+            seen += [piece async for piece in pieces]
+    assert "".join(seen) == "one\ntwo\n"
+
+
+async def test_a_followed_job_ends_with_an_event_that_says_how():
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a", replicas=2)
+        headers = {"accept": "text/event-stream"}
+        async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers) as response:
+            await iris.state.print(1, 1, "x\n", final=True)
+            await iris.state.tell_job("/a", "failed")
+            async with asyncio.timeout(5):
+                body = (await response.aread()).decode()
+    events = [event for event in body.split("\n\n") if event and not event.startswith(":")]
+    assert [event.partition("data: ")[0] for event in events] == ["id: 1\nevent: log\n", "id: 1\nevent: end\n"]
+    assert events[-1].endswith('{"state":"failed"}')
+
+
+async def test_a_stream_of_lines_is_taken_up_where_its_reader_says(printed: House):
+    headers = {"accept": "text/event-stream", "last-event-id": "3"}
+    body = (await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=1", headers=headers)).text
+    lines = [json.loads(line[6:])["line"] for line in body.splitlines() if line.startswith('data: {"task"')]
+    assert lines == ["oops", "o", "end"]

@@ -1,0 +1,59 @@
+"""Names in URLs: what a client encodes is what the state service is asked for."""
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_core.errors import Refused
+from iris_core.names import JobName
+from iris_gateway.parameters import Parameters, job_reference, segment, task_reference
+from iris_gateway.problem import Problem
+
+component = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,20}", fullmatch=True)
+names = st.lists(component, min_size=1, max_size=16).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(names)
+def test_a_name_survives_the_url(name: str):
+    assert job_reference(segment(quote(name, safe=""))) == name
+
+
+@given(names, st.integers(0, 9999))
+def test_a_tasks_name_survives_the_url(name: str, index: int):
+    assert task_reference(segment(quote(f"{name}/{index}", safe=""))) == f"{name}/{index}"
+
+
+@given(st.text(max_size=30))
+def test_any_other_text_names_no_job_or_is_a_valid_name(text: str):
+    try:
+        wanted = str(JobName.job(text))
+    except Refused:
+        wanted = text if text[:1] == "j" and text[1:].isascii() and text[1:].isdigit() and text[1] != "0" else None
+    if wanted is None:
+        with pytest.raises(Problem, match="no such job"):
+            job_reference(text)
+    else:
+        assert job_reference(text) == wanted
+
+
+@given(st.text(max_size=20))
+def test_any_text_survives_a_segment(text: str):
+    assert segment(quote(text, safe="")) == text
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=4))
+def test_what_nobody_reads_is_refused_by_name(given_: dict[str, str]):
+    parameters = Parameters(given_.items())
+    if given_:
+        with pytest.raises(Problem) as raised:
+            parameters.finish()
+        assert {mistake.pointer for mistake in raised.value.errors} == {f"?{name}" for name in given_}
+    else:
+        parameters.finish()
+
+
+@pytest.mark.parametrize(("text", "ms"), [("90s", 10_000), ("1m", 40_000), ("1970-01-01T00:00:01+00:00", 1000)])
+def test_a_moment_is_a_time_or_a_period_before_now(text: str, ms: int):
+    assert Parameters([("since", text)]).since_ms("since", 100_000) == ms
