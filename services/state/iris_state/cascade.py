@@ -6,6 +6,8 @@ follows. Sources: TS "KILLED", "WORKER_FAILED"; CO "Coscheduled Group Failure"; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from iris_core.lifecycle import derive
 from iris_core.messages import Ended
 from iris_core.states import (
@@ -101,13 +103,19 @@ def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[C
 def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
     """End a job and everything below it that lives, in one step; the root's children keep cause parent_ended."""
     claims = kill(root, cause, initiator, note)
-    below = list(root.children)
-    while below:
-        child = ledger.jobs.get(below.pop())
-        if child is not None:
-            claims += kill(child, Cause.PARENT_ENDED, initiator, note)
-            below += child.children
+    for child in below(ledger, root):
+        claims += kill(child, Cause.PARENT_ENDED, initiator, note)
     return claims
+
+
+def below(ledger: Ledger, root: Job) -> Iterator[Job]:
+    """Every job under a job, at any depth, also under children that have ended."""
+    numbers = list(root.children)
+    while numbers:
+        child = ledger.jobs.get(numbers.pop())
+        if child is not None:
+            yield child
+            numbers += child.children
 
 
 def lost_with(ledger: Ledger, worker: str) -> list[Claim]:

@@ -7,7 +7,7 @@ says what time it is. Source: semantics.md sections 5 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from sortedcontainers import SortedKeyList
@@ -32,6 +32,10 @@ class Line(Generic[K]):
     def leave(self, key: K) -> None:
         """Stop its clock; nothing happens when it has none."""
         self._since.pop(key, None)
+
+    def items(self) -> Iterable[tuple[K, int]]:
+        """Everybody with the time of their entry, first come first."""
+        return self._since.items()
 
     def over(self, patience_ms: int, now_ms: int) -> list[K]:
         """Everybody who has been in strictly longer than ``patience_ms``."""
@@ -69,6 +73,10 @@ class Alarms(Generic[K]):
         due = self._due.pop(key, None)
         if due is not None:
             self._order.remove((due, key))
+
+    def items(self) -> Iterable[tuple[K, int]]:
+        """Every key with its time, in no order."""
+        return self._due.items()
 
     def due(self, now_ms: int) -> Iterator[K]:
         """Take out, in order, everybody whose time has come."""

@@ -18,6 +18,7 @@ from iris_core.states import (
     ACTIVE,
     KERNEL_UNSTARTED,
     SHOWN_AS,
+    TERMINAL,
     Budget,
     Cause,
     JobState,
@@ -267,6 +268,8 @@ class Ledger:
             self.queue.remove(job.number, index)
             self.pending_of_user[job.user] -= 1
             self.promises.pop((job.number, index), None)
+        if change.state in TERMINAL:
+            task.cause, task.note = change.cause, change.note
         if change.cause is Cause.COSCHEDULED_SIBLING:
             task.preemption_count = job.spec.max_retries_preemption + 1
         if attempt is not None and task.state in ACTIVE:

@@ -81,7 +81,7 @@ class Session(msgspec.Struct, array_like=True):
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """Index i of a job; its current attempt is the last one."""
+    """Index i of a job; its current attempt is the last one. ``cause`` and ``note`` say how it ended for good."""
 
     state: TaskState = TaskState.PENDING
     failure_count: int = 0
@@ -90,6 +90,8 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     queued_ms: int = 0
     attempts: list[Attempt] = []
     session: Session | None = None
+    cause: Cause | None = None
+    note: str = ""
 
     @property
     def current(self) -> Attempt | None:

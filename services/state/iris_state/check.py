@@ -1,0 +1,361 @@
+"""What must always be true of the ledger, each sentence one function; `check` asks them all.
+
+Records are truth; queue, counters, holds and clocks are indexes over them, so most sentences are a recount. Slow on
+purpose and never on a hot path: tests and the simulation ask after every step. What may only grow needs two looks and
+is `Growth`'s. Source: reliability.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from iris_core.errors import InvariantBroken
+from iris_core.lifecycle import derive
+from iris_core.resources import NOTHING
+from iris_core.states import (
+    ACTIVE,
+    KERNEL_UNSTARTED,
+    TERMINAL,
+    Budget,
+    Cause,
+    JobState,
+    KernelStatus,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+)
+from iris_core.tables import session as session_table
+from iris_state import cascade, coordinator
+from iris_state.changes import GANG
+from iris_state.ledger import Ledger, kernel_status
+from iris_state.policy import Policy
+from iris_state.records import AttemptKey, Job, Key, Task
+
+Wrongs = Iterator[str]
+
+
+def check(ledger: Ledger) -> None:
+    """Raises InvariantBroken naming every record that contradicts itself or an index."""
+    wrong = list(violations(ledger))
+    if wrong:
+        raise InvariantBroken("; ".join(wrong))
+
+
+def violations(ledger: Ledger) -> Wrongs:
+    """Every broken invariant as a sentence, naming the record and both values."""
+    for of_ledger in OF_LEDGER:
+        yield from of_ledger(ledger)
+    for job in ledger.jobs.values():
+        for of_job in OF_JOB:
+            yield from of_job(ledger, job)
+
+
+def check_patience(ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0) -> None:
+    """Raises InvariantBroken when a session has outstayed its patience by more than a tick and nobody acted."""
+    for status, line in ledger.lines.items():
+        patience = policy.patience_of(status)
+        if patience is not None and (late := line.over(patience + tick_ms, now_ms)):
+            raise InvariantBroken(f"sessions {late} are {status.value} for more than {patience} ms")
+
+
+# ── one job ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
+    recount = [0] * len(job.counts)
+    for task in job.tasks:
+        recount[task.state] += 1
+    if recount != job.counts:
+        yield f"{job.name} counts {job.counts}, recount {recount}"
+
+
+def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
+    waiting = [index for index, task in enumerate(job.tasks) if task.state is TaskState.PENDING]
+    queued = list(ledger.queue.pending(job.number))
+    if waiting != queued:
+        yield f"{job.name} has the waiting tasks {waiting}, the queue {queued}"
+    elif waiting and ledger.queue.key(job.number) != job.key:
+        yield f"{job.name} waits at {ledger.queue.key(job.number)}, its key is {job.key}"
+
+
+def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
+    for index, task in enumerate(job.tasks):
+        numbers = [attempt.number for attempt in task.attempts]
+        if numbers != list(range(len(numbers))):
+            yield f"{job.name}/{index} has the attempts {numbers}"
+
+
+def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
+    """Open and not being stopped is only the last attempt of an active task, and that one always is."""
+    for index, task in enumerate(job.tasks):
+        lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
+        wanted = [task.attempts[-1].number] if task.state in ACTIVE else []
+        if lively != wanted:
+            yield f"{job.name}/{index} is {task.state.name} with the live attempts {lively}"
+
+
+def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
+    spec = job.spec
+    for index, task in enumerate(job.tasks):
+        charged = Counter(attempt.charged_to for attempt in task.attempts)
+        if task.failure_count != charged[Budget.FAILURE] or task.failure_count > spec.max_retries_failure + 1:
+            yield f"{job.name}/{index} failure_count {task.failure_count}, charged {charged[Budget.FAILURE]}"
+        if task.reschedules != charged[Budget.RESCHEDULE]:
+            yield f"{job.name}/{index} reschedules {task.reschedules}, charged {charged[Budget.RESCHEDULE]}"
+        exhausted = spec.max_retries_preemption + 1
+        wanted = exhausted if _ended_by_sibling(task) else charged[Budget.PREEMPTION]
+        if task.preemption_count != wanted or task.preemption_count > exhausted:
+            yield f"{job.name}/{index} preemption_count {task.preemption_count}, charged {wanted}"
+
+
+def _ended_by_sibling(task: Task) -> bool:
+    return task.state is TaskState.WORKER_FAILED and task.cause is Cause.COSCHEDULED_SIBLING
+
+
+def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
+    if job.is_terminal:
+        left = [index for index, task in enumerate(job.tasks) if task.state not in TERMINAL]
+        if left:
+            yield f"{job.name} is {job.state.name} with the tasks {left} not ended"
+    elif (moved := cascade.job(ledger, job)) is not None:
+        yield f"{job.name} is {job.state.name}, its tasks say {moved.state.name}"
+
+
+def ended_subtree_is_dead(ledger: Ledger, job: Job) -> Wrongs:
+    if job.is_terminal and job.state is not JobState.SUCCEEDED:
+        yield from (
+            f"{child.name} is {child.state.name} under {job.name}, which is {job.state.name}"
+            for child in cascade.below(ledger, job)
+            if not child.is_terminal
+        )
+
+
+def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
+    parent = ledger.jobs.get(job.parent)
+    if parent is None:
+        return
+    if job.number not in parent.children:
+        yield f"{job.name} is not among the children of {parent.name}"
+    if job.root_submitted_ms != parent.root_submitted_ms:
+        yield f"{job.name} counts from {job.root_submitted_ms}, its root from {parent.root_submitted_ms}"
+
+
+def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
+    """All members that live have one group value and one worker each, and either all wait or none does."""
+    if job.session is None or job.spec.coscheduling is None:
+        return
+    group_by = job.spec.coscheduling.group_by
+    hosts = [task.attempts[-1].worker for task in job.tasks if task.state in ACTIVE]
+    groups = {ledger.workers[host].attributes.get(group_by) for host in hosts}
+    if len(groups) > 1 or None in groups or len(set(hosts)) != len(hosts):
+        yield f"{job.name} lives on {hosts}, in the groups {groups}"
+    if hosts and job.counts[TaskState.PENDING]:
+        yield f"{job.name} is placed in part: {job.counted()}"
+
+
+def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
+    if job.session is None:
+        return
+    recount = Counter(kernel_status(task) for task in job.tasks)
+    if +ledger.kernels[job.number] != recount:
+        yield f"{job.name} counts the kernels {dict(+ledger.kernels[job.number])}, recount {dict(recount)}"
+    moved = coordinator.promote(ledger, job)
+    if moved is not None:
+        yield f"session of {job.name} is {job.session.status}, {moved.handler} says {moved.status}"
+
+
+OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
+    states_are_counted,
+    waiting_is_queued,
+    attempts_are_in_order,
+    one_attempt_lives,
+    budgets_are_exact,
+    job_is_derived,
+    ended_subtree_is_dead,
+    family_is_linked,
+    gang_is_together,
+    session_follows_kernels,
+)
+
+
+# ── the whole ledger ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def queue_is_sorted(ledger: Ledger) -> Wrongs:
+    try:
+        ledger.queue.check()
+    except InvariantBroken as broken:
+        yield str(broken)
+    waiting = Counter({job.user: 0 for job in ledger.jobs.values()})
+    for job in ledger.jobs.values():
+        waiting[job.user] += job.counts[TaskState.PENDING]
+    if +waiting != +ledger.pending_of_user:
+        yield f"waiting tasks by user {dict(+ledger.pending_of_user)}, recount {dict(+waiting)}"
+    if len(ledger.queue) != sum(waiting.values()):
+        yield f"the queue holds {len(ledger.queue)} tasks, {sum(waiting.values())} wait"
+
+
+def open_attempts_are_held(ledger: Ledger) -> Wrongs:
+    """What each host holds is the sum over the attempts open on it, and never more than it has."""
+    opened: dict[str, set[AttemptKey]] = {worker: set() for worker in ledger.presence}
+    for job in ledger.jobs.values():
+        for index, task in enumerate(job.tasks):
+            for attempt in task.attempts:
+                if attempt.is_open:
+                    opened.setdefault(attempt.worker, set()).add((job.number, index, attempt.number))
+    for name, keys in opened.items():
+        presence = ledger.presence[name]
+        if set(presence.open) != keys:
+            yield f"{name} is thought to hold {sorted(presence.open)}, recount {sorted(keys)}"
+            continue
+        held, building = NOTHING, 0
+        for key in keys:
+            held = held + ledger.jobs[key[0]].spec.resources.amount
+            building += presence.open[key].status in KERNEL_UNSTARTED
+        if (held, building) != (presence.committed, presence.building):
+            yield f"{name} commits {presence.committed} building {presence.building}, recount {held}, {building}"
+        if not held.fits(ledger.workers[name].total):
+            yield f"{name} has {ledger.workers[name].total} and holds {held}"
+
+
+def lost_hosts_hold_nothing(ledger: Ledger) -> Wrongs:
+    for worker in ledger.workers.values():
+        if worker.state is WorkerState.LOST and ledger.presence[worker.id].open:
+            yield f"{worker.id} is lost and holds {sorted(ledger.presence[worker.id].open)}"
+
+
+def promises_are_to_those_who_wait(ledger: Ledger) -> Wrongs:
+    for (number, index), worker in ledger.promises.items():
+        job, host = ledger.jobs.get(number), ledger.workers.get(worker)
+        if job is None or job.tasks[index].state is not TaskState.PENDING:
+            yield f"{worker} is promised to j{number}/{index}, which does not wait"
+        if host is None or host.state is WorkerState.LOST:
+            yield f"{worker} is promised to j{number}/{index} and is gone"
+
+
+def clocks_are_set(ledger: Ledger) -> Wrongs:
+    """Everybody in a status with a patience stands in its line with the right time, and nobody else does."""
+    wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.lines}
+    for job in ledger.jobs.values():
+        for key, status, since in _clocks(job):
+            if status in wanted:
+                wanted[status][key] = since
+    for status, line in ledger.lines.items():
+        if dict(line.items()) != wanted[status]:
+            yield f"the line of {status.value} is {dict(line.items())}, recount {wanted[status]}"
+        times = [since for _, since in line.items()]
+        if times != sorted(times):
+            yield f"the line of {status.value} is not in order: {times}"
+
+
+def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
+    if job.session is not None:
+        yield (job.number, GANG), job.session.status, job.session.since_ms
+        return
+    for index, task in enumerate(job.tasks):
+        if task.state in ACTIVE:
+            attempt = task.attempts[-1]
+            yield (job.number, index), session_table.SINGLE[attempt.status], attempt.since_ms
+
+
+def timeouts_are_set(ledger: Ledger) -> Wrongs:
+    wanted = {}
+    for job in ledger.jobs.values():
+        if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
+            wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
+        for index, task in enumerate(job.tasks) if job.timeout_ms is not None else ():
+            if task.state is TaskState.RUNNING:
+                wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
+    # A scheduling timeout that has passed rings once and is gone; what was placed before it goes on.
+    rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.alarms.items()).keys()
+    wanted = {key: due for key, due in wanted.items() if key not in rung}
+    if dict(ledger.alarms.items()) != wanted:
+        yield f"alarms {dict(ledger.alarms.items())}, recount {wanted}"
+
+
+def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
+    newest: dict[str, int] = {}
+    for job in ledger.jobs.values():
+        newest[job.name] = max(newest.get(job.name, 0), job.number)
+    if newest != ledger.names:
+        yield f"names {ledger.names}, recount {newest}"
+    if any(number >= ledger.next_number for number in ledger.jobs):
+        yield f"the next job is {ledger.next_number}, there is {max(ledger.jobs)}"
+
+
+OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
+    queue_is_sorted,
+    open_attempts_are_held,
+    lost_hosts_hold_nothing,
+    promises_are_to_those_who_wait,
+    clocks_are_set,
+    timeouts_are_set,
+    names_lead_to_the_newest,
+)
+
+
+# ── what only grows ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Growth:
+    """Compares a ledger with what it was at the last look: the past stays, versions rise, terminal is terminal."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[bool, JobState]] = {}
+        self._ended: dict[Key, TaskState] = {}
+        self._closed: dict[AttemptKey, int] = {}
+        self._versions: dict[int, int] = {}
+        self._history: dict[int, int] = {}
+        self._epoch = 0
+
+    def look(self, ledger: Ledger) -> None:
+        """Raises InvariantBroken when something of the past has changed since the last look."""
+        wrong = [*self._job_wrongs(ledger), *self._task_wrongs(ledger)]
+        if ledger.epoch < self._epoch:
+            wrong.append(f"epoch {ledger.epoch} after {self._epoch}")
+        if wrong:
+            raise InvariantBroken("; ".join(wrong))
+        self._remember(ledger)
+
+    def _job_wrongs(self, ledger: Ledger) -> Wrongs:
+        for number, (ended, state) in self._jobs.items():
+            job = ledger.jobs.get(number)
+            if job is None:
+                if not ended:
+                    yield f"j{number} was {state.name} and is forgotten"
+                continue
+            if ended and job.state is not state:
+                yield f"{job.name} was {state.name} and is {job.state.name}"
+            if sum(entry.attempts for entry in job.history) < self._history[number]:
+                yield f"{job.name} has lost history"
+            if job.session is not None and job.session.version < self._versions[number]:
+                yield f"{job.name} went back to version {job.session.version}"
+
+    def _task_wrongs(self, ledger: Ledger) -> Wrongs:
+        for (number, index), state in self._ended.items():
+            job = ledger.jobs.get(number)
+            if job is not None and job.tasks[index].state is not state:
+                yield f"{job.name}/{index} was {state.name} and is {job.tasks[index].state.name}"
+        for key, closed_ms in self._closed.items():
+            attempt = ledger.attempt(key)
+            if attempt is None:
+                if key[0] in ledger.jobs:
+                    yield f"attempt {key} is forgotten"
+            elif attempt.closed_ms != closed_ms:
+                yield f"attempt {key} was closed at {closed_ms} and is at {attempt.closed_ms}"
+
+    def _remember(self, ledger: Ledger) -> None:
+        self._epoch = ledger.epoch
+        self._jobs = {job.number: (job.is_terminal, job.state) for job in ledger.jobs.values()}
+        self._history = {job.number: sum(entry.attempts for entry in job.history) for job in ledger.jobs.values()}
+        self._versions = {job.number: job.session.version for job in ledger.jobs.values() if job.session is not None}
+        self._ended = {}
+        self._closed = {}
+        for job in ledger.jobs.values():
+            for index, task in enumerate(job.tasks):
+                if task.is_terminal:
+                    self._ended[(job.number, index)] = task.state
+                for attempt in task.attempts:
+                    if attempt.closed_ms:
+                        self._closed[(job.number, index, attempt.number)] = attempt.closed_ms
