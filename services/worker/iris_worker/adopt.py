@@ -1,0 +1,80 @@
+"""What became of the attempts of the worker before this one: which still run, which ended and how.
+
+A process is taken for the one in the roster only if it was started in the moment the roster says, so a process id
+that was given to somebody else since is never touched. Not in this room: what is done with the findings.
+Source: semantics.md section 4 "A worker that restarts adopts the processes that still run".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.states import Cause, KernelStatus
+from iris_worker import descent
+from iris_worker.roster import Entry
+from iris_worker.runner import signal_process, to_exit
+
+UNKNOWN = "exit code unknown: the worker restarted"
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found: entries whose process lives, and the ends of all others."""
+
+    alive: dict[AttemptRef, Entry] = field(default_factory=dict)
+    ended: dict[AttemptRef, tuple[Entry, Stage]] = field(default_factory=dict)
+
+
+def look(entries: Mapping[AttemptRef, Entry], now_ms: int) -> Findings:
+    """Look after every attempt of the roster. What was over already ended as the roster says."""
+    findings = Findings()
+    for ref, entry in entries.items():
+        if entry.over is not None:
+            findings.ended[ref] = (entry, entry.over)
+        elif is_same(entry):
+            status = descent.zombie_status(entry.started.pid)
+            if status is None:
+                findings.alive[ref] = entry
+            else:
+                findings.ended[ref] = (entry, Stage(ref, KernelStatus.TERMINATED, now_ms, ended_by(status)))
+        else:
+            lost = Ended(Cause.INFRASTRUCTURE, error=UNKNOWN)
+            findings.ended[ref] = (entry, Stage(ref, KernelStatus.ERROR, now_ms, lost))
+    return findings
+
+
+def is_same(entry: Entry) -> bool:
+    """Whether the process with the entry's id is the one it was given to."""
+    ticks = descent.started_ticks(entry.started.pid)
+    if not ticks:
+        return False
+    started_s = ticks * _TICK_S
+    return entry.started.after_s - 2 * _TICK_S <= started_s <= entry.started.before_s + 2 * _TICK_S
+
+
+def ended_by(status: int) -> Ended:
+    """A wait status as an end."""
+    exit_ = to_exit(status, 0)
+    return Ended(Cause.EXITED, exit_.code, exit_.signal)
+
+
+def kill_strangers(attempts: str, alive: Iterable[AttemptRef]) -> int:
+    """End processes that belong to attempts below directory ``attempts`` which do not live on; how many there were."""
+    keep = set(alive)
+    owned = {pid: descent.owner_of(pid, attempts) for pid in descent.all_pids()}
+    strangers = [pid for pid, owner in owned.items() if owner is not None and owner not in keep]
+    return sum(signal_process(pid, signal.SIGKILL) for pid in strangers)
+
+
+def boot_id() -> str:
+    """This boot of the host; empty where the kernel does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,301 @@
+"""What a worker believes about its attempts: a stimulus goes in, instructions come out. Pure.
+
+Instructions are carried out by the shell, and their outcome comes back as the next stimulus. What may be launched is
+pulled (`next_launch`), so that a worker in doubt launches nothing. Not in this room: clocks, processes, sockets, and
+any judgement of how a task fares; that is the state service's.
+Source: semantics.md sections 4 and 6; architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from iris_core.messages import AttemptRef, Ended, Gang, Order, OrderTaken, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.states import Cause, KernelStatus
+from iris_worker.past import Past
+from iris_worker.reports import Reports, fitting
+
+K = KernelStatus
+DROP_GRACE_MS = 5000
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One attempt on this host, from its order until its end is acknowledged.
+
+    Attributes:
+        barrier: it is prepared first and started by another order.
+        go: the start order has come.
+        stopping: why it was told to end, None while nobody has.
+    """
+
+    ref: AttemptRef
+    template: TaskTemplate | None
+    stage: Stage
+    gang: Gang | None = None
+    barrier: bool = False
+    go: bool = False
+    launched: bool = False
+    stopping: Cause | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.stage.ended is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Fetch and unpack the attempt's bundle; answer with `on_prepared` or `on_unprepared`."""
+
+    ref: AttemptRef
+    template: TaskTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """TERM, then KILL, the whole process group; answer with `on_ended`."""
+
+    ref: AttemptRef
+    grace_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The attempt will never start: let go of what was prepared for it."""
+
+    ref: AttemptRef
+
+
+Instruction = Prepare | Kill | Discard
+
+
+class Agent:
+    """The worker's view of itself.
+
+    Args:
+        incarnation: this start of the worker; orders for another are not taken.
+    """
+
+    def __init__(self, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.in_doubt = False
+        self.closing = False
+        self.reports = Reports()
+        self._epoch = 0
+        self._held: dict[AttemptRef, Attempt] = {}
+        self._past = Past()
+        self._ready: deque[Attempt] = deque()
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_order(self, order: Order, now_ms: int) -> tuple[OrderTaken, list[Instruction]]:
+        """Take an order, or refuse it whole; stopping is taken even in doubt, because it can do no harm.
+
+        Not taken: an order for another incarnation, of a deposed leader, or one that reached a worker in doubt.
+        """
+        if order.incarnation != self.incarnation or order.epoch < self._epoch:
+            return OrderTaken(self.incarnation, False), []
+        self._epoch = order.epoch
+        todo: list[Instruction] = []
+        for stop in order.stop:
+            self._stop(stop, now_ms, todo)
+        if self.in_doubt or self.closing:
+            return OrderTaken(self.incarnation, False), todo
+        templates = {template.job: template for template in order.templates}
+        gangs = {gang.job: gang for gang in order.gangs}
+        for ref in order.run:
+            self._take(ref, templates.get(ref.job), gangs.get(ref.job), False, now_ms, todo)
+        for ref in order.prepare:
+            self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
+        for ref in order.start:
+            self._start(ref, gangs.get(ref.job), now_ms)
+        return OrderTaken(self.incarnation), todo
+
+    def _take(
+        self,
+        ref: AttemptRef,
+        template: TaskTemplate | None,
+        gang: Gang | None,
+        barrier: bool,
+        now_ms: int,
+        todo: list[Instruction],
+    ) -> None:
+        """Begin an attempt, unless it or a later one of its task was ever here."""
+        if ref in self._past:
+            return
+        self._past.add(ref)
+        held = self._held[ref] = Attempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
+        if template is None:
+            self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
+            return
+        self.reports.add(held.stage)
+        if template.bundle is not None:
+            self._tell(held, K.PULLING, now_ms)
+            todo.append(Prepare(ref, template))
+        else:
+            self._advance(held, now_ms)
+
+    def _advance(self, held: Attempt, now_ms: int) -> None:
+        """What follows once everything an attempt needs is on this host."""
+        if not held.barrier:
+            self._ready.append(held)
+            return
+        self._tell(held, K.PREPARED, now_ms)
+        if held.go:
+            self._create(held, now_ms)
+
+    def _start(self, ref: AttemptRef, gang: Gang | None, now_ms: int) -> None:
+        held = self._held.get(ref)
+        if held is None:
+            if ref not in self._past:
+                self._missing(ref, now_ms)
+            return
+        if held.go or held.is_over:
+            return
+        held.go = True
+        held.gang = gang or held.gang
+        if held.stage.status is K.PREPARED:
+            self._create(held, now_ms)
+
+    def _create(self, held: Attempt, now_ms: int) -> None:
+        self._tell(held, K.CREATING, now_ms)
+        self._ready.append(held)
+
+    # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop(self, stop: Stop, now_ms: int, todo: list[Instruction]) -> None:
+        held = self._held.get(stop.ref)
+        if held is None:
+            self._missing(stop.ref, now_ms)
+        else:
+            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo)
+
+    def _let_go(self, held: Attempt, why: Cause, grace_ms: int, now_ms: int, todo: list[Instruction]) -> None:
+        """End an attempt wherever it stands; being told twice changes nothing."""
+        if held.is_over or held.stopping is not None:
+            return
+        held.stopping = why
+        if held.launched:
+            todo.append(Kill(held.ref, grace_ms))
+        else:
+            if held.stage.status is not K.PULLING:  # what is still arriving is discarded when it has arrived
+                todo.append(Discard(held.ref))
+            self._end(held, now_ms, Ended(why, error="stopped before it started"))
+
+    def on_timeout(self, ref: AttemptRef) -> list[Instruction]:
+        """It has run well past its timeout and nobody stopped it."""
+        todo: list[Instruction] = []
+        held = self._held.get(ref)
+        if held is not None and held.launched:
+            self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
+        return todo
+
+    def stop_all(self, grace_ms: int, now_ms: int) -> list[Instruction]:
+        """The worker is going down in order: nothing it runs is left behind, and nothing new is taken."""
+        self.closing = True
+        todo: list[Instruction] = []
+        for held in self._held.values():
+            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo)
+        return todo
+
+    # ── what became of instructions ─────────────────────────────────────────────────────────────────────────────
+
+    def next_launch(self) -> Attempt | None:
+        """An attempt to launch now; each is handed out once ever, and none while in doubt."""
+        while self._ready and not self.in_doubt:
+            held = self._ready.popleft()
+            if not held.is_over:
+                held.launched = True
+                return held
+        return None
+
+    def on_prepared(self, ref: AttemptRef, now_ms: int) -> list[Instruction]:
+        """The bundle is unpacked."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return [Discard(ref)]
+        self._advance(held, now_ms)
+        return []
+
+    def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
+        """The bundle could not be had, or not be unpacked."""
+        self.on_ended(ref, ended, now_ms)
+        return [Discard(ref)]
+
+    def on_started(self, ref: AttemptRef, now_ms: int) -> None:
+        """Its process runs."""
+        held = self._held.get(ref)
+        if held is not None and not held.is_over:
+            self._tell(held, K.RUNNING, now_ms)
+
+    def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
+        """Its process is gone for good; what it was told to do outweighs how it went."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return
+        if held.stopping is not None:
+            ended = Ended(
+                held.stopping, ended.exit_code, ended.signal, ended.error, ended.stderr_tail, ended.peak_rss_bytes
+            )
+        self._end(held, now_ms, ended)
+
+    def adopt(self, stage: Stage, template: TaskTemplate | None = None) -> None:
+        """An attempt of the worker before this one: still running, or ended and not acknowledged."""
+        self._past.add(stage.ref)
+        self._held[stage.ref] = Attempt(stage.ref, template, stage, launched=True)
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attempts(self) -> tuple[Stage, ...]:
+        """Everything that lives here or whose end is not acknowledged; for beats and registrations."""
+        return fitting(tuple(held.stage for held in self._held.values()))
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing lives here, and every end is acknowledged."""
+        return not self._held
+
+    def running(self) -> int:
+        """Attempts whose end is not known yet."""
+        return sum(not held.is_over for held in self._held.values())
+
+    def tell_all(self) -> tuple[Stage, ...]:
+        """The whole truth, for a Register or to end a doubt; nothing told before needs telling any more."""
+        self.reports.clear()
+        return self.attempts()
+
+    def on_taken(self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int) -> list[Instruction]:
+        """A report or registration is committed: acknowledged ends are let go, what was taken away is stopped."""
+        for stage in stages:
+            if stage.ended is not None:
+                held = self._held.get(stage.ref)
+                if held is not None and held.is_over:
+                    del self._held[stage.ref]
+        return self._drop(answer.drop, now_ms)
+
+    def on_untaken(self, stages: Iterable[Stage]) -> None:
+        """A report was not answered: say it again."""
+        self.reports.give_back(stages, self._held.__contains__)
+
+    def _drop(self, refs: Iterable[AttemptRef], now_ms: int) -> list[Instruction]:
+        todo: list[Instruction] = []
+        for ref in refs:
+            held = self._held.get(ref)
+            if held is not None:
+                self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo)
+        return todo
+
+    def _missing(self, ref: AttemptRef, now_ms: int) -> None:
+        """Nothing of it is here; and from now on nothing of it will ever start here."""
+        self._past.add(ref)
+        held = self._held[ref] = Attempt(ref, None, Stage(ref, K.PENDING, now_ms))
+        self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
+
+    def _end(self, held: Attempt, now_ms: int, ended: Ended) -> None:
+        self._tell(held, K.ERROR if ended.cause is Cause.INFRASTRUCTURE else K.TERMINATED, now_ms, ended)
+
+    def _tell(self, held: Attempt, status: KernelStatus, now_ms: int, ended: Ended | None = None) -> None:
+        held.stage = Stage(held.ref, status, now_ms, ended)
+        self.reports.add(held.stage)

@@ -1,0 +1,105 @@
+"""Processes that left their task's group: finding them, and knowing whose they are. Linux only, by /proc.
+
+The worker is a subreaper: a process whose parents have died becomes its child, so nothing can slip away by forking
+twice. Whose it is follows from its session and, when it left that too, from the environment it began with.
+Not in this room: killing; the runner decides what must end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from iris_core.messages import AttemptRef
+from iris_worker.slots import read_label
+
+_PR_SET_CHILD_SUBREAPER = 36
+_WORKDIR = b"IRIS_WORKDIR="
+_START_TIME = 22 - 3
+_EXIT_CODE = 52 - 3
+
+
+def become_subreaper() -> bool:
+    """Have orphans handed to this process; False where the kernel does not know how."""
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def children() -> set[int]:
+    """Process ids of this process' children, zombies included; empty where the kernel does not tell."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
+            return {int(pid) for pid in file.read().split()}
+    except OSError:
+        return set()
+
+
+def session_of(pid: int) -> int:
+    """Its session, which is the process id of its task's first process; 0 when it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def owner_of(pid: int, attempts: str) -> AttemptRef | None:
+    """The attempt below directory ``attempts`` that ``pid`` was started in, by its first environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.read(1 << 20)
+    except OSError:
+        return None
+    for entry in environ.split(b"\0"):
+        if entry.startswith(_WORKDIR):
+            directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
+            return read_label(name) if directory == attempts else None
+    return None
+
+
+def all_pids() -> list[int]:
+    """Every process of this host that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def peak_rss_bytes(pid: int) -> int:
+    """The most memory a living process has held so far; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            for line in file.read().splitlines():
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+    return 0
+
+
+def started_ticks(pid: int) -> int:
+    """When it was started, in clock ticks since boot; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[_START_TIME]) if fields else 0
+
+
+def zombie_status(pid: int) -> int | None:
+    """The wait status of a process that has ended and is not reaped; None for any other."""
+    fields = _stat(pid)
+    if fields[:1] != [b"Z"] or os.geteuid() not in (0, _owner_uid(pid)):
+        return None
+    return int(fields[_EXIT_CODE])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat from the third on; none when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _owner_uid(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1

@@ -1,0 +1,84 @@
+"""The environment of a task: what Iris says, a few things of the host, and what its owner wants. Pure.
+
+Nothing of the worker's own environment gets through. Where names meet, Iris' own words win over the owner's and
+the owner's over the host's. Source: interfaces.md section 5; reliability.md section 5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from iris_core.messages import AttemptRef, Gang, TaskTemplate
+
+_NO_NAME = re.compile(r"[^A-Z0-9]")
+COORDINATOR_PORTS = range(12_000, 28_000)
+"""Below the ephemeral ports of Linux. A job's tasks must agree on one without asking each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What every task on this host is told alike.
+
+    Attributes:
+        host: PATH, HOME and LANG as the worker has them.
+    """
+
+    worker: str
+    gateway_url: str
+    host: Mapping[str, str]
+
+
+def common(place: Place, template: TaskTemplate) -> dict[str, str]:
+    """What all tasks of one job are told alike; worth keeping per job."""
+    return {
+        **place.host,
+        **template.env,
+        "IRIS_JOB": template.name,
+        "IRIS_NUM_TASKS": str(template.replicas),
+        "IRIS_WORKER_ID": place.worker,
+        "IRIS_GATEWAY_URL": place.gateway_url,
+    }
+
+
+def own(
+    shared: Mapping[str, str], ref: AttemptRef, workdir: str, error_file: str, ports: Mapping[str, int]
+) -> dict[str, str]:
+    """The environment of one attempt on top of `common`'s."""
+    env = {
+        **shared,
+        "IRIS_TASK": f"{shared['IRIS_JOB']}/{ref.index}",
+        "IRIS_TASK_INDEX": str(ref.index),
+        "IRIS_ATTEMPT": str(ref.attempt),
+        "IRIS_WORKDIR": workdir,
+        "IRIS_ERROR_FILE": error_file,
+    }
+    for name, port in ports.items():
+        env[port_variable(name)] = str(port)
+    return env
+
+
+def gang_words(gang: Gang, index: int) -> dict[str, str]:
+    """How a member finds the others: hosts by task index, and the first one's address for Iris, JAX and libtpu."""
+    hosts = ",".join(gang.hosts)
+    coordinator = f"{gang.hosts[0]}:{coordinator_port(gang.job)}"
+    return {
+        "IRIS_GANG_HOSTS": hosts,
+        "IRIS_COORDINATOR_ADDRESS": coordinator,
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        "JAX_NUM_PROCESSES": str(len(gang.hosts)),
+        "JAX_PROCESS_ID": str(index),
+        "TPU_WORKER_ID": str(index),
+        "TPU_WORKER_HOSTNAMES": hosts,
+    }
+
+
+def coordinator_port(job: int) -> int:
+    """Spread over the range, so that gangs that share a host seldom meet."""
+    return COORDINATOR_PORTS[job * 7919 % len(COORDINATOR_PORTS)]
+
+
+def port_variable(name: str) -> str:
+    """``http`` becomes ``IRIS_PORT_HTTP``."""
+    return f"IRIS_PORT_{_NO_NAME.sub('_', name.upper())}"

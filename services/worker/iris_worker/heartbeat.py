@@ -1,0 +1,71 @@
+"""When to beat, whether this process slept, and whether it may still trust what it was told. Pure; times are steady.
+
+A worker that was stopped and goes on may find orders in its socket that were taken back long ago. So after a pause,
+and before it launches anything without fresh contact, it is in doubt until the state service has answered it.
+Not in this room: what an agent in doubt does. Source: semantics.md section 9; architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_core.messages import Beat, Stage
+
+
+@dataclass(slots=True)
+class Pulse:
+    """The worker's sense of time.
+
+    Attributes:
+        pause_s: a longer silence of our own loop means that this process was stopped.
+        fresh_s: contact older than this is too old to launch anything on.
+    """
+
+    pause_s: float = 3.0
+    fresh_s: float = 10.0
+    ticked_s: float = 0.0
+    contact_s: float = 0.0
+
+    def begin(self, now_s: float) -> None:
+        """The worker starts: nothing is late yet."""
+        self.ticked_s = self.contact_s = now_s
+
+    def tick(self, now_s: float) -> bool:
+        """Called several times a second; whether this process slept since the last time."""
+        slept = self.slept(now_s)
+        self.ticked_s = now_s
+        return slept
+
+    def slept(self, now_s: float) -> bool:
+        return now_s - self.ticked_s > self.pause_s
+
+    def touch(self, now_s: float) -> None:
+        """The state service answered, or an order came that may be trusted."""
+        self.contact_s = now_s
+
+    def may_launch(self, now_s: float) -> bool:
+        """Whether what was ordered may be taken to be wanted still."""
+        return not self.slept(now_s) and now_s - self.contact_s <= self.fresh_s
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Beats are numbered and due at fixed times, so that one late beat does not make all later ones late."""
+
+    worker: str
+    incarnation: str
+    interval_s: float
+    sequence: int = 0
+    due_s: float = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        return max(0.0, self.due_s - now_s)
+
+    def beat(self, attempts: tuple[Stage, ...], now_s: float, now_ms: int, detail: str = "") -> tuple[Beat, float]:
+        """The next beat and by how many seconds it is late. ``detail`` says what ails this host; empty is healthy."""
+        lag = max(0.0, now_s - self.due_s) if self.due_s else 0.0
+        self.due_s = max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
+        if lag > self.interval_s:
+            self.due_s = now_s + self.interval_s
+        self.sequence += 1
+        return Beat(self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail), lag

@@ -1,0 +1,140 @@
+"""What this host is and has: detected where the settings do not say it. Not in this room: what it is used for."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+from pathlib import Path
+
+from iris_core.resources import Amount
+from iris_core.spec import Attribute
+from iris_worker.settings import WorkerSettings, read_attributes
+
+_TPU = "/dev/accel{}"
+_VFIO = "/dev/vfio"
+_NVIDIA = "/proc/driver/nvidia/gpus"
+_CGROUP = "/sys/fs/cgroup"
+_MIN_FREE_DISK = 64 * 1024 * 1024
+
+
+def worker_id(settings: WorkerSettings) -> str:
+    """The settings' name, else the host's."""
+    return settings.id or socket.gethostname()
+
+
+def attributes(settings: WorkerSettings) -> dict[str, Attribute]:
+    """What constraints can ask for. Raises BadAttribute."""
+    said = read_attributes(settings.attributes)
+    return {**(detected() if settings.detect else {}), **said}
+
+
+def detected() -> dict[str, Attribute]:
+    """Operating system, architecture, name, and the kind of accelerator where there is one."""
+    found: dict[str, Attribute] = {
+        "os": platform.system().lower(),
+        "arch": platform.machine(),
+        "hostname": socket.gethostname(),
+    }
+    if _count_gpus():
+        found |= {"device-type": "gpu", "device-variant": _gpu_model()}
+    elif _count_tpus():
+        found["device-type"] = "tpu"
+    return found
+
+
+def total(settings: WorkerSettings) -> Amount:
+    """What tasks may hold here, all together."""
+    return Amount(
+        _cpu_millis() if settings.cpu_millis is None else settings.cpu_millis,
+        _memory_bytes() if settings.memory_bytes is None else settings.memory_bytes,
+        shutil.disk_usage(settings.root).total if settings.disk_bytes is None else settings.disk_bytes,
+        (_count_gpus() or _count_tpus()) if settings.chips is None else settings.chips,
+    )
+
+
+def address(settings: WorkerSettings, nats_url: str) -> str:
+    """Where gang members on other hosts reach this one."""
+    if settings.address:
+        return settings.address
+    return "127.0.0.1" if "127.0.0.1" in nats_url or "localhost" in nats_url else socket.gethostname()
+
+
+def trouble(root: Path) -> str:
+    """What ails this host, in words; empty when nothing does."""
+    try:
+        free = shutil.disk_usage(root).free
+    except OSError as error:
+        return f"data directory: {error.strerror}"
+    return "" if free >= _MIN_FREE_DISK else f"disk full: {free // 1024**2} MiB free"
+
+
+def variables() -> dict[str, str]:
+    """The few of our own variables that tasks are given."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
+
+
+def free_ports(names: tuple[str, ...]) -> dict[str, int]:
+    """A free port for each name; nobody holds them, so they are told to the task at once. Raises OSError."""
+    sockets = [socket.socket() for _ in names]
+    try:
+        for held in sockets:
+            held.bind(("", 0))
+        return {name: held.getsockname()[1] for name, held in zip(names, sockets, strict=True)}
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def _cpu_millis() -> int:
+    """The cores this process may use, less where its control group is given a share of them only."""
+    cores = len(os.sched_getaffinity(0)) * 1000
+    quota, _, period = _read_limit("cpu.max").partition(" ")
+    return min(cores, int(quota) * 1000 // int(period)) if quota.isdigit() and period.isdigit() else cores
+
+
+def _memory_bytes() -> int:
+    """The host's memory, or what its control group allows of it."""
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read_limit("memory.max")
+    return min(there, int(limit)) if limit.isdigit() else there
+
+
+def _read_limit(name: str) -> str:
+    try:
+        return Path(_CGROUP, name).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _count_tpus() -> int:
+    count = 0
+    while os.path.exists(_TPU.format(count)):
+        count += 1
+    if count:
+        return count
+    try:
+        return sum(name.isdigit() for name in os.listdir(_VFIO))
+    except OSError:
+        return 0
+
+
+def _count_gpus() -> int:
+    try:
+        return len(os.listdir(_NVIDIA))
+    except OSError:
+        return 0
+
+
+def _gpu_model() -> str:
+    """``NVIDIA H100 80GB HBM3`` is an ``H100``; the driver's own words where no such name is found."""
+    try:
+        first = min(os.listdir(_NVIDIA))
+        text = Path(_NVIDIA, first, "information").read_text()
+    except (OSError, ValueError):
+        return "auto"
+    model = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Model")), "")
+    words = model.replace("-", " ").split()
+    return next((word for word in words if word[:1].isalpha() and word[1:].isdigit()), model or "auto")

@@ -1,0 +1,52 @@
+"""A worker's numbers for Prometheus, without ids in labels. The table is docs/metrics.md.
+
+Source: interfaces.md section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from iris_bus.telemetry import SECONDS, new_registry
+
+
+class WorkerMetrics:
+    """A registry of its own, so that many workers can live in one process."""
+
+    def __init__(self, attempts: Callable[[], int]) -> None:
+        self.registry = new_registry()
+        self._build = Histogram(
+            "iris_build_seconds", "Time of a step before a task.", ["step"], buckets=SECONDS, registry=self.registry
+        )
+        self._lag = Histogram(
+            "iris_heartbeat_lag_seconds", "How late a beat was sent.", buckets=SECONDS, registry=self.registry
+        )
+        self._reports = Counter(
+            "iris_worker_reports", "Reports to the state service.", ["result"], registry=self.registry
+        )
+        self._dropped = Counter(
+            "iris_worker_log_dropped_bytes", "Output of tasks left out of the log.", registry=self.registry
+        )
+        running = Gauge("iris_worker_attempts", "Attempts that are not over.", registry=self.registry)
+        running.set_function(attempts)
+        self._spawn = self._build.labels("start")
+        self._taken, self._lost = self._reports.labels("taken"), self._reports.labels("unanswered")
+
+    def started(self, seconds: float) -> None:
+        self._spawn.observe(seconds)
+
+    def built(self, step: str, seconds: float) -> None:
+        """``step`` is download, unpack or copy."""
+        self._build.labels(step).observe(seconds)
+
+    def beat(self, lag_s: float) -> None:
+        self._lag.observe(lag_s)
+
+    def reported(self, taken: bool) -> None:
+        (self._taken if taken else self._lost).inc()
+
+    def dropped(self, count: int) -> None:
+        if count:
+            self._dropped.inc(count)

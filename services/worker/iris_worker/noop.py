@@ -1,0 +1,55 @@
+"""A workshop that runs nothing: every attempt succeeds at once, with real messages. For measuring everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from iris_core.messages import AttemptRef, Ended
+from iris_core.states import Cause
+from iris_worker.agent import Agent, Attempt
+from iris_worker.logs import Batch, Logs
+from iris_worker.workshop import Clock
+
+_SUCCESS = Ended(Cause.EXITED, 0)
+
+
+class NoopWorkshop:
+    """Keeps the manners of `Workshop`."""
+
+    def __init__(self, agent: Agent, clock: Clock) -> None:
+        self.logs = Logs()
+        self.has_trash = False
+        self._agent = agent
+        self._clock = clock
+
+    def recover(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    def launch(self, held: Attempt) -> None:
+        now_ms = self._clock.wall_ms()
+        self._agent.on_started(held.ref, now_ms)
+        self._agent.on_ended(held.ref, _SUCCESS, now_ms)
+
+    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
+        """Nothing runs."""
+
+    def discard(self, ref: AttemptRef) -> None:
+        """Nothing was prepared."""
+
+    def reap(self) -> None:
+        """No children."""
+
+    def stored(self, batch: Batch) -> None:
+        """Nothing was printed."""
+
+    def give_up_logs(self, patience_s: float) -> int:
+        return 0
+
+    def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
+        """Nothing is on disk."""
+
+    def flush(self) -> None:
+        """Nothing is on disk."""
+
+    def close(self) -> None:
+        """Nothing is open."""

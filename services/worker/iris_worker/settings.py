@@ -1,0 +1,104 @@
+"""The section ``[worker]`` of `iris.toml`, and ``IRIS_WORKER_<KEY>`` in the environment. Shapes only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from iris_core.spec import Attribute
+from iris_worker.budget import LogLimits
+from iris_worker.manifest import BundleLimits
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """One host, real or simulated.
+
+    Attributes:
+        id: this worker's name; empty is the host's. data: its directory, one per worker.
+        gateway_url: what tasks are told as IRIS_GATEWAY_URL.
+        address: where other members of a gang reach this host; empty is its name, 127.0.0.1 on a loopback cluster.
+        attributes: ``key=value`` each; they win over what is detected.
+        detect: also tell what this host is (os, arch, accelerators).
+        cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
+        runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
+        beat_s: between beats. pause_s: a longer stall of this process makes it doubt its orders. fresh_s: how old
+            contact with the state service may be when something is started.
+        report_timeout_s: for one report to be committed, before it is sent again.
+        log_patience_s: how long an attempt's end waits until its output is stored.
+        stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
+            an attempt may run before this worker ends it without being told.
+        log_bytes_per_s, log_burst_bytes, log_attempt_bytes: what one attempt may print before the rest is dropped.
+        bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
+        bundles_at_once: downloads and copies under way at a time.
+    """
+
+    id: str = ""
+    data: str = "iris-worker"
+    gateway_url: str = "http://127.0.0.1:8080"
+    address: str = ""
+    attributes: tuple[str, ...] = ()
+    detect: bool = True
+    cpu_millis: Count | None = None
+    memory_bytes: Count | None = None
+    disk_bytes: Count | None = None
+    chips: Count | None = None
+    runner: Literal["process", "noop"] = "process"
+    beat_s: Positive = 5.0
+    pause_s: Positive = 3.0
+    fresh_s: Positive = 10.0
+    report_timeout_s: Positive = 5.0
+    log_patience_s: Positive = 5.0
+    stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
+    timeout_slack_s: Positive = 30.0
+    log_bytes_per_s: Count = LogLimits().bytes_per_s
+    log_burst_bytes: Count = LogLimits().burst_bytes
+    log_attempt_bytes: Count = LogLimits().attempt_bytes
+    bundle_bytes: Count = BundleLimits().bytes
+    bundle_entries: Count = BundleLimits().entries
+    bundles_kept: Annotated[int, msgspec.Meta(ge=1)] = 16
+    bundles_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
+
+    @property
+    def root(self) -> Path:
+        return Path(self.data).absolute()
+
+    @property
+    def log_limits(self) -> LogLimits:
+        return LogLimits(self.log_bytes_per_s, self.log_burst_bytes, self.log_attempt_bytes)
+
+    @property
+    def bundle_limits(self) -> BundleLimits:
+        return BundleLimits(self.bundle_entries, self.bundle_bytes)
+
+
+class BadAttribute(ValueError):
+    """An attribute that is not ``key=value``."""
+
+
+def read_attributes(texts: tuple[str, ...]) -> dict[str, Attribute]:
+    """``tpu-worker-id=3`` as a key in lower case and a number where it is one. Raises BadAttribute."""
+    found: dict[str, Attribute] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise BadAttribute(f"an attribute is key=value: {text!r}")
+        found[key.strip().lower()] = read_value(value.strip())
+    return found
+
+
+def read_value(text: str) -> Attribute:
+    """A whole number, a finite number, or the text itself."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        if value in (float("inf"), float("-inf")) or value != value or str(value) != text:
+            break  # "1e3", "007" and "nan" are names
+        return value
+    return text

@@ -1,0 +1,233 @@
+"""Where attempts are carried out: processes, places, output and the roster, joined to what the agent believes.
+
+Everything here is done at once; nothing waits. Not in this room: what is to be done (agent), and when (the shell).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
+from iris_core.states import Cause, KernelStatus
+from iris_worker import adopt, environment, host
+from iris_worker.agent import Agent, Attempt
+from iris_worker.logs import Batch, Logs
+from iris_worker.roster import Entry, Roster, Started
+from iris_worker.runner import Exit, Loop, Runner
+from iris_worker.settings import WorkerSettings
+from iris_worker.slots import ERROR_FILE, Slot, Slots, read_error_file
+from iris_worker.spawn import NotRunnable
+from iris_worker.tail import last_lines
+
+_JOBS_KEPT = 1000
+_SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
+
+
+class Clock(Protocol):
+    """The shell's clocks: wall time, and steady time since this boot of the host."""
+
+    def wall_ms(self) -> int: ...
+    def steady_s(self) -> float: ...
+
+
+@dataclass(slots=True)
+class Telling:
+    """An attempt that is over and whose output is not wholly stored; its end waits for that."""
+
+    slot: Slot
+    ended: Ended
+    since_s: float
+
+
+class Workshop:
+    """Runs real processes.
+
+    Args:
+        on_trouble: told what could not be done, for the log.
+        on_started: told how many seconds a start took.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        agent: Agent,
+        clock: Clock,
+        loop: Loop,
+        on_started: Callable[[float], None],
+    ) -> None:
+        root = settings.root
+        self.logs = Logs(settings.log_limits)
+        self.slots = Slots(root)
+        self.runner = Runner(loop, str(root / "attempts"), self._on_over)
+        self.has_trash = False
+        self._agent = agent
+        self._clock = clock
+        self._on_started = on_started
+        self._roster = Roster(root / "roster", adopt.boot_id())
+        self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
+        self._shared: dict[int, dict[str, str]] = {}
+        self._telling: dict[AttemptRef, Telling] = {}
+
+    # ── from one worker to the next ─────────────────────────────────────────────────────────────────────────────
+
+    def recover(self) -> tuple[int, int, int]:
+        """Take over from the worker before: how many attempts live, how many ended, how many processes were killed."""
+        findings = adopt.look(self._roster.recover(), self._clock.wall_ms())
+        open_outputs = {e.started.slot for e, _ in findings.ended.values() if not e.reused}
+        open_outputs |= {e.started.slot for e in findings.alive.values()}
+        self.slots.begin(set(findings.alive), open_outputs)
+        self.has_trash = True
+        killed = adopt.kill_strangers(self.slots.attempts, findings.alive)
+        for ref, entry in findings.alive.items():
+            self._adopt(ref, entry)
+        for ref, (entry, stage) in findings.ended.items():
+            self._adopt_end(ref, entry, stage)
+        self._roster.flush()
+        return len(findings.alive), len(findings.ended), killed
+
+    def _adopt(self, ref: AttemptRef, entry: Entry) -> None:
+        slot = Slot(ref, self.slots.workdir(ref), self.slots.open_output(entry.started.slot))
+        self._agent.adopt(Stage(ref, KernelStatus.RUNNING, entry.started.at_ms))
+        self.logs.follow(ref, slot.output, self._clock.steady_s(), entry.positions)
+        if not self.runner.adopt(slot, entry.started.pid):
+            self._on_over(slot, Exit(known=False))
+
+    def _adopt_end(self, ref: AttemptRef, entry: Entry, stage: Stage) -> None:
+        """Its end is told with the registration; what it printed is told as far as it is not stored."""
+        self._agent.adopt(stage)
+        if entry.over is None:
+            self._roster.over(stage)
+        if entry.reused:
+            return
+        output = self.slots.open_output(entry.started.slot)
+        self.logs.follow(ref, output, self._clock.steady_s(), entry.positions)
+        slot = Slot(ref, "", output)
+        if self.logs.finish(ref):
+            self.slots.give_output(output, used=False)
+        else:
+            self._telling[ref] = Telling(slot, stage.ended or Ended(Cause.MISSING), self._clock.steady_s())
+
+    # ── what the agent wants ────────────────────────────────────────────────────────────────────────────────────
+
+    def launch(self, held: Attempt) -> None:
+        """Start an attempt's process. What goes wrong is the attempt's end, never an exception."""
+        template = held.template
+        if template is None:
+            return
+        began_s = self._clock.steady_s()
+        try:
+            slot = self.slots.take(held.ref, prepared=template.bundle is not None)
+        except OSError as error:
+            self._agent.on_ended(held.ref, _not_here(error), self._clock.wall_ms())
+            return
+        self.logs.follow(held.ref, slot.output, began_s)
+        try:
+            pid = self.runner.start(slot, template.command, self._environment(held, template, slot))
+        except NotRunnable as error:
+            os.write(slot.output.err, f"iris: {error}\n".encode(errors="replace"))
+            self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
+        except OSError as error:
+            self._end(slot, _not_here(error))
+        else:
+            self._started(held.ref, template, slot, pid, began_s)
+
+    def _started(self, ref: AttemptRef, template: TaskTemplate, slot: Slot, pid: int, began_s: float) -> None:
+        now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+        self._roster.started(Started(ref, pid, slot.output.number, began_s, now_s, now_ms, template.timeout_ms))
+        self._agent.on_started(ref, now_ms)
+        self._on_started(now_s - began_s)
+
+    def _environment(self, held: Attempt, template: TaskTemplate, slot: Slot) -> dict[str, str]:
+        shared = self._shared.get(held.ref.job)
+        if shared is None:
+            if len(self._shared) >= _JOBS_KEPT:
+                self._shared.clear()
+            shared = self._shared[held.ref.job] = environment.common(self._place, template)
+        ports = host.free_ports(template.ports) if template.ports else {}
+        env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        if held.gang is not None:
+            env |= environment.gang_words(held.gang, held.ref.index)
+        return env
+
+    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
+        self.runner.stop(ref, grace_ms)
+
+    def workdir(self, ref: AttemptRef) -> str:
+        """Where an attempt's bundle is to be unpacked."""
+        return self.slots.workdir(ref)
+
+    def discard(self, ref: AttemptRef) -> None:
+        """What was prepared for an attempt is not needed."""
+        self.has_trash |= self.slots.give_workdir(self.slots.workdir(ref))
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reap(self) -> None:
+        """Children have ended."""
+        self.runner.reap()
+
+    def _on_over(self, slot: Slot, exit_: Exit) -> None:
+        self._end(slot, describe(slot, exit_))
+
+    def _end(self, slot: Slot, ended: Ended) -> None:
+        """An attempt is over: told at once when it printed nothing, else when its output is stored."""
+        ref = slot.ref
+        self.has_trash |= self.slots.give_workdir(slot.workdir)
+        self._roster.over(Stage(ref, KernelStatus.TERMINATED, self._clock.wall_ms(), ended))
+        if self.logs.finish(ref):
+            self.slots.give_output(slot.output, used=False)
+            self._agent.on_ended(ref, ended, self._clock.wall_ms())
+        else:
+            self._telling[ref] = Telling(slot, ended, self._clock.steady_s())
+
+    def stored(self, batch: Batch) -> None:
+        """The batch is in the log stream: what waited for it may be told."""
+        self._roster.read_up_to(self.logs.stored(batch))
+        for tail in batch.ended:
+            self._told(tail.ref)
+
+    def give_up_logs(self, patience_s: float) -> int:
+        """Ends that waited longer than this for their output are told without it; how many."""
+        before_s = self._clock.steady_s() - patience_s
+        late = [ref for ref, telling in self._telling.items() if telling.since_s < before_s]
+        for ref in late:
+            self.logs.forget(ref)
+            self._told(ref)
+        return len(late)
+
+    def _told(self, ref: AttemptRef) -> None:
+        telling = self._telling.pop(ref, None)
+        if telling is not None:
+            self.slots.give_output(telling.slot.output, used=True)
+            self._agent.on_ended(ref, telling.ended, self._clock.wall_ms())
+
+    def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
+        """Their ends are committed."""
+        self._roster.gone(refs)
+
+    def flush(self) -> None:
+        """End of a round: what a worker after this one must know is handed to the kernel."""
+        self._roster.flush()
+
+    def close(self) -> None:
+        self._roster.flush()
+        self._roster.close()
+
+
+def describe(slot: Slot, exit_: Exit) -> Ended:
+    """An exit in the words of a report."""
+    if not exit_.known:
+        return Ended(Cause.INFRASTRUCTURE, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
+    if exit_.code == 0:
+        return Ended(Cause.EXITED, 0, peak_rss_bytes=exit_.peak_rss_bytes)
+    error = read_error_file(slot.workdir)
+    if not error and exit_.signal is not None:
+        error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.output.err), exit_.peak_rss_bytes)
+
+
+def _not_here(error: OSError) -> Ended:
+    return Ended(Cause.INFRASTRUCTURE, error=f"could not be started on this host: {error}")

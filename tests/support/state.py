@@ -1,0 +1,176 @@
+"""A state service as a worker sees it: answers reports, hears beats, gives orders. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+
+from iris_bus.contract import Connection, Message
+from iris_core import codec, subjects
+from iris_core.messages import (
+    AttemptRef,
+    Beat,
+    Ended,
+    Gang,
+    LogChunk,
+    Order,
+    OrderTaken,
+    Register,
+    ReportTaken,
+    Stage,
+    Stop,
+    TaskTemplate,
+    WorkerReport,
+)
+from iris_core.resources import ResourceAsk
+from iris_core.states import KernelStatus
+
+PATIENCE_S = 20.0
+
+
+def template(
+    *command: str,
+    job: int = 1,
+    name: str = "/t",
+    env: dict[str, str] | None = None,
+    replicas: int = 1,
+    bundle: str | None = None,
+    ports: tuple[str, ...] = (),
+    timeout_ms: int | None = None,
+) -> TaskTemplate:
+    """What a job runs, with little to say."""
+    return TaskTemplate(job, name, command, env or {}, replicas, ResourceAsk(), "ann", bundle, ports, timeout_ms)
+
+
+class FakeState:
+    """The other end of a worker's messages.
+
+    Attributes:
+        stages: every stage told, in order, repeats included.
+        silent: reports are not answered. drop: what the next answers say is not this worker's any more.
+    """
+
+    def __init__(self, connection: Connection, worker: str) -> None:
+        self.connection = connection
+        self.worker = worker
+        self.stages: list[Stage] = []
+        self.registered: list[Register] = []
+        self.beats: list[Beat] = []
+        self.silent = False
+        self.known = True
+        self.drop: tuple[AttemptRef, ...] = ()
+        self._news = asyncio.Event()
+        self._jobs = itertools.count(1)
+
+    async def start(self) -> FakeState:
+        await self.connection.bus.subscribe(subjects.STATE_REPORT, self._on_report)
+        await self.connection.bus.subscribe(subjects.beat(self.worker), self._on_beat)
+        return self
+
+    def _on_report(self, message: Message) -> None:
+        report = codec.unpack(message.data, WorkerReport)
+        if report.register is not None:
+            self.registered.append(report.register)
+            self.known = True
+        if self.silent:
+            return
+        if self.known:
+            self.stages += report.stages
+        answer = ReportTaken(self.known, self.drop)
+        self.connection.bus.publish(message.reply, codec.pack(answer))
+        self._news.set()
+
+    def _on_beat(self, message: Message) -> None:
+        self.beats.append(codec.unpack(message.data, Beat))
+        self._news.set()
+
+    @property
+    def incarnation(self) -> str:
+        return self.registered[-1].incarnation
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for something this state service hears of. Raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not true():
+                self._news.clear()
+                await self._news.wait()
+
+    async def registration(self, number: int = 1) -> Register:
+        """The ``number``-th registration."""
+        await self.until(lambda: len(self.registered) >= number)
+        return self.registered[number - 1]
+
+    async def order(
+        self,
+        templates: Sequence[TaskTemplate] = (),
+        *,
+        run: Sequence[AttemptRef] = (),
+        prepare: Sequence[AttemptRef] = (),
+        start: Sequence[AttemptRef] = (),
+        stop: Sequence[Stop] = (),
+        gangs: Sequence[Gang] = (),
+        register: bool = False,
+        epoch: int = 1,
+    ) -> OrderTaken:
+        """Give an order to the last incarnation that registered."""
+        order = Order(
+            self.incarnation,
+            epoch,
+            tuple(templates),
+            tuple(run),
+            tuple(prepare),
+            tuple(start),
+            tuple(stop),
+            tuple(gangs),
+            register,
+        )
+        answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=5)
+        return codec.unpack(answer.data, OrderTaken)
+
+    async def run(self, *command: str, **more: object) -> AttemptRef:
+        """Order one attempt of a new job."""
+        job = next(self._jobs)
+        ref = AttemptRef(job, 0, 0)
+        taken = await self.order([template(*command, job=job, **more)], run=[ref])  # type: ignore[arg-type]
+        assert taken.taken
+        return ref
+
+    def told(self, ref: AttemptRef) -> list[KernelStatus]:
+        """The stages of one attempt, repeats left out."""
+        return list(dict.fromkeys(stage.status for stage in self.stages if stage.ref == ref))
+
+    def end_of(self, ref: AttemptRef) -> Ended | None:
+        return next((stage.ended for stage in self.stages if stage.ref == ref and stage.ended is not None), None)
+
+    async def ended(self, ref: AttemptRef) -> Ended:
+        """How an attempt ended, once it has."""
+        await self.until(lambda: self.end_of(ref) is not None)
+        found = self.end_of(ref)
+        assert found is not None
+        return found
+
+    async def running(self, ref: AttemptRef) -> None:
+        """Return once an attempt's process runs."""
+        await self.until(lambda: KernelStatus.RUNNING in self.told(ref))
+
+    async def output(self, ref: AttemptRef, stream: str = "stdout") -> bytes:
+        """Everything the log stream holds of an attempt now; repeated chunks count once."""
+        chunks = {chunk.offset: chunk for chunk in await self.chunks(ref) if chunk.stream == stream}
+        return b"".join(chunk.data for _, chunk in sorted(chunks.items()))
+
+    async def chunks(self, ref: AttemptRef) -> list[LogChunk]:
+        subject = subjects.log(ref.job, ref.index, ref.attempt)
+        last = await self.connection.streams.last(subjects.LOGS.name, subject=subject)
+        found: list[LogChunk] = []
+        if last is None:
+            return found
+        reader = self.connection.streams.read(subjects.LOGS.name, 0, subject=subject)
+        try:
+            while True:
+                for message in await reader.batch():
+                    found.append(codec.unpack(message.data, LogChunk))
+                    if message.sequence >= last.sequence:
+                        return found
+        finally:
+            await reader.close()
