@@ -1,0 +1,196 @@
+"""The gateway as its own process, on a real NATS server, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import Connection, connect
+from tests.support.fake_state import FakeState
+
+pytestmark = pytest.mark.integration
+
+SSE = {"accept": "text/event-stream"}
+
+
+class Process:
+    """A gateway in a process of its own."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self.url = url
+        self.port_file = directory / "gateway.url"
+        self.http = "127.0.0.1:0"
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> str:
+        self.port_file.unlink(missing_ok=True)
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "iris_gateway",
+            "--set",
+            f"gateway.http={self.http}",
+            env={**os.environ, "IRIS_NATS_URL": self.url, "IRIS_PORT_FILE": str(self.port_file)},
+        )
+        async with asyncio.timeout(20):
+            while not self.port_file.exists():
+                assert self.process.returncode is None
+                await asyncio.sleep(0.02)  # the file appears at one stroke; nothing tells of it
+        address = self.port_file.read_text()
+        self.http = address.removeprefix("http://")
+        return address
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self.process is not None
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        async with asyncio.timeout(15):
+            return await self.process.wait()
+
+
+@pytest.fixture
+async def state(connection: Connection) -> AsyncIterator[FakeState]:
+    made = FakeState(connection.bus, connection.streams)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+async def gateway(nats_url: str, state: FakeState, tmp_path: Path) -> AsyncIterator[Process]:
+    made = Process(nats_url, tmp_path)
+    await made.start()
+    yield made
+    if made.process is not None and made.process.returncode is None:
+        await made.stop()
+
+
+@pytest.fixture
+async def http(gateway: Process) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=10) as client:
+        yield client
+
+
+async def submit(http: httpx.AsyncClient, name: str, **headers: str) -> httpx.Response:
+    return await http.post("/v1/jobs", json={"name": name, "command": ["true"]}, headers=headers)
+
+
+async def test_it_says_where_it_listens_answers_and_stops_when_asked(gateway: Process, http: httpx.AsyncClient):
+    assert (await http.get("/readyz")).text == "ready\n"
+    assert (await submit(http, "/a")).status_code == 201
+    assert [job["name"] for job in (await http.get("/v1/jobs")).json()["items"]] == ["/a"]
+    assert await gateway.stop() == 0
+
+
+async def test_a_submission_is_in_the_inbox_while_nobody_leads_and_is_answered_by_whoever_comes(
+    http: httpx.AsyncClient, state: FakeState, connection: Connection
+):
+    await state.stop()
+    submitting = asyncio.create_task(submit(http, "/late"))
+    async with asyncio.timeout(5), contextlib.aclosing(inbox(connection)) as commands:
+        message = await anext(commands)
+    state.on_command(message)
+    assert (await submitting).status_code == 201
+
+
+async def inbox(connection: Connection) -> AsyncIterator:
+    reader = connection.streams.read("IRIS_COMMANDS", 0)
+    try:
+        while True:
+            for message in await reader.batch():
+                yield message
+    finally:
+        await reader.close()
+
+
+async def test_a_gateway_that_was_killed_takes_up_its_streams_where_they_broke(gateway: Process, state: FakeState):
+    seen: list[str] = []
+    for number in range(3):
+        await state.tell_job(f"/a{number}", "pending")
+    seen += await events(gateway, "0", 3)
+    await gateway.stop(signal.SIGKILL)
+    for number in range(3, 6):
+        await state.tell_job(f"/a{number}", "pending")
+    await gateway.start()
+    seen += await events(gateway, seen[-1], 3)
+    assert seen == ["1", "2", "3", "4", "5", "6"]
+
+
+async def events(gateway: Process, after: str, count: int) -> list[str]:
+    found: list[str] = []
+    async with (
+        httpx.AsyncClient(base_url=f"http://{gateway.http}", timeout=10) as http,
+        http.stream("GET", "/v1/events", headers={**SSE, "Last-Event-ID": after}) as response,
+    ):
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                found.append(line[4:])
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_output_is_followed_to_its_end(http: httpx.AsyncClient, state: FakeState):
+    await submit(http, "/a")
+    await state.print(1, 0, "hello\n")
+    async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true") as response:
+        lines = response.aiter_lines()
+        seen = [await anext(lines)]
+        await state.print(1, 0, "world\n", offset=6, final=True)
+        seen.append(await anext(lines))
+        await state.tell_job("/a", "succeeded")
+        async with asyncio.timeout(5):
+            seen += [line async for line in lines]
+    assert seen == ["0| hello", "0| world"]
+
+
+async def test_pages_of_events_read_the_stream_in_both_directions(http: httpx.AsyncClient, state: FakeState):
+    for number in range(5):
+        await state.tell_job(f"/a{number}", "pending")
+    newest = (await http.get("/v1/events?limit=2")).json()
+    oldest = (await http.get("/v1/events?limit=2&order=asc")).json()
+    assert [event["id"] for event in newest["items"] + oldest["items"]] == ["5", "4", "1", "2"]
+
+
+async def test_a_bundle_goes_into_the_object_store(http: httpx.AsyncClient, connection: Connection):
+    from hashlib import sha256
+
+    data = os.urandom(3 << 20)
+    name = sha256(data).hexdigest()
+    assert (await http.put(f"/v1/bundles/{name}", content=data)).status_code == 201
+    assert await connection.blobs("iris-bundles").get(name) == data
+
+
+async def test_a_body_of_ten_megabytes_is_answered_not_cut_off(http: httpx.AsyncClient, state: FakeState):
+    body = b'{"name":"/a","command":["true"],"env":{"A":"' + b"x" * (10 << 20) + b'"}}'
+    response = await http.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
+    assert (response.status_code, response.json()["code"], state.commands) == (413, "too_large", [])
+
+
+async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nats: EmbeddedNats, tmp_path: Path):
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    state = FakeState(connection.bus, connection.streams)
+    await state.start()
+    gateway = Process(own_nats.url, tmp_path)
+    url = await gateway.start()
+    async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        assert (await submit(http, "/before")).status_code == 201
+        os.kill(own_nats.pid, signal.SIGKILL)
+        statuses = [
+            (await submit(http, f"/after{number}", **{"Idempotency-Key": "k"})).status_code for number in (1, 1)
+        ]
+    await gateway.stop()
+    await state.stop()
+    await connection.close()
+    assert set(statuses) <= {200, 201, 503}
+    assert statuses[-1] in (200, 201)
