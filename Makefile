@@ -48,7 +48,7 @@ bench: $(STAMP) ## every benchmark, one table
 bench-peers: $(STAMP) ## the same with the peers beside it
 	@$(BIN)/python -m benchmarks --peers
 
-draw: $(STAMP) ## docs/states.md and docs/subjects.md from the tables
+draw: $(STAMP) ## states.md, subjects.md and configuration.md from the code
 	@$(BIN)/python docs/draw.py
 
 lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest

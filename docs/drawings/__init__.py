@@ -1,0 +1,1 @@
+"""What `docs/draw.py` draws, one document a module."""

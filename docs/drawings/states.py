@@ -1,0 +1,187 @@
+"""docs/states.md: every table of `iris_core.tables`, then every status with its wire value.
+
+What is *not* here: any rule; a new table is drawn because it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import iris_core.tables
+from drawings.markdown import document, grid
+from iris_core import states
+from iris_core.lifecycle import Condition, Derivation, Rule, To
+from iris_core.states import MatchType, SchedulingResult, TaskState
+
+ORDER = ("task", "job", "session", "deployment", "route")
+STATUSES: dict[str, type[Enum]] = {
+    "Task": states.TaskState,
+    "Job": states.JobState,
+    "Session": states.SessionStatus,
+    "Attempt": states.KernelStatus,
+    "Deployment": states.DeploymentLifecycle,
+    "Route": states.RouteStatus,
+    "Worker": states.WorkerState,
+}
+RESULTS = (
+    SchedulingResult.SUCCESS,
+    SchedulingResult.NEED_RETRY,
+    SchedulingResult.EXPIRED,
+    SchedulingResult.GIVE_UP,
+)
+EXPLAINED = """\
+A cell is where a row leads for that result; an empty one keeps the status and records the result. In brackets: what the
+part (a task's attempt, a session's kernels) is left as. A failure is charged to the named counter and is a retry while
+the counter is not over its limit; from the statuses in the last column it is free, and counts against
+`max_reschedules` only."""
+
+AnyRule = Rule[Any, Any]
+AnyDerivation = Derivation[Any, Any]
+Edge = tuple[Enum, Enum]
+
+
+def rank(member: Enum) -> int:
+    """Where a status stands: task states in the order a task goes through them, others as enumerated."""
+    order: list[Enum] = [*states.DISPLAY_COLOURS] if isinstance(member, TaskState) else [*type(member)]
+    return order.index(member)
+
+
+def names(members: Iterable[Enum]) -> str:
+    """Statuses in order, in one word when they are all that end."""
+    members = frozenset(members)
+    if members in (states.TERMINAL, states.KERNEL_TERMINAL):
+        return "a terminal status"
+    return " ".join(m.name for m in sorted(members, key=rank))
+
+
+def rules(table: Any) -> tuple[AnyRule, ...]:
+    return tuple(row for row in table.TABLE if isinstance(row, Rule))
+
+
+def derivations(table: Any) -> tuple[AnyDerivation, ...]:
+    rows = (*table.TABLE, *getattr(table, "PROMOTIONS", ()))
+    return tuple(row for row in rows if isinstance(row, Derivation))
+
+
+def target(to: To[Any, Any] | None) -> str:
+    """``PENDING (attempt FAILED)``, ``keep`` for a target that only touches the part, empty for none."""
+    if to is None:
+        return ""
+    status = to.status.name if to.status else "keep"
+    return status if to.part is None or to.part.name == status else f"{status} ({to.part.name})"
+
+
+def edges(table: Any) -> dict[Edge, list[str]]:
+    """Each way from one status to another, with the rows that take it."""
+    found: dict[Edge, list[str]] = {}
+
+    def add(source: Enum, to: Enum | None, label: str) -> None:
+        if to is not None and to is not source and label not in found.setdefault((source, to), []):
+            found[source, to].append(label)
+
+    for rule in rules(table):
+        for source in rule.sources:
+            free = source in rule.free_from  # no budget of its own to spend, so no giving up on that account
+            for result in RESULTS:
+                to = None if free and result is SchedulingResult.GIVE_UP else rule.target(result)
+                add(source, to.status if to else None, rule.name)
+            if free:
+                add(source, table.RESCHEDULES_SPENT.status, "reschedules spent")
+    for row in derivations(table):
+        for source in row.sources:
+            add(source, row.target, row.name)
+    return found
+
+
+def diagram(table: Any) -> str:
+    """The edges as a Mermaid state diagram; a status nothing leads out of is an end."""
+    found = edges(table)
+    ordered = sorted(found, key=lambda edge: (rank(edge[0]), rank(edge[1])))
+    lines = [f"    {a.name} --> {b.name}: {', '.join(found[a, b])}" for a, b in ordered]
+    ends = {b for _, b in found} - {a for a, _ in found}
+    lines += [f"    {end.name} --> [*]" for end in sorted(ends, key=rank)]
+    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *lines, "```"])
+
+
+def rule_rows(table: Any) -> str:
+    head = ("row", "from", "success", "need retry", "expired", "give up", "charged", "free from")
+    return grid(
+        head,
+        (
+            (
+                f"`{rule.name}`",
+                names(rule.sources),
+                *(target(rule.target(result)) for result in RESULTS),
+                rule.budget.value if rule.budget else "",
+                names(rule.free_from),
+            )
+            for rule in rules(table)
+        ),
+    )
+
+
+def words(condition: Condition[Any]) -> str:
+    """A condition as a person would say it."""
+    if condition.fact:
+        return condition.fact.replace("_", " ")
+    inside = names(condition.statuses)
+    if condition.over:
+        return f"more than `{condition.over}` in {inside}"
+    if not condition.statuses:
+        return "otherwise"
+    quantity = {MatchType.ALL: "all", MatchType.ANY: "any", MatchType.NOT_ANY: "none"}
+    return f"{quantity[condition.match]} in {inside}" if condition.match else inside
+
+
+def derivation_rows(table: Any) -> str:
+    rows = (
+        (
+            str(number),
+            f"`{row.name}`",
+            names(row.sources) or "any",
+            ", or ".join(" and ".join(words(c) for c in alternative) for alternative in row.any_of),
+            row.target.name,
+        )
+        for number, row in enumerate(derivations(table), start=1)
+    )
+    return grid(("", "row", "from", "when, over the parts", "to"), rows)
+
+
+def section(name: str, table: Any) -> str:
+    parts = [f"## {name.capitalize()}", (table.__doc__ or "").split("\n\n")[0].replace("\n", " ")]
+    if rules(table):
+        parts += [diagram(table), rule_rows(table)]
+    if derivations(table):
+        parts += ["Derived from the parts, the first row that matches:", derivation_rows(table)]
+    return "\n\n".join(parts)
+
+
+def values() -> str:
+    rows = []
+    for entity, enumeration in STATUSES.items():
+        for member in enumeration:
+            colour = f"`{states.DISPLAY_COLOURS[member]}`" if isinstance(member, TaskState) else ""
+            rows.append((entity, member.name, f"`{member.value}`", colour))
+    return grid(("of", "status", "wire value", "colour"), rows)
+
+
+def states_document() -> str:
+    """Every table of `iris_core.tables`, then every status with its wire value."""
+    present = {module.name for module in iter_modules(iris_core.tables.__path__)}
+    ordered = [name for name in ORDER if name in present] + sorted(present - set(ORDER))
+    tables = [section(name, import_module(f"iris_core.tables.{name}")) for name in ordered]
+    shown = grid(("attempt", "its task shows"), ((k.name, t.name) for k, t in states.SHOWN_AS.items()))
+    return document(
+        "States",
+        "iris_core.tables and iris_core.states",
+        EXPLAINED,
+        *tables,
+        "## How a task shows its live attempt",
+        shown,
+        "## Wire values",
+        values(),
+    )

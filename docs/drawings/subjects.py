@@ -1,0 +1,52 @@
+"""docs/subjects.md: every stream, then every subject, as `iris_core.subjects` declares them."""
+
+from __future__ import annotations
+
+from drawings.markdown import document, grid
+from iris_core import subjects
+
+EXPLAINED = (
+    "Only `*.state.*` is for others to subscribe to; every other subject is internal and may change between releases. "
+    "Names of jobs, tasks and workers stand in a subject only as tokens derived from them."
+)
+
+
+def limits(stream: subjects.Stream) -> str:
+    said = {
+        "days": stream.max_age_s // subjects.DAY_S,
+        "GiB": stream.max_bytes // subjects.GIB,
+        "messages a subject": stream.per_subject_msgs,
+    }
+    return ", ".join(f"{amount} {unit}" for unit, amount in said.items() if amount) or "none"
+
+
+def subjects_document() -> str:
+    """Every stream, then every subject, as `iris_core.subjects` declares them."""
+    streams = grid(
+        ("stream", "subjects", "on disk before it is acknowledged", "when full", "limits", "why"),
+        (
+            (
+                f"`{s.name}`",
+                " ".join(f"`{subject}`" for subject in s.subjects),
+                "yes" if s.fsync else "no",
+                "refuses" if s.discard_new else "forgets the oldest",
+                limits(s),
+                s.why,
+            )
+            for s in subjects.STREAMS
+        ),
+    )
+    rows = grid(
+        ("subject", "kept", "written by", "read by", "message"),
+        ((f"`{s.pattern}`", s.kept.value, s.writer, s.reader, f"`{s.message}`") for s in subjects.SUBJECTS),
+    )
+    return document(
+        "Subjects and streams",
+        "iris_core.subjects",
+        EXPLAINED,
+        "## Streams",
+        streams,
+        f"Whole objects are kept in the buckets `{subjects.SNAPSHOTS_BUCKET}` and `{subjects.BUNDLES_BUCKET}`.",
+        "## Subjects",
+        rows,
+    )
