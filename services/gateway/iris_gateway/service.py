@@ -51,6 +51,7 @@ def start() -> None:
 async def serve(service: Service[GatewaySettings]) -> None:
     """Listen until asked to stop, then let requests under way finish."""
     settings = service.settings
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     listening = listen(*settings.address())
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
@@ -133,7 +134,7 @@ class HttpServer(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket. Raises BadSetting when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
