@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import hashlib
 import secrets
@@ -25,6 +26,7 @@ CHUNK_BYTES = 512 << 10
 _IN_FLIGHT = 16
 _ANSWER_S = 10.0
 _READ_S = 30.0
+_STALLED_S = 1.0
 
 
 class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,10 +57,11 @@ class JetBlobs:
         nuid = secrets.token_hex(11)
         try:
             await self._store_chunks(nuid, data)
-            await self._store_meta(_describe(self._bucket, name, nuid, data))
         except BaseException:
-            await self._drop_chunks(nuid)
+            with contextlib.suppress(Unavailable):
+                await self._drop_chunks(nuid)
             raise
+        await self._store_meta(_describe(self._bucket, name, nuid, data))
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -111,7 +114,11 @@ class JetBlobs:
 
     async def _store_meta(self, meta: _Meta) -> None:
         body = msgspec.json.encode(meta)
-        await self._api.store(self._meta_subject(meta.name), body, _ANSWER_S, {"Nats-Rollup": "sub"})
+        try:
+            await self._api.store(self._meta_subject(meta.name), body, _ANSWER_S, {"Nats-Rollup": "sub"})
+        except Unavailable:
+            if await self._meta(meta.name) != meta:  # else only the answer was lost
+                raise
 
     async def _drop_chunks(self, nuid: str) -> None:
         await self._api.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
@@ -135,17 +142,28 @@ class JetBlobs:
 
     async def _all(self, subject: str) -> list[Message]:
         """Every message on ``subject`` as of now. Raises Unavailable."""
+        try:
+            async with asyncio.timeout(_READ_S):
+                while True:
+                    messages = await self._pass(subject)
+                    if messages is not None:
+                        return messages
+        except TimeoutError as error:
+            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+
+    async def _pass(self, subject: str) -> list[Message] | None:
+        """Read ``subject`` once; None when it stalls, because what was announced has been deleted since."""
         reader = JetReader(self._link, self._api, self._stream, 0, subject, dense=False, strict=False)
         messages: list[Message] = []
         try:
-            async with asyncio.timeout(_READ_S):
-                while not await reader.finished():
-                    messages += await reader.batch(wait=1.0)
-        except TimeoutError as error:
-            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+            while not await reader.finished():
+                more = await reader.batch(wait=_STALLED_S)
+                if not more:
+                    return None
+                messages += more
+            return messages
         finally:
             await reader.close()
-        return messages
 
 
 def _describe(bucket: str, name: str, nuid: str, data: bytes) -> _Meta:

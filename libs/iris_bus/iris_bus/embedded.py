@@ -11,11 +11,11 @@ Not in this room: how the process is found, configured and locked (`nats_binary`
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 from types import TracebackType
 
+from iris_bus.ending import end
 from iris_bus.nats_process import NatsProcess, StartFailed
 
 log = logging.getLogger(__name__)
@@ -68,10 +68,7 @@ class EmbeddedNats:
 
     async def stop(self, grace: float = 15.0) -> None:
         """TERM, then KILL; returns when it is gone."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError, StartFailed):
-                await self._keeper
+        await end(self._keeper)
         await asyncio.to_thread(self.process.stop, grace)
 
     async def __aenter__(self) -> EmbeddedNats:

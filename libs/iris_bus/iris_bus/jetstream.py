@@ -62,6 +62,10 @@ class Connection:
         """How often the connection came back."""
         return self._link.reconnects
 
+    def on_return(self, told: Callable[[], None]) -> None:
+        """Call ``told`` whenever the connection is back after it was lost; subscriptions stand again by then."""
+        self._link.on_return(told)
+
     async def close(self) -> None:
         """Tellers first, then flush and end. Safe to call twice."""
         for teller in self._tellers:

@@ -41,7 +41,7 @@ class JetJournal:
 
         Raises Fenced when another entry stands there, Full, and Unavailable when the outcome stays unknown.
         """
-        headers = {"Nats-Expected-Last-Sequence": str(expected), "Nats-Expected-Stream": JOURNAL.name}
+        headers = {"Nats-Expected-Last-Sequence": str(expected)}
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._patience
         pause = 0.02

@@ -221,7 +221,7 @@ class NatsProcess:
             pid_file=json.dumps(str(self._run / "nats.pid")),
             log_file=json.dumps(str(self._log)),
             store=json.dumps(str(self.directory / "store")),
-            sync=self._sync,
+            sync=json.dumps(self._sync),
             payload=PAYLOAD_BYTES,
             user=USER,
             password=json.dumps(self.password),

@@ -21,6 +21,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from iris_bus.api import Api, ApiError, Trouble
 from iris_bus.connection import Link
 from iris_bus.contract import Gap, Message, Unavailable
+from iris_bus.ending import end
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +127,7 @@ class JetReader:
         self._failure = self._failure or Unavailable("the reader is closed")
         self._link.forget(self._dropped)
         self._link.forget(self._back.set)
-        self._keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._keeper
+        await end(self._keeper)
         await self._end()
         self._wake()
 

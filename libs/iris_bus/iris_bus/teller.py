@@ -8,7 +8,6 @@ writers told an event. Not in this room: what an event says. Source: architectur
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -19,6 +18,7 @@ from iris_bus import wire
 from iris_bus.api import Ack, Api
 from iris_bus.connection import Link
 from iris_bus.contract import Fenced, Telling, Unavailable
+from iris_bus.ending import end
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS
 
@@ -114,11 +114,8 @@ class JetTeller:
     async def _quiet(self) -> None:
         self._round += 1
         self._stop_timer()
-        if self._recovery is not None:
-            self._recovery.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._recovery
-            self._recovery = None
+        await end(self._recovery)
+        self._recovery = None
 
     def _pump(self) -> None:
         """Send what the window has room for."""
@@ -195,11 +192,11 @@ class JetTeller:
             raise Unavailable("the teller is not connected")
         link, api = self._opened
         await link.flush(_ANSWER_S)
-        end = (await api.info(EVENTS.name)).state.last_seq
-        stored = await api.message(EVENTS.name, seq=end) if end else None
+        newest = (await api.info(EVENTS.name)).state.last_seq
+        stored = await api.message(EVENTS.name, seq=newest) if newest else None
         if stored is not None:
-            return end, stored.headers.get("Nats-Msg-Id", "")
-        return end, self.told if end == self._window.confirmed else ""
+            return newest, stored.headers.get("Nats-Msg-Id", "")
+        return newest, self.told if newest == self._window.confirmed else ""
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

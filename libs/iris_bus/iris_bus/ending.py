@@ -1,0 +1,17 @@
+"""Ending a task for certain: nats-py, and `wait_for` of Python 3.11, now and then swallow a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+_AGAIN_S = 0.1
+
+
+async def end(task: asyncio.Task[Any] | None) -> None:
+    """Cancel ``task`` until it has ended; what it raises on the way is dropped. None is ended already."""
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_AGAIN_S)
+    if task is not None and not task.cancelled():
+        task.exception()

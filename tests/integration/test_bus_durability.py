@@ -1,0 +1,255 @@
+"""What the bus keeps when the server dies, stalls, or answers into the void."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from iris_bus.contract import Fenced, Gap, Telling, Unavailable
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import Connection, connect
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def kept(own_nats: EmbeddedNats):
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    yield connection
+    await connection.close()
+
+
+async def crash(server: EmbeddedNats, connection: Connection) -> None:
+    """Kill the server and return when the connection is back."""
+    back = asyncio.Event()
+    connection.on_return(back.set)
+    os.kill(server.pid, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        await back.wait()
+
+
+def telling(first: int, last: int) -> list[Telling]:
+    return [
+        Telling("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
+    ]
+
+
+async def everything(connection: Connection, stream: str, wanted: int) -> list[bytes]:
+    reader = connection.streams.read(stream, 0)
+    got: list[bytes] = []
+    try:
+        async with asyncio.timeout(30):
+            while len(got) < wanted:
+                got += [message.data for message in await reader.batch(wait=5)]
+    finally:
+        await reader.close()
+    return got
+
+
+async def test_every_append_is_decided_though_the_server_is_killed_again_and_again(own_nats, kept):
+    journal = kept.journal()
+    enough = asyncio.Event()
+
+    async def write() -> int:
+        end = 0
+        while not enough.is_set():
+            end = await journal.append(b"entry %d" % (end + 1), expected=end)
+        return end
+
+    writing = asyncio.create_task(write())
+    for _ in range(4):
+        await crash(own_nats, kept)
+    enough.set()
+    end = await writing
+    assert [e.data async for e in await journal.replay(0)] == [b"entry %d" % n for n in range(1, end + 1)]
+    assert own_nats.restarts == 4
+
+
+async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, kept):
+    journal = kept.journal()
+    await journal.append(b"first", expected=0)
+    own_nats.process.signal(signal.SIGSTOP)
+    appending = asyncio.create_task(journal.append(b"second", expected=1))
+    done, _ = await asyncio.wait({appending}, timeout=2.0)  # longer than an append waits for its answer
+    own_nats.process.signal(signal.SIGCONT)
+    assert not done
+    assert await appending == 2
+    assert await journal.append(b"third", expected=2) == 3
+
+
+async def test_a_zombie_whose_append_was_delayed_is_fenced(own_nats, kept):
+    zombie, leader = kept.journal(), (other := await connect(own_nats.url, name="other")).journal()
+    end = await zombie.append(b"zombie 1", expected=0)
+    end = await leader.append(b"leader's epoch", expected=end)
+    for attempt in range(3):
+        with pytest.raises(Fenced):
+            await zombie.append(b"zombie %d" % attempt, expected=1)
+    assert [e.data async for e in await leader.replay(0)] == [b"zombie 1", b"leader's epoch"]
+    await other.close()
+
+
+async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, kept):
+    from iris_bus.journal import JetJournal
+
+    impatient = JetJournal(kept._link, kept._api, patience=0.1)
+    own_nats.process.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(Unavailable):
+            await impatient.append(b"x", expected=0)
+    finally:
+        own_nats.process.signal(signal.SIGCONT)
+
+
+async def test_a_reader_misses_and_repeats_nothing_over_restarts(own_nats, kept):
+    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    enough = asyncio.Event()
+
+    async def write() -> int:
+        n = 0
+        while not enough.is_set():
+            n += 1
+            await kept.streams.publish("iris.cmd.submit", b"%d" % n, message_id=f"{n}", timeout=20)
+        return n
+
+    writing = asyncio.create_task(write())
+    for _ in range(3):
+        await reader.batch(wait=10)
+        await crash(own_nats, kept)
+    enough.set()
+    written = await writing
+    await reader.close()
+    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    assert await everything(kept, "IRIS_COMMANDS", written) == [b"%d" % n for n in range(1, written + 1)]
+    await reader.close()
+
+
+async def test_a_reader_whose_consumer_is_deleted_makes_another(kept):
+    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    await kept.streams.publish("iris.cmd.submit", b"1")
+    await reader.batch(wait=5)
+    names = await kept._api.call("CONSUMER.NAMES.IRIS_COMMANDS", {}, dict)
+    for name in names["consumers"]:
+        await kept._api.call(f"CONSUMER.DELETE.IRIS_COMMANDS.{name}", None, dict)
+    await kept.streams.publish("iris.cmd.submit", b"2")
+    assert [m.data for m in await reader.batch(wait=10)] == [b"2"]
+    await reader.close()
+
+
+async def test_a_closed_reader_leaves_no_consumer_behind(kept):
+    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    await kept.streams.publish("iris.cmd.submit", b"1")
+    await reader.batch(wait=5)
+    await reader.close()
+    async with asyncio.timeout(5):
+        while (await kept._api.call("CONSUMER.NAMES.IRIS_COMMANDS", {}, dict))["consumers"]:
+            await kept.bus.flush()
+
+
+async def test_a_reader_that_fell_behind_what_is_kept_says_so(kept):
+    for n in range(1, 12_001):
+        kept.bus.publish("iris.cmd.submit", b"%d" % n)
+    await kept.bus.flush()
+    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    got = [m.data for m in await reader.batch(limit=10, wait=5)]
+    await kept.streams.trim("IRIS_COMMANDS", 11_001)
+    try:
+        while taken := await reader.batch(wait=10):
+            got += [m.data for m in taken]
+    except Gap:
+        await reader.close()
+    assert len(got) < 11_000
+    assert got == [b"%d" % n for n in range(1, len(got) + 1)]
+
+
+async def test_a_lost_event_breaks_the_chain_so_that_no_later_one_is_stored(kept):
+    from iris_bus import wire
+
+    events = telling(1, 10)
+    frames = wire.chained(events, 0, "iris.test.answer")
+    third = wire.chained(events[2:3], 2, "nowhere").replace(b" nowhere ", b" ")
+    assert frames.count(third) == 1
+    answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    await kept.bus.subscribe("iris.test.answer", lambda m: answer.set_result(m.data))
+    kept._link.send_frames(frames.replace(third, b""))
+    assert b'"err_code":10071' in await asyncio.wait_for(answer, 5)
+    assert await everything(kept, "IRIS_EVENTS", 2) == [b"1", b"2"]
+    assert (await kept.streams.last("IRIS_EVENTS")).sequence == 2
+
+
+async def test_events_are_told_once_each_though_the_server_is_killed_while_telling(own_nats, kept):
+    teller = kept.teller()
+    await teller.resume()
+    told = 0
+    for _ in range(4):
+        for _ in range(10):
+            teller.tell(telling(told + 1, told + 1000))
+            told += 1000
+            await asyncio.sleep(0)
+        await crash(own_nats, kept)
+    await teller.drain(30)
+    assert await everything(kept, "IRIS_EVENTS", told) == [b"%d" % n for n in range(1, told + 1)]
+    assert teller.told == f"{told}-0"
+
+
+async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap(own_nats, kept):
+    told = 0
+    for _ in range(3):
+        old, other = kept.teller(), await connect(own_nats.url, name="other")
+        new = other.teller()
+        await old.resume()
+        old.tell(telling(told + 1, told + 5000))  # it is deposed with all this under way
+        await asyncio.sleep(0)
+        last = int((await new.resume()).partition("-")[0] or 0)
+        new.tell(telling(last + 1, told + 7000))
+        await new.drain(20)
+        await old.close()
+        await other.close()
+        told += 7000
+    assert await everything(kept, "IRIS_EVENTS", told) == [b"%d" % n for n in range(1, told + 1)]
+
+
+async def test_a_blob_that_lost_a_part_is_refused(kept):
+    blobs = kept.blobs("iris-snapshots")
+    await blobs.put("a", os.urandom(2_000_000))
+    await kept._api.call("STREAM.MSG.DELETE.OBJ_iris-snapshots", {"seq": 2}, dict)
+    with pytest.raises(ValueError, match="3 of 4 parts"):
+        await blobs.get("a")
+
+
+async def test_a_blob_with_other_bytes_than_were_put_is_refused(kept):
+    blobs = kept.blobs("iris-snapshots")
+    await blobs.put("a", b"good" * 1000)
+    stored = await kept._api.message("OBJ_iris-snapshots", seq=1)
+    await kept._api.call("STREAM.MSG.DELETE.OBJ_iris-snapshots", {"seq": 1}, dict)
+    await kept._api.store(stored.subject, b"evil" * 1000, 5.0)
+    with pytest.raises(ValueError, match="does not match"):
+        await blobs.get("a")
+
+
+async def test_a_blob_is_old_or_new_for_whoever_reads_while_it_is_replaced(kept):
+    blobs = kept.blobs("iris-snapshots")
+    versions = [bytes([n]) * 1_000_000 for n in range(8)]
+    await blobs.put("a", versions[0])
+    seen = set()
+
+    async def replace() -> None:
+        for version in versions[1:]:
+            await blobs.put("a", version)
+
+    replacing = asyncio.create_task(replace())
+    while not replacing.done():
+        seen.add(await blobs.get("a"))
+    await replacing
+    assert seen <= set(versions)
+    assert await blobs.get("a") == versions[-1]
+
+
+async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
+    back = asyncio.Event()
+    kept.on_return(back.set)
+    kept._link.client._reading_task.cancel()
+    async with asyncio.timeout(20):
+        await back.wait()
+    assert await kept.streams.publish("iris.cmd.submit", b"1", timeout=10) == 1
