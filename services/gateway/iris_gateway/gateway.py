@@ -35,6 +35,7 @@ class Gateway:
         keyring: replaced as a whole when the token file changes.
         now_ms: the time of day. clock: seconds that only grow.
         closing: whether the service is draining, so that nothing long may begin.
+        watching: event and log streams that are open.
     """
 
     bus: Bus
@@ -50,3 +51,4 @@ class Gateway:
     clock: Callable[[], float]
     new_id: Callable[[], str]
     closing: bool = False
+    watching: int = 0

@@ -22,7 +22,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self.watchers = Gauge("iris_http_watchers", "Open event and log streams.", registry=self.registry)
+        self.watchers = Gauge("iris_http_watchers", "Event and log streams that are open.", registry=self.registry)
         self.refused = Counter("iris_http_problems_total", "Refusals by code.", ("code",), registry=self.registry)
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:

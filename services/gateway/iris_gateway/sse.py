@@ -31,17 +31,19 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     gateway = call.gateway
     if gateway.closing:
         raise Problem("unavailable", "the gateway is about to restart")
+    if gateway.watching >= gateway.limits.watchers:
+        raise Problem("too_many_requests", f"{gateway.watching} streams are open here, and no more are possible")
     return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
 
 
 async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    watchers = call.gateway.metrics.watchers
-    watchers.inc()
+    gateway = call.gateway
+    gateway.watching += 1
     try:
         async for piece in body:
             yield piece
     finally:
-        watchers.dec()
+        gateway.watching -= 1
 
 
 def resume_point(call: Call, after: int | None) -> int | None:

@@ -171,3 +171,12 @@ async def test_a_draining_gateway_ends_its_streams():
     async with house() as iris, listening(iris) as http, http.stream("GET", "/v1/events", headers=SSE) as response:
         await iris.gateway.feed.close()
         assert (await response.aread()).startswith(b"retry")
+
+
+async def test_no_more_streams_are_opened_than_allowed_and_room_is_free_again_afterwards():
+    async with house(watchers=1) as iris, listening(iris) as http:
+        async with http.stream("GET", "/v1/events", headers=SSE) as response:
+            await anext(response.aiter_bytes())
+            refused = await http.get("/v1/events", headers=SSE)
+        await rounds_until(lambda: iris.gateway.watching == 0)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")

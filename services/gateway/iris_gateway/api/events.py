@@ -102,7 +102,7 @@ ENDPOINTS = (
         "What happened, and what happens",
         _ANSWERS,
         parameters=(_WITHIN, *_PARAMETERS),
-        problems=("gone",),
+        problems=("gone", "too_many_requests"),
     ),
     Endpoint(
         "GET",
@@ -111,6 +111,6 @@ ENDPOINTS = (
         "What happened to a job and all below it",
         _ANSWERS,
         parameters=_PARAMETERS,
-        problems=("gone",),
+        problems=("gone", "too_many_requests"),
     ),
 )

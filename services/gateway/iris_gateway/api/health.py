@@ -37,6 +37,7 @@ async def ping(call: Call) -> Ping:
 
 
 async def metrics(call: Call) -> Response:
+    call.gateway.metrics.watchers.set(call.gateway.watching)
     return Response(call.gateway.metrics.text(), media_type=_EXPOSITION)
 
 

@@ -216,6 +216,22 @@ _PARAMETERS = (
 _ANSWERS = {200: Answers("The output.", LogLineView, media_types=(TEXT, JSON_LINES, EVENT_STREAM))}
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/tasks/{task}/logs", of_task, "What a task printed", _ANSWERS, parameters=_PARAMETERS),
-    Endpoint("GET", "/v1/jobs/{job}/logs", of_job, "What a job's tasks printed", _ANSWERS, parameters=_PARAMETERS),
+    Endpoint(
+        "GET",
+        "/v1/tasks/{task}/logs",
+        of_task,
+        "What a task printed",
+        _ANSWERS,
+        parameters=_PARAMETERS,
+        problems=("too_many_requests",),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/logs",
+        of_job,
+        "What a job's tasks printed",
+        _ANSWERS,
+        parameters=_PARAMETERS,
+        problems=("too_many_requests",),
+    ),
 )
