@@ -1,0 +1,79 @@
+"""B3: one process task at a time on an idle cluster. Submission to the public event that it runs, and that it ended.
+
+Three fsynced commits lie on the way. Times are taken by one clock in this process: when the request is sent, and
+when the event arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import nats
+from nats.aio.msg import Msg
+
+from benchmarks.cluster import cluster
+from benchmarks.http import Gateway
+from benchmarks.row import Row, median
+
+GOAL_MS = 3.0
+
+
+def run(quick: bool = False, tasks: int = 300) -> Row:
+    """Milliseconds, p50 submit to started; p99 and submit to known finished are in the detail."""
+    if quick:
+        tasks = 100
+    with cluster(workers=[("worker.id=host-0", "worker.cpu_millis=8000")]) as made:
+        started, finished = asyncio.run(_rounds(made.url, made.nats_url, tasks))
+        rss = made.rss_bytes()
+    return Row(
+        row="B3",
+        what="one process on an idle cluster, submit to started",
+        value=round(median(started), 2),
+        unit="ms",
+        goal=GOAL_MS,
+        better="less",
+        rss_bytes=max(rss.values()),
+        runs=[round(ms, 2) for ms in started],
+        detail={
+            "started_ms": _spread(started),
+            "finished_ms": _spread(finished),
+            "goals_ms": {"started": [3, 10], "finished": [5, 15]},
+        },
+    )
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times)
+    return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 2)}
+
+
+async def _rounds(url: str, nats_url: str, tasks: int) -> tuple[list[float], list[float]]:
+    gateway = Gateway(url)
+    gateway.until_workers(1)
+    client = await nats.connect(nats_url)
+    seen: dict[str, asyncio.Future[float]] = {}
+
+    async def note(message: Msg) -> None:
+        moment = time.perf_counter()
+        waiting = seen.get(message.subject)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(moment)
+
+    await client.subscribe("task.state.*", cb=note)
+    await client.flush()
+    started, finished = [], []
+    for number in range(tasks + 20):
+        loop = asyncio.get_running_loop()
+        seen = {f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")}
+        spec: dict[str, Any] = {"name": f"/b3-{number}", "command": ["/bin/true"]}
+        began = time.perf_counter()
+        await asyncio.to_thread(gateway.submit, **spec)
+        running = await asyncio.wait_for(seen["task.state.running"], 30)
+        ended = await asyncio.wait_for(seen["task.state.succeeded"], 30)
+        if number >= 20:
+            started.append((running - began) * 1000)
+            finished.append((ended - began) * 1000)
+    await client.close()
+    return started, finished

@@ -1,0 +1,113 @@
+"""A whole Iris on this machine for the time of a benchmark, and what it costs: every service its own process.
+
+The same programs, settings and durability as in use (``sync_interval: always``); only the sizes differ. CPU seconds
+and resident memory are the operating system's own accounting of each process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from iris_bus.nats_process import NatsProcess
+
+READY_S = 30.0
+
+
+@dataclass
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        processes: every service's processes by name; ``nats`` is among them.
+        url: the gateway's address, empty when there is none.
+    """
+
+    directory: Path
+    nats_url: str
+    processes: dict[str, list[psutil.Process]] = field(default_factory=dict)
+    url: str = ""
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, service: str, *settings: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start one more process of a service with ``SECTION.KEY=VALUE`` settings."""
+        command = [sys.executable, "-m", f"iris_{service}"]
+        for setting in (f"nats.url={self.nats_url}", "run.gc=quiet", "run.log_level=warning", *settings):
+            command += ["--set", setting]
+        log = (self.directory / f"{service}-{len(self.started)}.log").open("wb")
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+        self.started.append(process)
+        self.processes.setdefault(service, []).append(psutil.Process(process.pid))
+        return process
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds so far, by service, of processes that still run."""
+        totals: dict[str, float] = {}
+        for name, processes in self.processes.items():
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    times = process.cpu_times()
+                    totals[name] = totals.get(name, 0.0) + times.user + times.system
+        return totals
+
+    def rss_bytes(self) -> dict[str, int]:
+        """Resident bytes now: the largest process of each service."""
+        sizes: dict[str, int] = {}
+        for name, processes in self.processes.items():
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    sizes[name] = max(sizes.get(name, 0), process.memory_info().rss)
+        return sizes
+
+    def failures(self) -> str:
+        """The last lines of every service that has ended, for a message; empty when all run."""
+        ended = [p for p in self.started if p.poll() is not None]
+        return "\n".join(path.read_text()[-2000:] for path in self.directory.glob("*.log")) if ended else ""
+
+
+@contextlib.contextmanager
+def cluster(*, workers: Sequence[Sequence[str]] = (), gateway: bool = True) -> Iterator[Cluster]:
+    """Start NATS, state, scheduler, a gateway when asked, and one worker process per list of settings."""
+    with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
+        directory = Path(text)
+        nats = NatsProcess(directory / "nats")
+        nats.start()
+        made = Cluster(directory, nats.url)
+        made.processes["nats"] = [psutil.Process(nats.pid)]
+        try:
+            made.start("state")
+            made.start("scheduler")
+            if gateway:
+                _start_gateway(made)
+            for number, settings in enumerate(workers):
+                where = f"worker.data={directory / f'worker-{number}'}"
+                made.start("worker", where, f"worker.gateway_url={made.url}", *settings)
+            yield made
+        finally:
+            for process in reversed(made.started):
+                process.terminate()
+            for process in made.started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                process.kill()
+            nats.stop()
+
+
+def _start_gateway(made: Cluster) -> None:
+    port_file = made.directory / "gateway.url"
+    process = made.start("gateway", "gateway.http=127.0.0.1:0", IRIS_PORT_FILE=str(port_file))
+    deadline = time.monotonic() + READY_S
+    while not port_file.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the gateway did not start: {made.failures()}")
+        time.sleep(0.02)
+    made.url = port_file.read_text().strip()

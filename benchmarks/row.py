@@ -1,0 +1,49 @@
+"""What one benchmark comes to, in one shape, so that every row prints and compares the same way."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """One row of the table.
+
+    Attributes:
+        value: in the goal's own terms; the median of ``runs``.
+        better: whether more or less is better.
+        ratio: how many times better than the best peer; None when no peer was measured in this run.
+        rss_bytes: the largest resident size of any of our processes.
+        detail: whatever explains the figure (CPU seconds per service, sizes, percentiles).
+    """
+
+    row: str
+    what: str
+    value: float
+    unit: str
+    goal: float
+    better: Literal["more", "less"] = "more"
+    peers: dict[str, float] = {}
+    ratio: float | None = None
+    rss_bytes: int = 0
+    runs: list[float] = []
+    detail: dict[str, Any] = {}
+
+    def against(self, peers: dict[str, float]) -> Row:
+        """The same row beside what the peers did in this run."""
+        if not peers:
+            return self
+        best = max(peers.values()) if self.better == "more" else min(peers.values())
+        ratio = self.value / best if self.better == "more" else best / self.value
+        return msgspec.structs.replace(self, peers=peers, ratio=round(ratio, 2))
+
+    @property
+    def reached(self) -> bool:
+        return self.value >= self.goal if self.better == "more" else self.value <= self.goal
+
+
+def median(runs: Sequence[float]) -> float:
+    return float(statistics.median(runs))
