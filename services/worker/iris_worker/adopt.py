@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,11 +64,10 @@ def ended_by(status: int) -> Ended:
     return Ended(Cause.EXITED, exit_.code, exit_.signal)
 
 
-def kill_strangers(attempts: str, alive: Iterable[AttemptRef]) -> int:
-    """End processes that belong to attempts below directory ``attempts`` which do not live on; how many there were."""
-    keep = set(alive)
-    owned = {pid: descent.owner_of(pid, attempts) for pid in descent.all_pids()}
-    strangers = [pid for pid, owner in owned.items() if owner is not None and owner not in keep]
+def kill_strangers(attempts: str, alive: Collection[int]) -> int:
+    """End what was started below directory ``attempts`` in slots where nobody lives; how many processes that was."""
+    slots = {pid: descent.slot_of(pid, attempts) for pid in descent.all_pids()}
+    strangers = [pid for pid, slot in slots.items() if slot is not None and slot not in alive]
     return sum(signal_process(pid, signal.SIGKILL) for pid in strangers)
 
 

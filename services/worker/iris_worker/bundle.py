@@ -85,7 +85,7 @@ class BundleStore:
         """Give an attempt its own copy of an unpacked bundle; slow, for a thread. Raises OSError."""
         source = self._root / digest
         os.utime(source)
-        shutil.copytree(source, workdir, symlinks=True)
+        shutil.copytree(source, workdir, symlinks=True, dirs_exist_ok=True)
         os.chmod(workdir, 0o700)
 
     def _make_room(self) -> None:

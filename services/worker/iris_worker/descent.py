@@ -10,10 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 
-from iris_core.messages import AttemptRef
-from iris_worker.slots import read_label
-
 _PR_SET_CHILD_SUBREAPER = 36
+_PAGE = 1 << 16
 _WORKDIR = b"IRIS_WORKDIR="
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
@@ -27,13 +25,29 @@ def become_subreaper() -> bool:
         return False
 
 
-def children() -> set[int]:
-    """Process ids of this process' children, zombies included; empty where the kernel does not tell."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
-            return {int(pid) for pid in file.read().split()}
-    except OSError:
-        return set()
+class Children:
+    """The children of this process."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a kernel that does not tell
+            self._fd = -1
+
+    def pids(self) -> set[int]:
+        """Their process ids, zombies included; empty where the kernel does not tell."""
+        if self._fd < 0:
+            return set()
+        found = data = os.pread(self._fd, _PAGE, 0)
+        while len(data) == _PAGE:
+            data = os.pread(self._fd, _PAGE, len(found))
+            found += data
+        return set(map(int, found.split()))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def session_of(pid: int) -> int:
@@ -44,8 +58,8 @@ def session_of(pid: int) -> int:
         return 0
 
 
-def owner_of(pid: int, attempts: str) -> AttemptRef | None:
-    """The attempt below directory ``attempts`` that ``pid`` was started in, by its first environment."""
+def slot_of(pid: int, attempts: str) -> int | None:
+    """The slot below directory ``attempts`` that ``pid`` was started in, by its first environment."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             environ = file.read(1 << 20)
@@ -54,7 +68,7 @@ def owner_of(pid: int, attempts: str) -> AttemptRef | None:
     for entry in environ.split(b"\0"):
         if entry.startswith(_WORKDIR):
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
-            return read_label(name) if directory == attempts else None
+            return int(name) if directory == attempts and name.isdigit() else None
     return None
 
 

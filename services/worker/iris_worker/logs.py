@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from iris_core import codec, subjects
 from iris_core.messages import AttemptRef
 from iris_worker.budget import Budget, LogLimits
-from iris_worker.slots import Output
+from iris_worker.slots import Slot
 from iris_worker.tail import Stream
 
 TICK_S = 0.05
@@ -74,11 +74,12 @@ class Logs:
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
 
-    def follow(self, ref: AttemptRef, output: Output, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
+    def follow(self, slot: Slot, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
         """Watch an attempt's output, from ``positions`` on when an earlier worker told what was before."""
+        ref = slot.ref
         streams = (
-            Stream("stdout", output.out, positions[0], positions[0]),
-            Stream("stderr", output.err, positions[1], positions[1]),
+            Stream("stdout", slot.out, positions[0], positions[0]),
+            Stream("stderr", slot.err, positions[1], positions[1]),
         )
         subject = subjects.log(ref.job, ref.index, ref.attempt)
         self._live[ref] = Tail(ref, subject, streams, Budget.full(self._limits, now_s), now_s + TICK_S)

@@ -79,7 +79,9 @@ class Runner:
         self._attempts = attempts
         self._on_over = on_over
         self._null = os.open(os.devnull, os.O_RDWR)
-        self._foreign = descent.children()  # none of ours, whoever started them
+        self._children = descent.Children()
+        self._foreign = self._children.pids()  # none of ours, whoever started them
+        self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._by_ref: dict[AttemptRef, Process] = {}
         self._lingering: list[Process] = []
@@ -93,10 +95,8 @@ class Runner:
 
     def start(self, slot: Slot, command: tuple[str, ...], env: Mapping[str, str]) -> int:
         """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
-        output = slot.output
-        pid = spawn(command, env, slot.workdir, (self._null, output.out, output.err))
-        process = Process(slot, pid)
-        self._by_pid[pid] = self._by_ref[slot.ref] = process
+        pid = spawn(command, env, slot.workdir, (self._null, slot.out, slot.err))
+        self._add(Process(slot, pid))
         return pid
 
     def adopt(self, slot: Slot, pid: int) -> bool:
@@ -106,9 +106,12 @@ class Runner:
         except OSError:
             return False
         process = Process(slot, pid, pidfd)
-        self._by_pid[pid] = self._by_ref[slot.ref] = process
+        self._add(process)
         self._loop.add_reader(pidfd, self._adopted_ended, process)
         return True
+
+    def _add(self, process: Process) -> None:
+        self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
 
     def stop(self, ref: AttemptRef, grace_ms: int) -> None:
         """TERM to the whole group now, KILL after ``grace_ms`` unless it is over by then."""
@@ -122,6 +125,11 @@ class Runner:
         """Look how much memory everything that runs holds; once in a while."""
         for process in self._by_ref.values():
             process.sampled = max(process.sampled, descent.peak_rss_bytes(process.pid))
+
+    def close(self) -> None:
+        """Let go of descriptors; what runs goes on."""
+        self._children.close()
+        os.close(self._null)
 
     def reap(self) -> None:
         """Children ended: take their ends, and see that nothing of them is left. Called on SIGCHLD."""
@@ -196,17 +204,19 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find this process' children that it did not start: orphans of tasks, live or ended."""
         gone = {process.ref for process in ended}
-        for pid in descent.children() - self._by_pid.keys() - self._foreign:
-            owner = self._owner(pid)
-            process = self._by_ref.get(owner) if owner is not None else None
+        for pid in self._children.pids() - self._by_pid.keys() - self._foreign:
+            process = self._owner(pid)
             if process is not None:
                 process.strays.add(pid)
             elif self._nobodys(pid, gone):
                 signal_process(pid, signal.SIGKILL)
 
-    def _owner(self, pid: int) -> AttemptRef | None:
+    def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(descent.session_of(pid))
-        return process.ref if process is not None else descent.owner_of(pid, self._attempts)
+        if process is not None:
+            return process
+        slot = descent.slot_of(pid, self._attempts)
+        return self._by_slot.get(slot) if slot is not None else None
 
     def _nobodys(self, pid: int, gone: set[AttemptRef]) -> bool:
         """Whether nothing that was alive when this unnamed process was first seen is alive any more."""
@@ -215,7 +225,7 @@ class Runner:
         return not suspects
 
     def _over(self, process: Process) -> None:
-        del self._by_pid[process.pid], self._by_ref[process.ref]
+        del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot.number]
         if process.killer is not None:
             process.killer.cancel()
         assert process.exit is not None

@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import signal
 import time
 import uuid
 from collections import defaultdict
@@ -29,6 +28,7 @@ from iris_core.states import Cause
 from iris_worker import descent, host, spawn
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
 from iris_worker.bundle import BundleStore, digest_of
+from iris_worker.childwatch import ChildWatch
 from iris_worker.heartbeat import Heartbeat, Pulse
 from iris_worker.logs import TICK_S, Batch
 from iris_worker.manifest import BadBundle
@@ -115,7 +115,8 @@ class Worker:
     async def run(self) -> None:
         """Serve until told to stop, then stop everything that runs. Raises whatever ended it otherwise."""
         self._pulse.begin(self._clock.steady_s())
-        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        children = ChildWatch()
+        self._loop.add_reader(children.fd, self._reap, children)
         alive, ended, killed = self._workshop.recover()
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
@@ -134,7 +135,8 @@ class Worker:
         finally:
             await orders.close()
             await self._end_tasks()
-            self._loop.remove_signal_handler(signal.SIGCHLD)
+            self._loop.remove_reader(children.fd)
+            children.close()
             self._workshop.close()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +203,8 @@ class Worker:
         if self._workshop.logs.is_urgent or (self._pump_rests and len(self._workshop.logs)):
             self._printed.set()
 
-    def _reap(self) -> None:
+    def _reap(self, children: ChildWatch) -> None:
+        children.clear()
         self._workshop.reap()
         self._told()
 
@@ -213,7 +216,9 @@ class Worker:
             digest = digest_of(ask.template.bundle or "")
             async with self._fetches:
                 await self._have(digest)
-                await self._timed("copy", asyncio.to_thread(self._copy, digest, ask.ref))
+                if isinstance(self._workshop, Workshop):
+                    workdir = self._workshop.prepare(ask.ref)
+                    await self._timed("copy", asyncio.to_thread(self._bundles.copy, digest, workdir))
         except BadBundle as error:
             ended = Ended(Cause.EXITED, spawn.NOT_EXECUTABLE, error=f"bundle: {error}")
             self._do(self.agent.on_unprepared(ask.ref, ended, self._clock.wall_ms()))
@@ -222,10 +227,6 @@ class Worker:
             self._do(self.agent.on_unprepared(ask.ref, ended, self._clock.wall_ms()))
         else:
             self._do(self.agent.on_prepared(ask.ref, self._clock.wall_ms()))
-
-    def _copy(self, digest: str, ref: AttemptRef) -> None:
-        if isinstance(self._workshop, Workshop):
-            self._bundles.copy(digest, self._workshop.workdir(ref))
 
     async def _have(self, digest: str) -> None:
         """Fetch and unpack a bundle once, however many attempts want it. Raises BadBundle, Unavailable, OSError."""

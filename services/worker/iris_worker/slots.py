@@ -1,9 +1,10 @@
-"""Where an attempt works and where its output goes; both are used again, because making them costs as much as a fork.
+"""Places for attempts on disk, used again and again, because making one costs as much as starting a process.
 
-``attempts/<job>-<index>-<attempt>`` is the attempt's own directory, ``output/<n>.out`` and ``.err`` hold what it
-prints until that is told. Output goes to files and not through pipes: a worker that restarts finds them, and a task
-is never held up or killed because nobody reads. An empty directory and emptied files serve the next attempt.
-Not in this room: processes; what is read from the files (logs).
+``attempts/<n>`` is a directory of its own for whatever attempt has slot n, ``output/<n>.out`` and ``.err`` hold what
+it prints until that is told. Output goes to files and not through pipes: a worker that restarts finds them, and a task
+is never held up or killed because nobody reads. A slot is given to the next attempt when no process of the last one
+is left, all is told, and its directory is as empty as it was.
+Not in this room: processes; what is read from the files (tail).
 """
 
 from __future__ import annotations
@@ -12,47 +13,40 @@ import contextlib
 import os
 import shutil
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from iris_core.messages import AttemptRef
 
 ERROR_FILE = ".iris-error"
+NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _SPARES = 64
-_FRESH = stat.S_IFDIR | 0o700
+_FRESH_MODE = stat.S_IFDIR | 0o700
 _ERROR_LIMIT = 2000
-
-
-@dataclass(slots=True, eq=False)
-class Output:
-    """Two open files, shared with the process that writes them."""
-
-    number: int
-    out: int
-    err: int
+_CLOCK_TICK_NS = 50_000_000
+"""File systems stamp changes with a clock this coarse, with room to spare."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One attempt's place on disk."""
+    """One attempt's place.
+
+    Attributes:
+        ref: the attempt that has it now.
+        workdir: its directory. out, err: open files that its process writes to.
+        made: the directory is there and was empty when the slot was last given back.
+        empty_ns: the directory's change time then, when a later change must show; 0 when it was too young for that.
+    """
 
     ref: AttemptRef
+    number: int
     workdir: str
-    output: Output
-
-
-def label(ref: AttemptRef) -> str:
-    """The attempt's name on this host's disk."""
-    return f"{ref.job}-{ref.index}-{ref.attempt}"
-
-
-def read_label(text: str) -> AttemptRef | None:
-    """What `label` wrote, None for anything else."""
-    parts = text.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
-        return None
-    return AttemptRef(*map(int, parts))
+    out: int
+    err: int
+    made: bool = False
+    empty_ns: int = 0
 
 
 class Slots:
@@ -62,71 +56,72 @@ class Slots:
         self.attempts = str(root / "attempts")
         self._output = str(root / "output")
         self._trash = str(root / "trash")
-        self._spare_outputs: list[Output] = []
-        self._spare_dirs: list[str] = []
+        self._spares: list[Slot] = []
         self._next = 0
         self._thrown = 0
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
-    def begin(self, keep: set[AttemptRef], keep_outputs: set[int]) -> None:
-        """A worker starts: everything but what lives on, or is still to be told, goes to the trash."""
+    def begin(self, alive: Collection[int], untold: Collection[int]) -> None:
+        """A worker starts: all goes to the trash but slots of live attempts and output that is still to be told."""
         for name in os.listdir(self.attempts):
-            if read_label(name) not in keep:
+            if not (name.isdigit() and int(name) in alive):
                 self._throw(f"{self.attempts}/{name}")
         for name in os.listdir(self._output):
             number = name.partition(".")[0]
-            if not number.isdigit() or int(number) not in keep_outputs:
+            if not (number.isdigit() and (int(number) in alive or int(number) in untold)):
                 os.unlink(f"{self._output}/{name}")
-        self._next = max(keep_outputs, default=-1) + 1
+        self._next = max((*alive, *untold), default=-1) + 1
 
-    def take(self, ref: AttemptRef, prepared: bool = False) -> Slot:
-        """A place for ``ref``; its directory exists already when it was ``prepared``."""
-        workdir = self.workdir(ref)
-        if not prepared:
-            self._make(workdir)
-        return Slot(ref, workdir, self._spare_outputs.pop() if self._spare_outputs else self.open_output(None))
+    def take(self, ref: AttemptRef) -> Slot:
+        """A place for ``ref``, with an empty directory and empty files."""
+        if self._spares:
+            slot = self._spares.pop()
+        else:
+            slot = self.open(self._next)
+            self._next += 1
+        slot.ref = ref
+        if not slot.made:
+            os.mkdir(slot.workdir, 0o700)
+            slot.made, slot.empty_ns = True, 0
+        return slot
 
-    def workdir(self, ref: AttemptRef) -> str:
-        return f"{self.attempts}/{label(ref)}"
-
-    def open_output(self, number: int | None) -> Output:
-        """The files of slot ``number``, or of a new one."""
-        if number is None:
-            number, self._next = self._next, self._next + 1
+    def open(self, number: int) -> Slot:
+        """Slot ``number`` with its files, nobody's yet."""
         out = os.open(f"{self._output}/{number}.out", _FLAGS, 0o600)
         try:
-            return Output(number, out, os.open(f"{self._output}/{number}.err", _FLAGS, 0o600))
+            err = os.open(f"{self._output}/{number}.err", _FLAGS, 0o600)
         except OSError:
             os.close(out)
             raise
+        return Slot(NOBODY, number, f"{self.attempts}/{number}", out, err)
 
-    def give_output(self, output: Output, used: bool) -> None:
-        """Nothing of what the files hold is needed any more, and no process holds them open."""
-        if used:
-            os.ftruncate(output.out, 0)
-            os.ftruncate(output.err, 0)
-        if len(self._spare_outputs) < _SPARES:
-            self._spare_outputs.append(output)
-            return
-        os.close(output.out)
-        os.close(output.err)
-        os.unlink(f"{self._output}/{output.number}.out")
-        os.unlink(f"{self._output}/{output.number}.err")
-
-    def give_workdir(self, workdir: str) -> bool:
-        """The attempt is over; whether something was thrown into the trash that `empty_trash` has to delete."""
+    def clean(self, slot: Slot, now_ns: int) -> bool:
+        """No process is left in it. Whether something went to the trash, which is for `empty_trash` to delete."""
         try:
-            if os.stat(workdir).st_mode == _FRESH and not os.listdir(workdir):
-                if len(self._spare_dirs) < _SPARES:
-                    self._spare_dirs.append(workdir)
-                else:
-                    os.rmdir(workdir)
+            seen = os.stat(slot.workdir)
+            if seen.st_mode == _FRESH_MODE and seen.st_ctime_ns == slot.empty_ns:
+                return False  # nothing was ever made in it
+            if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):
+                slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
                 return False
-            self._throw(workdir)
+            slot.made = False
+            self._throw(slot.workdir)
         except FileNotFoundError:
-            return False  # the task deleted it itself
+            slot.made = False  # the task deleted it itself
+            return False
         return True
+
+    def give(self, slot: Slot, printed: bool) -> None:
+        """All is told, and the directory is clean: the slot may serve another attempt."""
+        slot.ref = NOBODY
+        if printed:
+            os.ftruncate(slot.out, 0)
+            os.ftruncate(slot.err, 0)
+        if len(self._spares) < _SPARES:
+            self._spares.append(slot)
+        else:
+            self._close(slot)
 
     def empty_trash(self) -> None:
         """Delete what was thrown away; slow, for a thread."""
@@ -135,12 +130,18 @@ class Slots:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self._trash}/{name}")
 
-    def _make(self, workdir: str) -> None:
-        while self._spare_dirs:
-            with contextlib.suppress(OSError):  # somebody removed it, or put something into it
-                os.rename(self._spare_dirs.pop(), workdir)
-                return
-        os.mkdir(workdir, 0o700)
+    def close(self) -> None:
+        """Let go of what is spare."""
+        while self._spares:
+            self._close(self._spares.pop())
+
+    def _close(self, slot: Slot) -> None:
+        os.close(slot.out)
+        os.close(slot.err)
+        os.unlink(f"{self._output}/{slot.number}.out")
+        os.unlink(f"{self._output}/{slot.number}.err")
+        if slot.made:
+            os.rmdir(slot.workdir)
 
     def _throw(self, path: str) -> None:
         self._thrown += 1

@@ -69,6 +69,7 @@ class Workshop:
         self._roster = Roster(root / "roster", adopt.boot_id())
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
+        self._prepared: dict[AttemptRef, Slot] = {}
         self._telling: dict[AttemptRef, Telling] = {}
 
     # ── from one worker to the next ─────────────────────────────────────────────────────────────────────────────
@@ -76,11 +77,10 @@ class Workshop:
     def recover(self) -> tuple[int, int, int]:
         """Take over from the worker before: how many attempts live, how many ended, how many processes were killed."""
         findings = adopt.look(self._roster.recover(), self._clock.wall_ms())
-        open_outputs = {e.started.slot for e, _ in findings.ended.values() if not e.reused}
-        open_outputs |= {e.started.slot for e in findings.alive.values()}
-        self.slots.begin(set(findings.alive), open_outputs)
+        alive = {entry.started.slot for entry in findings.alive.values()}
+        self.slots.begin(alive, {entry.started.slot for entry, _ in findings.ended.values() if not entry.reused})
         self.has_trash = True
-        killed = adopt.kill_strangers(self.slots.attempts, findings.alive)
+        killed = adopt.kill_strangers(self.slots.attempts, alive)
         for ref, entry in findings.alive.items():
             self._adopt(ref, entry)
         for ref, (entry, stage) in findings.ended.items():
@@ -89,9 +89,10 @@ class Workshop:
         return len(findings.alive), len(findings.ended), killed
 
     def _adopt(self, ref: AttemptRef, entry: Entry) -> None:
-        slot = Slot(ref, self.slots.workdir(ref), self.slots.open_output(entry.started.slot))
+        slot = self.slots.open(entry.started.slot)
+        slot.ref = ref
         self._agent.adopt(Stage(ref, KernelStatus.RUNNING, entry.started.at_ms))
-        self.logs.follow(ref, slot.output, self._clock.steady_s(), entry.positions)
+        self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         if not self.runner.adopt(slot, entry.started.pid):
             self._on_over(slot, Exit(known=False))
 
@@ -100,15 +101,11 @@ class Workshop:
         self._agent.adopt(stage)
         if entry.over is None:
             self._roster.over(stage)
-        if entry.reused:
-            return
-        output = self.slots.open_output(entry.started.slot)
-        self.logs.follow(ref, output, self._clock.steady_s(), entry.positions)
-        slot = Slot(ref, "", output)
-        if self.logs.finish(ref):
-            self.slots.give_output(output, used=False)
-        else:
-            self._telling[ref] = Telling(slot, stage.ended or Ended(Cause.MISSING), self._clock.steady_s())
+        if not entry.reused and stage.ended is not None:
+            slot = self.slots.open(entry.started.slot)
+            slot.ref = ref
+            self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+            self._finish(slot, stage.ended)
 
     # ── what the agent wants ────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,15 +116,15 @@ class Workshop:
             return
         began_s = self._clock.steady_s()
         try:
-            slot = self.slots.take(held.ref, prepared=template.bundle is not None)
+            slot = self._prepared.pop(held.ref, None) or self.slots.take(held.ref)
         except OSError as error:
             self._agent.on_ended(held.ref, _not_here(error), self._clock.wall_ms())
             return
-        self.logs.follow(held.ref, slot.output, began_s)
+        self.logs.follow(slot, began_s)
         try:
             pid = self.runner.start(slot, template.command, self._environment(held, template, slot))
         except NotRunnable as error:
-            os.write(slot.output.err, f"iris: {error}\n".encode(errors="replace"))
+            os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
             self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
         except OSError as error:
             self._end(slot, _not_here(error))
@@ -136,7 +133,7 @@ class Workshop:
 
     def _started(self, ref: AttemptRef, template: TaskTemplate, slot: Slot, pid: int, began_s: float) -> None:
         now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
-        self._roster.started(Started(ref, pid, slot.output.number, began_s, now_s, now_ms, template.timeout_ms))
+        self._roster.started(Started(ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms))
         self._agent.on_started(ref, now_ms)
         self._on_started(now_s - began_s)
 
@@ -155,13 +152,17 @@ class Workshop:
     def kill(self, ref: AttemptRef, grace_ms: int) -> None:
         self.runner.stop(ref, grace_ms)
 
-    def workdir(self, ref: AttemptRef) -> str:
-        """Where an attempt's bundle is to be unpacked."""
-        return self.slots.workdir(ref)
+    def prepare(self, ref: AttemptRef) -> str:
+        """The directory where an attempt's bundle is to be put. Raises OSError."""
+        slot = self._prepared[ref] = self.slots.take(ref)
+        return slot.workdir
 
     def discard(self, ref: AttemptRef) -> None:
         """What was prepared for an attempt is not needed."""
-        self.has_trash |= self.slots.give_workdir(self.slots.workdir(ref))
+        slot = self._prepared.pop(ref, None)
+        if slot is not None:
+            self._clean(slot)
+            self.slots.give(slot, printed=False)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,14 +175,19 @@ class Workshop:
 
     def _end(self, slot: Slot, ended: Ended) -> None:
         """An attempt is over: told at once when it printed nothing, else when its output is stored."""
-        ref = slot.ref
-        self.has_trash |= self.slots.give_workdir(slot.workdir)
-        self._roster.over(Stage(ref, KernelStatus.TERMINATED, self._clock.wall_ms(), ended))
-        if self.logs.finish(ref):
-            self.slots.give_output(slot.output, used=False)
-            self._agent.on_ended(ref, ended, self._clock.wall_ms())
+        self._clean(slot)
+        self._roster.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), ended))
+        self._finish(slot, ended)
+
+    def _finish(self, slot: Slot, ended: Ended) -> None:
+        if self.logs.finish(slot.ref):
+            self._agent.on_ended(slot.ref, ended, self._clock.wall_ms())
+            self.slots.give(slot, printed=False)
         else:
-            self._telling[ref] = Telling(slot, ended, self._clock.steady_s())
+            self._telling[slot.ref] = Telling(slot, ended, self._clock.steady_s())
+
+    def _clean(self, slot: Slot) -> None:
+        self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
 
     def stored(self, batch: Batch) -> None:
         """The batch is in the log stream: what waited for it may be told."""
@@ -201,8 +207,8 @@ class Workshop:
     def _told(self, ref: AttemptRef) -> None:
         telling = self._telling.pop(ref, None)
         if telling is not None:
-            self.slots.give_output(telling.slot.output, used=True)
             self._agent.on_ended(ref, telling.ended, self._clock.wall_ms())
+            self.slots.give(telling.slot, printed=True)
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
         """Their ends are committed."""
@@ -215,6 +221,8 @@ class Workshop:
     def close(self) -> None:
         self._roster.flush()
         self._roster.close()
+        self.runner.close()
+        self.slots.close()
 
 
 def describe(slot: Slot, exit_: Exit) -> Ended:
@@ -226,7 +234,7 @@ def describe(slot: Slot, exit_: Exit) -> Ended:
     error = read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.output.err), exit_.peak_rss_bytes)
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
 
 
 def _not_here(error: OSError) -> Ended:
