@@ -1,0 +1,89 @@
+"""Scheduling classes: jobs that ask for the same are asked about once. One failed fit answers for the whole class.
+
+Source: performance.md "How to get there"; semantics.md section 8 for the order inside a class.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sortedcontainers import SortedList
+
+from iris_core import constraints
+from iris_core.messages import JobRow
+from iris_core.priority import PriorityKey, priority_key
+from iris_core.resources import ResourceAsk
+from iris_core.spec import Constraint
+from iris_core.states import PriorityBand
+from iris_scheduler.capacity import need_of
+
+_TIME_BITS = 48
+_JOB_BITS = 40
+_TIME = (1 << _TIME_BITS) - 1
+_JOB = (1 << _JOB_BITS) - 1
+
+
+class ClassKey(NamedTuple):
+    """What jobs of one class have in common; ``size`` is 0 unless they are gangs of that many tasks."""
+
+    band: PriorityBand
+    resources: ResourceAsk
+    constraints: tuple[Constraint, ...]
+    group_by: str
+    size: int
+    timeout_ms: int | None
+
+
+def class_key(row: JobRow, size: int) -> ClassKey:
+    return ClassKey(row.band, row.resources, row.constraints, row.group_by, size if row.group_by else 0, row.timeout_ms)
+
+
+class JobClass:
+    """One class and the jobs of it that wait.
+
+    Attributes:
+        need: what one task takes. required, preferred: what its workers must and should satisfy.
+        waiting: the places of its waiting jobs, see `place_of`.
+    """
+
+    __slots__ = ("key", "need", "preferred", "required", "tolerated", "waiting")
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.need = need_of(key.resources)
+        self.required = constraints.required(key.constraints, key.resources)
+        self.preferred = constraints.preferred(key.constraints)
+        self.tolerated = frozenset(c.key for c in key.constraints)
+        self.waiting = SortedList()
+
+    @property
+    def band(self) -> PriorityBand:
+        return self.key.band
+
+    @property
+    def is_gang(self) -> bool:
+        return bool(self.key.group_by)
+
+    @property
+    def size(self) -> int:
+        """How many tasks must be placed together; 0 when each may go alone."""
+        return self.key.size
+
+
+def key_of(row: JobRow) -> PriorityKey:
+    """The place of a job's first task in the queue."""
+    return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
+
+
+def place_of(row: JobRow) -> int:
+    """The same as one number, which sorts faster than a tuple and tells the job."""
+    depth_rank = max(0, 255 - row.depth)
+    place = int(row.band) << 8 | depth_rank
+    place = place << _TIME_BITS | min(max(row.root_submitted_ms, 0), _TIME)
+    place = place << _TIME_BITS | min(max(row.submitted_ms, 0), _TIME)
+    return place << _JOB_BITS | row.job
+
+
+def job_at(place: int) -> int:
+    """The job that stands at a place."""
+    return place & _JOB

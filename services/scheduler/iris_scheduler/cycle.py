@@ -1,0 +1,129 @@
+"""One cycle's working state: the room there is, what has been given away, and what was passed over and why.
+
+The rooms that place and evict write here; only `plan` reads it all. It holds no rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iris_core.messages import AttemptRef, Promise
+from iris_core.reasons import Reason
+from iris_scheduler.capacity import Need, Room
+from iris_scheduler.classes import JobClass
+from iris_scheduler.columns import Columns, Usable
+from iris_scheduler.groups import GroupWalk
+from iris_scheduler.memory import Memory
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.promises import Kept
+from iris_scheduler.quota import Allowances
+from iris_scheduler.settings import Settings
+from iris_scheduler.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Places for tasks of one job: its indexes and their workers' slots, pairwise."""
+
+    job: int
+    indexes: Sequence[int]
+    slots: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Attempts to stop, and what their places are promised to."""
+
+    victims: tuple[AttemptRef, ...]
+    promises: tuple[Promise, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A worker is kept for a gang; work that surely ends by ``until_ms`` may still go there."""
+
+    gang: int
+    until_ms: int | None
+
+
+class Cycle:
+    """Everything one plan is made from and into.
+
+    Attributes:
+        before: the room there was at the beginning. room: what is left of it.
+        full: classes of which no further task fits. skipped: those of them known to be full from earlier cycles.
+        rest: indexes still waiting of jobs that were looked at. apart: jobs that failed where their class may not.
+        notes: reasons that hold for one job and not its class. reserved: workers kept for gangs, by slot.
+        wake_ms: the earliest time at which the same records would give another plan.
+    """
+
+    def __init__(self, mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> None:
+        self.mirror = mirror
+        self.memory = memory
+        self.now_ms = now_ms
+        self.settings = settings
+        self.columns: Columns = mirror.hosts.columns()
+        free = mirror.hosts.free()
+        self.kept = Kept(mirror, self.columns, free)
+        self.room = Room(free)
+        self.before = free.copy()
+        self.allowances = Allowances(mirror.quotas, mirror.usage)
+        self.special = {*mirror.special(), *(job for job in memory.setbacks if mirror.queue.pending(job))}
+        self.full: set[JobClass] = set()
+        self.skipped: set[JobClass] = set()
+        self.apart: set[int] = set()
+        self.rest: dict[int, Sequence[int]] = {}
+        self.given: list[Given] = []
+        self.evicted: list[Evicted] = []
+        self.notes: dict[int, Reason] = {}
+        self.reserved: dict[int, Reservation] = {}
+        self.wake_ms: int | None = None
+        self._walks: dict[JobClass, Walk] = {}
+        self._group_walks: dict[JobClass, GroupWalk] = {}
+
+    def usable(self, kind: JobClass) -> Usable:
+        """The workers a class may use."""
+        return self.columns.usable(kind)
+
+    def walk(self, kind: JobClass) -> Walk:
+        """How far a class of single tasks has come."""
+        walk = self._walks.get(kind)
+        if walk is None:
+            walk = self._walks[kind] = Walk(self.room, kind.need, self.usable(kind).slots)
+        return walk
+
+    def group_walk(self, kind: JobClass, size: int) -> GroupWalk:
+        """How far a class of gangs has come; gangs that are smaller than their class look for themselves."""
+        if size != kind.size:
+            return self.fresh_group_walk(kind, size)
+        walk = self._group_walks.get(kind)
+        if walk is None:
+            walk = self._group_walks[kind] = self.fresh_group_walk(kind, size)
+        return walk
+
+    def fresh_group_walk(
+        self, kind: JobClass, size: int, shunned: Sequence[int] = (), last: Sequence[int] = ()
+    ) -> GroupWalk:
+        groups = self.columns.groups(kind.key.group_by)
+        return GroupWalk(self.room, kind.need, size, self.usable(kind), groups, shunned, last)
+
+    def waiting(self, job: int) -> Sequence[int]:
+        """Indexes of a job that wait and have no place yet."""
+        rest = self.rest.get(job)
+        return self.mirror.queue.pending(job) if rest is None else rest
+
+    def give(self, job: int, need: Need, indexes: Sequence[int], slots: Sequence[int]) -> None:
+        """These tasks go there; the room is already taken."""
+        self.given.append(Given(job, indexes, slots))
+        self.allowances.spend(self.mirror.jobs[job].user, need, len(slots))
+
+    def wake_at(self, at_ms: int) -> None:
+        """Time alone will change the plan then."""
+        if self.wake_ms is None or at_ms < self.wake_ms:
+            self.wake_ms = at_ms
+
+    def is_paused(self, job: int) -> bool:
+        """Whether the state service refused this job a moment ago."""
+        setback = self.memory.setbacks.get(job)
+        return setback is not None and setback.until_ms > self.now_ms

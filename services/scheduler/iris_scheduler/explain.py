@@ -1,0 +1,139 @@
+"""Why what waits was not placed, found by the same masks, room and order that did not place it.
+
+Looked for in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it is promised
+places, delayed, over quota, or counted in the queue. Source: semantics.md section 9 "pending_reason".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from iris_core import reasons
+from iris_core.constraints import describe
+from iris_core.messages import WorkerRow
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.resources import DIMENSIONS
+from iris_core.states import WorkerState
+from iris_scheduler.capacity import SHUT, WINDOW, Matrix, Need, Slots, fitting, row_of
+from iris_scheduler.classes import JobClass
+from iris_scheduler.cycle import Cycle
+
+BEHIND = Reason(ReasonCode.BEHIND, "")
+"""Stands for `reasons.behind` until it is known behind how many."""
+
+
+def reason_of_class(cycle: Cycle, kind: JobClass) -> Reason:
+    """Why nothing more of this class fits now; `BEHIND` when it would have, before others were placed."""
+    usable = cycle.usable(kind).slots
+    taking = usable[cycle.before[WINDOW].take(usable) > -SHUT // 2]
+    if not len(taking):
+        return _nobody(cycle, kind, usable)
+    if kind.is_gang:
+        return _no_group(cycle, kind, taking)
+    return _kept(cycle, kind) or _short(cycle, kind, taking)
+
+
+def reason_of_job(cycle: Cycle, job: int, of_class: Reason) -> Reason:
+    """Why the waiting tasks of one job were passed over, given what holds for its class."""
+    waiting = cycle.waiting(job)
+    promised = {(p.job, p.index): p.worker for evicted in cycle.evicted for p in evicted.promises if p.job == job}
+    promised |= {task: cycle.columns.names[slot] for task, slot in cycle.kept.slots.items() if task[0] == job}
+    if promised and all((job, index) in promised for index in waiting):
+        return reasons.waiting_for_victim([promised[job, index] for index in waiting])
+    noted = cycle.notes.get(job)
+    if noted is not None:
+        return noted
+    if of_class.code in (ReasonCode.NO_WORKERS, ReasonCode.NO_MATCH) or of_class.facts.get("never"):
+        return of_class
+    over = _over_quota(cycle, job)
+    if over is not None:
+        return over
+    return of_class
+
+
+def _over_quota(cycle: Cycle, job: int) -> Reason | None:
+    kind, user = cycle.mirror.kinds[job], cycle.mirror.jobs[job].user
+    reached = cycle.allowances.limit_reached(user, kind.need)
+    return reasons.over_quota(user, *reached) if reached else None
+
+
+def _rows(cycle: Cycle, slots: Slots) -> list[WorkerRow]:
+    rows = (cycle.mirror.hosts.host(cycle.columns.names[slot]).row for slot in slots.tolist())
+    return [row for row in rows if row is not None]
+
+
+def _nobody(cycle: Cycle, kind: JobClass, usable: Slots) -> Reason:
+    if not len(cycle.columns):
+        lost = sum(1 for _ in cycle.mirror.hosts.known())
+        return reasons.no_workers({WorkerState.LOST.value: lost} if lost else {})
+    if not len(usable):
+        return _no_match(cycle, kind)
+    states = [row.state for row in _rows(cycle, usable)]
+    return reasons.no_workers({state.value: states.count(state) for state in WorkerState if state in states})
+
+
+def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
+    """Each condition alone, and how many workers fail it."""
+    failing = {describe(c): int((~cycle.columns.mask(c)).sum()) for c in kind.required}
+    taints = [taint for taint in cycle.columns.taints if taint not in kind.tolerated]
+    failing |= {f"{taint} not tolerated": int(cycle.columns.tainted(taint).sum()) for taint in taints}
+    return reasons.no_match(len(cycle.columns), {words: count for words, count in failing.items() if count})
+
+
+def _kept(cycle: Cycle, kind: JobClass) -> Reason | None:
+    """Whether only workers kept for a gang have room."""
+    mask = cycle.usable(kind).mask
+    roomy = []
+    for slot, kept in sorted(cycle.reserved.items()):
+        cycle.room.reopen(slot)
+        if mask[slot] and cycle.room.holds(slot, kind.need) > 0:
+            roomy.append(kept.gang)
+        cycle.room.shut(slot)
+    return reasons.reserved_for_gang(cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
+
+
+def _short(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
+    """What is missing on the workers that match and take work."""
+    if fitting(cycle.before, kind.need, slots).any():
+        return BEHIND
+    now, need = cycle.room.matrix, kind.need
+    resources = [(dimension, amount) for dimension, amount in need.asked if dimension != WINDOW]
+    if fitting(now, Need(need.amounts, tuple(resources)), slots).all() if resources else True:
+        return reasons.building_window_full(len(slots))
+    roomy = _roomy(now, resources, slots)
+    if roomy:
+        return reasons.building_window_full(roomy)
+    return _scarcest(cycle, now, resources, slots)
+
+
+def _roomy(now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> int:
+    fits = np.ones(len(slots), np.bool_)
+    for dimension, amount in resources:
+        fits &= now[dimension].take(slots) >= amount
+    return int(fits.sum())
+
+
+def _scarcest(cycle: Cycle, now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> Reason:
+    """The resource that fewest workers have enough of."""
+    short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
+    dimension, amount = max(resources, key=lambda pair: (short[pair[0]], -pair[0]))
+    largest = max(row_of(row.total, 0)[dimension] for row in _rows(cycle, slots))
+    best = int(now[dimension].take(slots).max())
+    return reasons.not_enough(DIMENSIONS[dimension], amount, max(best, 0), short[dimension], len(slots), largest)
+
+
+def _no_group(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
+    groups = cycle.columns.groups(kind.key.group_by)
+    grouped = slots[groups.codes.take(slots) >= 0]
+    if not len(grouped):
+        return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
+    number = len(groups.names)
+    has = np.bincount(groups.codes.take(grouped), minlength=number)
+    before = grouped[fitting(cycle.before, kind.need, grouped)]
+    if (np.bincount(groups.codes.take(before), minlength=number) >= kind.size).any():
+        return BEHIND
+    now = grouped[fitting(cycle.room.matrix, kind.need, grouped)]
+    free = np.bincount(groups.codes.take(now), minlength=number)
+    best = min(range(number), key=lambda group: (-free[group], -has[group], group))
+    name = groups.names[best]
+    return reasons.gang_needs_group(kind.key.group_by, kind.size, name, int(free[best]), int(has[best]))

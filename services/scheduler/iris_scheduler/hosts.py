@@ -1,0 +1,192 @@
+"""What is held on each worker, attempt by attempt, and the columns of room that follow from it.
+
+A worker's room is its total less everything open on it. Nothing here decides.
+Source: semantics.md section 4 "Capacity", section 9 "building-count window".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from iris_core.messages import AttemptRef, Hold, WorkerRow
+from iris_core.states import WorkerState
+from iris_scheduler.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, row_of
+from iris_scheduler.classes import JobClass
+from iris_scheduler.columns import Columns
+
+
+class Host:
+    """One worker: its row, None while it is unknown, and what is open on it.
+
+    Attributes:
+        used: amounts held, all dimensions. stopping: the part of it whose attempts have been told to end.
+    """
+
+    __slots__ = ("holds", "row", "stopping", "used")
+
+    def __init__(self) -> None:
+        self.row: WorkerRow | None = None
+        self.holds: dict[AttemptRef, tuple[Hold, Need]] = {}
+        self.used = [0] * DEPTH
+        self.stopping = [0] * DEPTH
+
+    def count(self, hold: Hold, need: Need, sign: int) -> None:
+        """Add (1) or subtract (-1) what an attempt holds."""
+        self._count_into(self.used, hold, need, sign)
+        if hold.stopping:
+            self._count_into(self.stopping, hold, need, sign)
+
+    @staticmethod
+    def _count_into(amounts: list[int], hold: Hold, need: Need, sign: int) -> None:
+        for dimension, amount in need.asked:
+            if dimension != WINDOW:
+                amounts[dimension] += sign * amount
+        if hold.building:
+            amounts[WINDOW] += sign
+
+    @property
+    def takes_work(self) -> bool:
+        return self.row is not None and self.row.state is WorkerState.HEALTHY
+
+    def room(self) -> list[int]:
+        """What is left, all dimensions; its window is shut when it takes no new work."""
+        assert self.row is not None
+        total = row_of(self.row.total, self.row.max_building)
+        left = [have - used for have, used in zip(total, self.used, strict=True)]
+        if not self.takes_work:
+            left[WINDOW] -= SHUT
+        return left
+
+
+class Hosts:
+    """All workers.
+
+    Attributes:
+        grown: names of workers that may have more room, or more that could be evicted, than when last looked at.
+    """
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Host] = {}
+        self._holds: dict[AttemptRef, Host] = {}
+        self._columns: Columns | None = None
+        self._free: Matrix = np.zeros((DEPTH, 0), np.int64)
+        self._stale: set[str] = set()
+        self.grown: set[str] = set()
+
+    def columns(self) -> Columns:
+        """The workers side by side, LOST ones left out; the same object until one comes, goes or looks different."""
+        if self._columns is None:
+            rows = (host.row for host in self._hosts.values())
+            self._columns = Columns({row.worker: row for row in rows if row and row.state is not WorkerState.LOST})
+            names = self._columns.names
+            self._free = np.array([self._hosts[name].room() for name in names], np.int64).reshape(len(names), DEPTH).T
+            self._stale.clear()
+        return self._columns
+
+    def free(self) -> Matrix:
+        """Room on every worker, shape (DEPTH, workers): a copy for the caller to use up."""
+        columns = self.columns()
+        for name in self._stale:
+            slot = columns.slot.get(name)
+            if slot is not None:
+                self._free[:, slot] = self._hosts[name].room()
+        self._stale.clear()
+        return np.array(self._free, order="C")
+
+    def totals(self) -> Matrix:
+        """What every worker has in all, shape (DEPTH, workers)."""
+        rows = [self._hosts[name].row for name in self.columns().names]
+        totals = [row_of(row.total, row.max_building) for row in rows if row is not None]
+        return np.array(totals, np.int64).reshape(-1, DEPTH).T.copy()
+
+    def host(self, name: str) -> Host:
+        """One worker, known or not."""
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = Host()
+        return host
+
+    def known(self) -> Iterator[Host]:
+        """Every registered worker, in no particular order."""
+        return (host for host in self._hosts.values() if host.row is not None)
+
+    def put(self, row: WorkerRow) -> None:
+        """A worker is there, or is different."""
+        host = self.host(row.worker)
+        old, host.row = host.row, row
+        if old is None or _looks_different(old, row):
+            self._columns = None
+        self._touch(row.worker, grew=True)
+
+    def lose(self, name: str) -> None:
+        """A worker is gone, with everything on it."""
+        host = self._hosts.pop(name, None)
+        if host is None:
+            return
+        for ref in host.holds:
+            del self._holds[ref]
+        self._stale.discard(name)
+        self.grown.discard(name)
+        if host.row is not None:
+            self._columns = None
+
+    def hold(self, hold: Hold, need: Need) -> bool:
+        """An attempt opens, or what it holds changes. Whether it is new."""
+        before = self._drop(hold.ref)
+        host = self.host(hold.worker)
+        host.holds[hold.ref] = (hold, need)
+        host.count(hold, need, 1)
+        self._holds[hold.ref] = host
+        if before is not None:
+            self._touch(before[0].worker, grew=before[0].worker != hold.worker)
+        self._touch(hold.worker, grew=before is not None and _smaller(hold, before[0]))
+        return before is None
+
+    def release(self, ref: AttemptRef) -> tuple[Hold, Need] | None:
+        """An attempt's end is known. Returns what it held, None when it is unknown."""
+        held = self._drop(ref)
+        if held is not None:
+            self._touch(held[0].worker, grew=True)
+        return held
+
+    def forget(self, kind: JobClass) -> None:
+        """A class has no jobs any more."""
+        if self._columns is not None:
+            self._columns.forget(kind)
+
+    def holds(self) -> Iterator[tuple[Hold, Need]]:
+        """Everything open, in no particular order."""
+        for host in self._hosts.values():
+            yield from host.holds.values()
+
+    def _drop(self, ref: AttemptRef) -> tuple[Hold, Need] | None:
+        host = self._holds.pop(ref, None)
+        if host is None:
+            return None
+        held = host.holds.pop(ref)
+        host.count(*held, -1)
+        if host.row is None and not host.holds:
+            self._hosts.pop(held[0].worker, None)
+        return held
+
+    def _touch(self, name: str, *, grew: bool) -> None:
+        self._stale.add(name)
+        if grew:
+            self.grown.add(name)
+
+
+def _looks_different(old: WorkerRow, new: WorkerRow) -> bool:
+    """Whether a worker stands elsewhere among the others, or is another one to constraints."""
+    lost = WorkerState.LOST
+    return (
+        old.attributes != new.attributes
+        or (old.total.chips > 0) != (new.total.chips > 0)
+        or (old.state is lost) != (new.state is lost)
+    )
+
+
+def _smaller(now: Hold, before: Hold) -> bool:
+    """Whether an attempt holds less than it did, or has begun to stop."""
+    return before.building > now.building or before.stopping != now.stopping

@@ -1,0 +1,315 @@
+"""What the state service knows, as far as placing work needs it: a full snapshot, then numbered deltas.
+
+It believes what it is told and decides nothing. A delta that does not follow is refused; the owner then asks for a full
+snapshot. Source: architecture.md section 2 "The scheduler".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from iris_core.messages import (
+    AttemptRef,
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Promise,
+    Queued,
+    Quota,
+)
+from iris_core.queue import TaskQueue
+from iris_core.states import PriorityBand
+from iris_scheduler.capacity import Need
+from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_of
+from iris_scheduler.hosts import Hosts
+from iris_scheduler.usage import Usage
+
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class News:
+    """What happened to waiting jobs since they were last looked at.
+
+    Attributes:
+        fresh: jobs that wait for another reason than when last looked at, or wait newly.
+        left: jobs of which nothing waits any more.
+    """
+
+    fresh: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+
+class Mirror:
+    """The records of the state service as of ``version``.
+
+    Attributes:
+        jobs, quotas: rows by number and by user. queue: what waits, in order. since_ms: how long each waiting job does.
+        promises: by task, the worker whose freed place belongs to it. avoids: by job, by index, by worker, until when.
+        kinds: the scheduling class of every job. hosts: workers and what is held on them. held: open attempts by band.
+    """
+
+    def __init__(self) -> None:
+        self.version = -1
+        self.at_ms = 0
+        self.jobs: dict[int, JobRow] = {}
+        self.quotas: dict[str, Quota] = {}
+        self.queue = TaskQueue()
+        self.since_ms: dict[int, int] = {}
+        self.promises: dict[tuple[int, int], str] = {}
+        self.promised_jobs: dict[int, int] = {}
+        self.avoids: dict[int, dict[int, dict[str, int]]] = {}
+        self.kinds: dict[int, JobClass] = {}
+        self.hosts = Hosts()
+        self.usage = Usage()
+        self.news = News()
+        self.held = dict.fromkeys(PriorityBand, 0)
+        self._open_attempts: dict[int, int] = {}
+        self._leaving: set[int] = set()
+        self._classes: dict[ClassKey, JobClass] = {}
+        self._members: dict[JobClass, int] = {}
+
+    @classmethod
+    def of(cls, chunks: Iterable[FullSnapshot]) -> Mirror:
+        """A mirror of one full snapshot, all its chunks."""
+        mirror = cls()
+        chunks = sorted(chunks, key=lambda chunk: chunk.chunk)
+        for part in _PARTS:
+            for chunk in chunks:
+                part(mirror, chunk)
+        for chunk in chunks:
+            mirror.version, mirror.at_ms = chunk.version, max(mirror.at_ms, chunk.at_ms)
+        return mirror
+
+    def apply(self, delta: Delta) -> bool:
+        """Take one commit's changes. False, and nothing changed, when it does not follow on what is known."""
+        if delta.version != self.version + 1 or not self._knows_jobs_of(delta):
+            return False
+        for job in delta.jobs:
+            self._job(job)
+        for worker in delta.workers:
+            self.hosts.put(worker)
+        for quota in delta.quotas:
+            self.quotas[quota.user] = quota
+        for ref in delta.closed:
+            self._close(ref)
+        for queued in delta.unqueued:
+            self._unqueue(queued)
+        for hold in delta.opened:
+            self._open(hold)
+        for hold in delta.moved:
+            self._hold(hold)
+        self._waits(delta.queued, delta.avoid, delta.promises)
+        for promise in delta.released:
+            self._unpromise(promise.job, promise.index)
+        for number in delta.gone:
+            self._gone(number)
+        for name in delta.lost_workers:
+            self._lose(name)
+        self.version, self.at_ms = delta.version, delta.at_ms
+        return True
+
+    def special(self) -> Iterator[int]:
+        """Waiting jobs some of whose tasks are promised a place or kept off a worker."""
+        return (job for job in {*self.avoids, *self.promised_jobs} if self.queue.pending(job))
+
+    def classes(self) -> Iterable[JobClass]:
+        """Every class that has a job, in the order in which they were first seen."""
+        return self._classes.values()
+
+    def looked(self) -> News:
+        """Hand over what happened since the last look, and begin anew."""
+        news, self.news = self.news, News()
+        self.hosts.grown = set()
+        return news
+
+    @contextmanager
+    def supposing(self, row: JobRow) -> Iterator[None]:
+        """As if this job had been submitted; as if it had not, afterwards."""
+        news = self.news
+        self.news = News(set(news.fresh), set(news.left))
+        self._job(row)
+        self._queue(Queued(row.job, ((0, row.replicas),), row.submitted_ms))
+        try:
+            yield
+        finally:
+            self._gone(row.job)
+            self.news = news
+
+    def snapshot(self) -> FullSnapshot:
+        """The whole mirror, sorted, so that two that know the same are equal."""
+        return FullSnapshot(
+            version=self.version,
+            at_ms=self.at_ms,
+            jobs=_sorted(self.jobs.values(), lambda row: row.job),
+            workers=_sorted((host.row for host in self.hosts.known() if host.row), lambda row: row.worker),
+            quotas=_sorted(self.quotas.values(), lambda quota: quota.user),
+            holds=_sorted((hold for hold, _ in self.hosts.holds()), lambda hold: hold.ref),
+            queued=tuple(Queued(job, self.queue.ranges(job), self.since_ms[job]) for job in self.queue.jobs()),
+            avoid=tuple(
+                Avoid(job, index, worker, until)
+                for job, tasks in sorted(self.avoids.items())
+                for index, workers in sorted(tasks.items())
+                for worker, until in sorted(workers.items())
+            ),
+            promises=tuple(Promise(job, index, worker) for (job, index), worker in sorted(self.promises.items())),
+        )
+
+    # ── one change each ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _job(self, row: JobRow) -> None:
+        if row.job in self.jobs:
+            self._gone_from_class(row.job)
+        self.jobs[row.job] = row
+        kind = self._class_for(class_key(row, row.replicas))
+        self.kinds[row.job] = kind
+        self._members[kind] += 1
+        if self.queue.pending(row.job):
+            kind.waiting.add(place_of(row))
+
+    def _class_for(self, key: ClassKey) -> JobClass:
+        kind = self._classes.get(key)
+        if kind is None:
+            kind = self._classes[key] = JobClass(key)
+            self._members[kind] = 0
+        return kind
+
+    def _gone_from_class(self, job: int) -> None:
+        kind = self.kinds.pop(job)
+        kind.waiting.discard(place_of(self.jobs[job]))
+        self._members[kind] -= 1
+        if not self._members[kind]:
+            del self._members[kind], self._classes[kind.key]
+            self.hosts.forget(kind)
+
+    def _gone(self, job: int) -> None:
+        """Nothing of a job will wait again; its row stays until everything of it that is open has ended."""
+        if job not in self.jobs:
+            return
+        self._dequeued(job, self.queue.drop(job))
+        for index in [index for number, index in self.promises if number == job] if job in self.promised_jobs else ():
+            self._unpromise(job, index)
+        self.avoids.pop(job, None)
+        if self._open_attempts.get(job):
+            self._leaving.add(job)
+            return
+        self._leaving.discard(job)
+        self._gone_from_class(job)
+        del self.jobs[job]
+
+    def _lose(self, name: str) -> None:
+        for hold, need in list(self.hosts.host(name).holds.values()):
+            self._account(hold.ref.job, need, -1)
+        self.hosts.lose(name)
+
+    def _knows_jobs_of(self, delta: Delta) -> bool:
+        told = {row.job for row in delta.jobs}
+        numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
+        return all(number in told or number in self.jobs for number in numbers)
+
+    def _close(self, ref: AttemptRef) -> None:
+        held = self.hosts.release(ref)
+        if held is not None:
+            self._account(ref.job, held[1], -1)
+
+    def _open(self, hold: Hold) -> None:
+        ref = hold.ref
+        self._dequeued(ref.job, int(self.queue.remove(ref.job, ref.index)))
+        if (ref.job, ref.index) in self.promises:
+            self._unpromise(ref.job, ref.index)
+        self._hold(hold)
+
+    def _hold(self, hold: Hold) -> None:
+        need = self.kinds[hold.ref.job].need
+        if self.hosts.hold(hold, need):
+            self._account(hold.ref.job, need, 1)
+
+    def _account(self, job: int, need: Need, count: int) -> None:
+        row = self.jobs[job]
+        self.usage.add(row.user, need, count)
+        self.held[row.band] += count
+        self._open_attempts[job] = self._open_attempts.get(job, 0) + count
+        if not self._open_attempts[job]:
+            del self._open_attempts[job]
+            if job in self._leaving:
+                self._gone(job)
+
+    def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], promises: Iterable[Promise]) -> None:
+        for tasks in queued:
+            self._queue(tasks)
+        for place in avoid:
+            self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
+            self.news.fresh.add(place.job)
+        for promise in promises:
+            self._promise(promise)
+
+    def _queue(self, tasks: Queued) -> None:
+        row = self.jobs[tasks.job]
+        if not self.queue.pending(tasks.job):
+            self.since_ms[tasks.job] = tasks.since_ms
+            self.kinds[tasks.job].waiting.add(place_of(row))
+        self.queue.add(tasks.job, key_of(row), tasks.ranges)
+        self.since_ms[tasks.job] = min(self.since_ms[tasks.job], tasks.since_ms)
+        self.news.fresh.add(tasks.job)
+
+    def _unqueue(self, tasks: Queued) -> None:
+        self._dequeued(tasks.job, self.queue.remove_ranges(tasks.job, tasks.ranges))
+        for job, index in list(self.promises) if tasks.job in self.promised_jobs else ():
+            if job == tasks.job and any(start <= index < stop for start, stop in tasks.ranges):
+                self._unpromise(job, index)
+
+    def _dequeued(self, job: int, count: int) -> None:
+        if not count or self.queue.pending(job):
+            return
+        self.kinds[job].waiting.discard(place_of(self.jobs[job]))
+        del self.since_ms[job]
+        self.news.fresh.discard(job)
+        self.news.left.add(job)
+
+    def _promise(self, promise: Promise) -> None:
+        task = (promise.job, promise.index)
+        if task not in self.promises:
+            self.promised_jobs[promise.job] = self.promised_jobs.get(promise.job, 0) + 1
+        self.promises[task] = promise.worker
+        self.news.fresh.add(promise.job)
+
+    def _unpromise(self, job: int, index: int) -> None:
+        worker = self.promises.pop((job, index), None)
+        if worker is None:
+            return
+        self.hosts.grown.add(worker)
+        self.promised_jobs[job] -= 1
+        if not self.promised_jobs[job]:
+            del self.promised_jobs[job]
+        if self.queue.pending(job):
+            self.news.fresh.add(job)
+
+
+def _load_rows(mirror: Mirror, chunk: FullSnapshot) -> None:
+    for job in chunk.jobs:
+        mirror._job(job)
+    for worker in chunk.workers:
+        mirror.hosts.put(worker)
+    for quota in chunk.quotas:
+        mirror.quotas[quota.user] = quota
+
+
+def _load_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
+    for hold in chunk.holds:
+        mirror._hold(hold)
+
+
+def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:
+    mirror._waits(chunk.queued, chunk.avoid, chunk.promises)
+
+
+_PARTS = (_load_rows, _load_holds, _load_queue)
+
+
+def _sorted(rows: Iterable[Item], key: Callable[[Item], object]) -> tuple[Item, ...]:
+    return tuple(sorted(rows, key=key))  # type: ignore[arg-type]

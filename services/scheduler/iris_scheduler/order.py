@@ -1,0 +1,44 @@
+"""Whose turn it is: waiting jobs of many classes, merged in queue order, without looking at classes that are full.
+
+Source: semantics.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+
+from iris_scheduler.classes import JobClass, job_at
+
+
+def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]) -> Iterator[int]:
+    """Numbers of waiting jobs, first come first.
+
+    Args:
+        kinds: classes whose jobs take their turn until the class is full; may fill up while this runs.
+        special: places of jobs that take their turn in any case, once.
+    """
+    alone = sorted(special)
+    skip = frozenset(alone)
+    ways: list[tuple[int, int, Iterator[int], JobClass | None]] = []
+    for number, of_kind in enumerate(kinds, start=1):
+        if of_kind in full:
+            continue
+        way = (place for place in of_kind.waiting if place not in skip) if skip else iter(of_kind.waiting)
+        first = next(way, None)
+        if first is not None:
+            ways.append((first, number, way, of_kind))
+    if alone:
+        ways.append((alone[0], 0, iter(alone[1:]), None))
+    heapify(ways)
+    while ways:
+        place, number, way, kind = ways[0]
+        if kind is not None and kind in full:
+            heappop(ways)
+            continue
+        yield job_at(place)
+        following = next(way, None) if kind is None or kind not in full else None
+        if following is None:
+            heappop(ways)
+        else:
+            heapreplace(ways, (following, number, way, kind))

@@ -1,0 +1,115 @@
+"""One cycle: who goes where, who is stopped for whom, and why the rest waits. A pure function of what is known.
+
+The same mirror, memory, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
+tasks by first fit, then those over quota in the same way; then eviction; then reasons.
+Source: architecture.md section 3, step 3; semantics.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from iris_core.messages import Eviction, JobReason, Placement, Plan
+from iris_core.states import PriorityBand
+from iris_scheduler.classes import JobClass, place_of
+from iris_scheduler.columns import Columns
+from iris_scheduler.cycle import Cycle, Given
+from iris_scheduler.gang import place_gang
+from iris_scheduler.memory import Learnt, Memory
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.order import in_order
+from iris_scheduler.place import place_job
+from iris_scheduler.preempt import preempt
+from iris_scheduler.settings import Settings
+from iris_scheduler.stale import still_full, still_hopeless
+from iris_scheduler.tell import tell
+
+Placer = Callable[..., bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan, what was found out on the way, and when time alone would change it.
+
+    Attributes:
+        columns: the workers it is about. gangs, singles: members of gangs and single tasks placed.
+        wake_ms: None when nothing changes by waiting.
+    """
+
+    plan: Plan
+    learnt: Learnt
+    columns: Columns
+    wake_ms: int | None
+    gangs: int
+    singles: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say."""
+        return not (self.plan.placements or self.plan.evictions or self.plan.reasons)
+
+
+def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Decision:
+    """Decide one cycle. Reads everything, changes nothing.
+
+    Args:
+        memory: what earlier cycles learnt; an empty one gives the same placements and evictions.
+        now_ms: the time, for delays, patience and time limits.
+    """
+    cycle = Cycle(mirror, memory, now_ms, settings)
+    cycle.skipped = still_full(cycle)
+    cycle.full = set(cycle.skipped)
+    hopeless = still_hopeless(cycle)
+    for band in PriorityBand:
+        _place_band(cycle, band)
+    preempt(cycle, hopeless)
+    told = tell(cycle)
+    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved))
+    gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
+    singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
+    return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles)
+
+
+def _place_band(cycle: Cycle, band: PriorityBand) -> None:
+    kinds = [kind for kind in cycle.mirror.classes() if kind.band is band and kind.waiting]
+    special = [job for job in cycle.special if cycle.mirror.jobs[job].band is band]
+    gangs, singles = [k for k in kinds if k.is_gang], [k for k in kinds if not k.is_gang]
+    later_gangs = _turn(cycle, gangs, [job for job in special if cycle.mirror.kinds[job].is_gang], place_gang)
+    later = _turn(cycle, singles, [job for job in special if not cycle.mirror.kinds[job].is_gang], place_job)
+    for job in later_gangs:
+        place_gang(cycle, job, over_quota=True)
+    for job in later:
+        place_job(cycle, job, over_quota=True)
+
+
+def _turn(cycle: Cycle, kinds: Sequence[JobClass], special: Iterable[int], placer: Placer) -> list[int]:
+    """Give every job its turn; returns those that let others go first, in order."""
+    places = [place_of(cycle.mirror.jobs[job]) for job in special]
+    return [job for job in in_order(kinds, cycle.full, places) if placer(cycle, job, over_quota=False)]
+
+
+def _assemble(cycle: Cycle, reasons: tuple[JobReason, ...]) -> Plan:
+    workers, numbers = _table(cycle.columns, cycle.given)
+    seats = iter(numbers)
+    placements = tuple(
+        Placement(given.job, tuple(given.indexes), tuple(next(seats) for _ in given.slots)) for given in cycle.given
+    )
+    return Plan(
+        scheduler=cycle.settings.name,
+        version=cycle.mirror.version,
+        workers=workers,
+        placements=placements,
+        evictions=tuple(Eviction(evicted.victims, evicted.promises) for evicted in cycle.evicted),
+        reasons=reasons,
+    )
+
+
+def _table(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], list[int]]:
+    """The names of all workers used, each once, and for every placed task the number of its worker."""
+    slots = np.fromiter(chain.from_iterable(places.slots for places in given), np.int64)
+    used, numbers = np.unique(slots, return_inverse=True)
+    return tuple(columns.names[slot] for slot in used.tolist()), numbers.tolist()

@@ -1,0 +1,134 @@
+"""Room for unplaced work of a higher band, made by stopping lower bands; nothing is stopped that would not help.
+
+It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
+nobody. A single task evicts the one cheapest single task with which it then fits. Gangs are served in `siege`. The
+freed place is promised to the task. Source: TS "PREEMPTED"; semantics.md section 8 "Preemption".
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import numpy as np
+
+from iris_core.messages import Promise
+from iris_core.states import PriorityBand
+from iris_scheduler.capacity import Room, Slots, covers
+from iris_scheduler.classes import JobClass
+from iris_scheduler.cycle import Cycle, Evicted
+from iris_scheduler.order import in_order
+from iris_scheduler.siege import evict_for_gang
+from iris_scheduler.victims import Victim, Victims
+
+PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
+"""BATCH never preempts."""
+
+
+class Hunt:
+    """One class of single tasks looking for places: first among those that come free anyway, then for victims."""
+
+    def __init__(self, cycle: Cycle, future: Room, victims: Victims, evicted: list[int], kind: JobClass) -> None:
+        self._future = future
+        self._victims = victims
+        self._evicted = evicted
+        self._kind = kind
+        self._mask = cycle.usable(kind).mask
+        self._coming = [int(s) for s in cycle.usable(kind).slots if future.holds(int(s), kind.need) > 0]
+        self._seen = len(evicted)
+        self._gone: set[int] = set()
+        self._heap = self._helpful(np.arange(len(victims.all)))
+
+    def waits(self) -> bool:
+        """Whether one more task will fit without another eviction; it then counts as placed there."""
+        while self._seen < len(self._evicted):
+            slot = self._evicted[self._seen]
+            self._seen += 1
+            if self._mask[slot]:
+                self._coming.append(slot)
+                for position in self._helpful(np.flatnonzero(self._victims.slots == slot)):
+                    heappush(self._heap, position)
+        while self._coming:
+            if self._future.holds(self._coming[-1], self._kind.need) > 0:
+                self._future.take(self._coming[-1], self._kind.need)
+                return True
+            self._coming.pop()
+        return False
+
+    def victim(self, stopped: set[int]) -> Victim | None:
+        """The cheapest victim that makes room for one more task; ``stopped`` are positions already evicted."""
+        while self._heap:
+            position = heappop(self._heap)
+            victim = self._victims.all[position]
+            if position not in stopped and covers(self._with(victim), self._kind.need):
+                stopped.add(position)
+                return victim
+        return None
+
+    def _with(self, victim: Victim) -> list[int]:
+        return [a + b for a, b in zip(self._future.at(victim.slot), victim.frees, strict=True)]
+
+    def _helpful(self, positions: Slots) -> list[int]:
+        """Those of the victims that would make room, in ascending order: a heap."""
+        victims, need = self._victims, self._kind.need
+        slots = victims.slots[positions]
+        helps = victims.single[positions] & (victims.bands[positions] > int(self._kind.band))
+        helps &= self._mask[slots]
+        for dimension, amount in need.asked:
+            helps &= self._future.matrix[dimension][slots] + victims.frees[dimension][positions] >= amount
+        return [int(position) for position in positions[helps]]
+
+
+def preempt(cycle: Cycle, hopeless: set[JobClass]) -> None:
+    """Evict for what could not be placed, highest band first.
+
+    Args:
+        hopeless: classes that no eviction would help; more are added.
+    """
+    bands = [band for band in PREEMPTORS if any(cycle.mirror.held[lower] for lower in PriorityBand if lower > band)]
+    tried = [kind for kind in cycle.mirror.classes() if kind in cycle.full and kind not in hopeless and kind.waiting]
+    kinds = {band: [kind for kind in tried if kind.band is band] for band in bands}
+    if not any(kinds.values()):
+        return
+    future, victims = _future(cycle), Victims(cycle.mirror, cycle.columns)
+    stopped: set[int] = set()
+    evicted: list[int] = []
+    for band in bands:
+        for job in in_order([k for k in kinds[band] if k.is_gang], hopeless, ()):
+            evict_for_gang(cycle, future, victims, stopped, evicted, hopeless, job)
+        hunts: dict[JobClass, Hunt] = {}
+        for job in in_order([k for k in kinds[band] if not k.is_gang], hopeless, ()):
+            kind = cycle.mirror.kinds[job]
+            hunt = hunts.get(kind) or hunts.setdefault(kind, Hunt(cycle, future, victims, evicted, kind))
+            if not _evict_for_job(cycle, future, hunt, stopped, evicted, job):
+                hopeless.add(kind)
+
+
+def _future(cycle: Cycle) -> Room:
+    """The room there will be when everything stopping has stopped and every promise is kept."""
+    future = Room(cycle.room.matrix.copy())
+    for host in cycle.mirror.hosts.known():
+        if host.row is not None and any(host.stopping):
+            slot = cycle.columns.slot[host.row.worker]
+            coming = cycle.kept.coming(slot, host.stopping)
+            future.put(slot, [a + b for a, b in zip(future.at(slot), coming, strict=True)])
+    return future
+
+
+def _evict_for_job(cycle: Cycle, future: Room, hunt: Hunt, stopped: set[int], evicted: list[int], job: int) -> bool:
+    """Find a place or a victim for each waiting task. False when there is none for one of them."""
+    if cycle.is_paused(job):
+        return True
+    need = cycle.mirror.kinds[job].need
+    avoids = cycle.mirror.avoids.get(job, {})
+    for index in cycle.waiting(job):
+        if (job, index) in cycle.kept or index in avoids or hunt.waits():
+            continue
+        victim = hunt.victim(stopped)
+        if victim is None:
+            return False
+        future.put(victim.slot, [a + b for a, b in zip(future.at(victim.slot), victim.frees, strict=True)])
+        future.take(victim.slot, need)
+        evicted.append(victim.slot)
+        promise = Promise(job, index, cycle.columns.names[victim.slot])
+        cycle.evicted.append(Evicted((victim.ref,), (promise,)))
+    return True

@@ -1,0 +1,95 @@
+"""A dry run: what the next cycle would do with one more job. The same plan, on the same records plus that job.
+
+Source: interfaces.md section 2 `iris plan`; semantics.md section 8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from iris_core.messages import JobRow, PlanPreview, PlanRequest
+from iris_core.names import JobName
+from iris_core.reasons import Reason
+from iris_core.spec import JobSpec
+from iris_scheduler.capacity import WINDOW, Slots, fitting
+from iris_scheduler.classes import JobClass
+from iris_scheduler.memory import Memory
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.plan import Decision, plan
+from iris_scheduler.settings import Settings
+
+
+def preview(mirror: Mirror, memory: Memory, request: PlanRequest, now_ms: int, settings: Settings) -> PlanPreview:
+    """Say what would happen to a job if it were submitted now. The mirror is the same before and after."""
+    row = row_of(mirror, request.spec, request.caller.user, now_ms)
+    with mirror.supposing(row):
+        decision = plan(mirror, memory, now_ms, settings)
+        ahead = mirror.queue.position(row.job, 0)
+        possible = could_ever(mirror, mirror.kinds[row.job])
+        return _preview(mirror, decision, row, ahead, possible=possible)
+
+
+def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
+    """The job as the state service would admit it: with a number of its own, below its parent if that is known."""
+    name = JobName.job(spec.name)
+    parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
+    return JobRow(
+        job=max(mirror.jobs, default=0) + 1,
+        name=spec.name,
+        user=spec.user or user,
+        band=spec.priority_band,
+        depth=name.depth,
+        root_submitted_ms=parent.root_submitted_ms if parent else now_ms,
+        submitted_ms=now_ms,
+        replicas=spec.replicas,
+        resources=spec.resources,
+        constraints=spec.constraints,
+        group_by=spec.coscheduling.group_by if spec.coscheduling else "",
+        timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
+    )
+
+
+def could_ever(mirror: Mirror, kind: JobClass) -> bool:
+    """Whether registered workers, if they were empty and took work, could hold a task of the class, or one gang."""
+    columns = mirror.hosts.columns()
+    totals = mirror.hosts.totals()
+    totals[WINDOW] = 1
+    slots: Slots = columns.usable(kind).slots
+    large = slots[fitting(totals, kind.need, slots)]
+    if not kind.is_gang:
+        return len(large) > 0
+    groups = columns.groups(kind.key.group_by)
+    codes = groups.codes.take(large)
+    return bool((np.bincount(codes[codes >= 0], minlength=1) >= kind.size).any())
+
+
+def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, possible: bool) -> PlanPreview:
+    placed = [
+        (index, decision.plan.workers[worker])
+        for placement in decision.plan.placements
+        if placement.job == row.job
+        for index, worker in zip(placement.indexes, placement.workers, strict=True)
+    ]
+    evictions = [e for e in decision.plan.evictions if any(promise.job == row.job for promise in e.promises)]
+    promised = sum(promise.job == row.job for eviction in evictions for promise in eviction.promises)
+    victims = [str(JobName.job(mirror.jobs[v.job].name).task(v.index)) for e in evictions for v in e.victims]
+    return PlanPreview(
+        verdict=_verdict(row.replicas, len(placed), promised, possible=possible),
+        placements=tuple(sorted(placed)),
+        victims=tuple(victims),
+        reason=_reason(decision, row.job),
+        ahead=ahead,
+        version=mirror.version,
+    )
+
+
+def _verdict(replicas: int, placed: int, promised: int, *, possible: bool) -> str:
+    if placed == replicas:
+        return "now"
+    if placed + promised == replicas:
+        return "after_preemption"
+    return "not_now" if possible else "never"
+
+
+def _reason(decision: Decision, job: int) -> Reason | None:
+    return next((told.reason for told in decision.plan.reasons if told.job == job), None)

@@ -1,0 +1,54 @@
+"""Whose turn it is within a band: tasks that would take their user over a running quota stand behind everyone else.
+
+A quota never forbids; it only gives way. Source: PG "Phase 2: Per-User Resource Quotas"; semantics.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from iris_core.messages import Quota
+from iris_scheduler.capacity import Need
+from iris_scheduler.usage import Held, Usage, share_of
+
+LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
+"""Fields of `Quota`, in the order of `usage.Held`; 0 is unlimited."""
+
+
+class Allowances:
+    """What each user may still place ahead of others in one cycle; what is placed in it counts at once."""
+
+    def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
+        self._limits = {user: tuple(getattr(quota, name) for name in LIMITS) for user, quota in quotas.items()}
+        self._limits = {user: limits for user, limits in self._limits.items() if any(limits)}
+        self._usage = usage
+        self._spent: dict[str, Held] = {}
+
+    def within(self, user: str, need: Need, count: int) -> int:
+        """How many of ``count`` such tasks leave the user within every limit."""
+        limits = self._limits.get(user)
+        if limits is None:
+            return count
+        for limit, running, share in zip(limits, self.running(user), share_of(need), strict=True):
+            if limit and share:
+                count = min(count, max(0, limit - running) // share)
+        return count
+
+    def spend(self, user: str, need: Need, count: int) -> None:
+        """Tasks of the user were placed."""
+        if user in self._limits:
+            cpu, memory, chips = self.running(user)
+            more = share_of(need)
+            self._spent[user] = (cpu + count * more[0], memory + count * more[1], chips + count * more[2])
+
+    def running(self, user: str) -> Held:
+        """What the user holds, this cycle's placements included."""
+        return self._spent.get(user) or self._usage.of(user)
+
+    def limit_reached(self, user: str, need: Need) -> tuple[str, int, int] | None:
+        """The first limit one more such task would pass: its name, what runs, the limit. None when it would not."""
+        limits = self._limits.get(user, (0, 0, 0))
+        for name, limit, running, share in zip(LIMITS, limits, self.running(user), share_of(need), strict=True):
+            if limit and share and running + share > limit:
+                return name, running, limit
+        return None

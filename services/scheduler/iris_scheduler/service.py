@@ -1,0 +1,282 @@
+"""The shell of the scheduler: the only room here that waits, reads the clock, or touches the bus.
+
+It keeps the mirror up to date, plans as soon as something has changed or time alone would change the plan, and has one
+plan on its way at a time: what arrives meanwhile is the next plan's. Whatever it is not sure of it forgets, and asks
+the state service for everything again. Source: architecture.md section 2 "The scheduler".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+import msgspec
+
+from iris_bus.contract import Bus, Message, Subscription, Unavailable
+from iris_bus.run import Service
+from iris_bus.telemetry import MetricsServer
+from iris_core import codec, subjects
+from iris_core.errors import Refused
+from iris_core.messages import Delta, FullSnapshot, Ping, Plan, PlanRequest, PlanTaken
+from iris_scheduler.memory import Memory
+from iris_scheduler.metrics import SchedulerMetrics
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.plan import Decision, plan
+from iris_scheduler.preview import preview
+from iris_scheduler.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S = 5.0
+_RETRY_S = 0.1
+_LONGEST_RETRY_S = 2.0
+_ECHO_S = 0.25
+"""How long the delta of a plan that was taken may take to arrive."""
+
+
+class Scheduler:
+    """One scheduler on one bus.
+
+    Args:
+        stop: set when it should end.
+    """
+
+    def __init__(self, bus: Bus, settings: Settings, stop: asyncio.Event) -> None:
+        self._bus = bus
+        self._settings = settings
+        self._stop = stop
+        self._mirror: Mirror | None = None
+        self._memory = Memory()
+        self._deltas: list[bytes] = []
+        self._chunks: list[bytes] = []
+        self._questions: list[Message] = []
+        self._arrived = asyncio.Event()
+        self._wake_ms: int | None = None
+        self._refused_in_a_row = 0
+        self.metrics = SchedulerMetrics(self._age_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows what there is to place."""
+        return self._mirror is not None
+
+    async def run(self) -> None:
+        """Plan until told to stop."""
+        stopping = asyncio.ensure_future(self._stop.wait())
+        stopping.add_done_callback(lambda _: self._arrived.set())
+        inbox = self._bus.new_inbox()
+        subscriptions = [
+            await self._bus.subscribe(subjects.SNAPSHOT, self._on_delta),
+            await self._bus.subscribe(inbox, self._on_chunk),
+        ]
+        try:
+            while not self._stop.is_set():
+                await self._turn(inbox, subscriptions)
+        finally:
+            stopping.cancel()
+            for subscription in subscriptions:
+                await subscription.close()
+
+    async def _turn(self, inbox: str, subscriptions: list[Subscription]) -> None:
+        if self._mirror is None:
+            self._mirror = await self._learn_everything(inbox)
+            if self._mirror is not None and len(subscriptions) == 2:
+                subscriptions.append(await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question))
+            return
+        heard = await self._wait()
+        mirror = self._mirror = self._follow(self._mirror)
+        if mirror is None or self._stop.is_set():
+            return
+        if not heard and not await self._is_up_to_date(mirror):
+            self._mirror = None
+            return
+        self._answer_questions(mirror)
+        await self._cycle(mirror)
+
+    # ── what arrives ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_delta(self, message: Message) -> None:
+        self._deltas.append(message.data)
+        self._arrived.set()
+
+    def _on_chunk(self, message: Message) -> None:
+        self._chunks.append(message.data)
+        self._arrived.set()
+
+    def _on_question(self, message: Message) -> None:
+        self._questions.append(message)
+        self._arrived.set()
+
+    async def _wait(self) -> bool:
+        """Until something arrives, time changes the plan, or the process should end. False after a long silence."""
+        wait_s = _LONGEST_WAIT_S
+        if self._wake_ms is not None:
+            wait_s = min(wait_s, max(0.0, (self._wake_ms - self._now_ms()) / 1000))
+        if not (self._deltas or self._questions) and not await self._hear(wait_s):
+            return wait_s < _LONGEST_WAIT_S
+        self._arrived.clear()
+        return True
+
+    async def _hear(self, wait_s: float) -> bool:
+        """Whether anything arrives in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                return await self._arrived.wait()
+        return False
+
+    def _now_ms(self) -> int:
+        """The time, never before what the state service last said."""
+        return max(time.time_ns() // 1_000_000, self._mirror.at_ms if self._mirror else 0)
+
+    def _age_s(self) -> float:
+        return (self._now_ms() - self._mirror.at_ms) / 1000 if self._mirror else -1.0
+
+    # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _learn_everything(self, inbox: str) -> Mirror | None:
+        """Ask for a full snapshot until there is one. None when the process should end first."""
+        retry_s = _RETRY_S
+        while not self._stop.is_set():
+            chunks = await self._ask(inbox)
+            if chunks:
+                mirror = Mirror.of(chunks)
+                self._memory = Memory()
+                self._wake_ms = None
+                return self._follow(mirror, since=mirror.version)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), retry_s)
+            retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
+        return None
+
+    async def _ask(self, inbox: str) -> list[FullSnapshot]:
+        """All chunks of one full snapshot; empty when the state service is not there or does not finish in time."""
+        self._chunks = []
+        self._bus.publish(subjects.SNAPSHOT_FULL, b"", reply=inbox)
+        found: list[FullSnapshot] = []
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.answer_timeout_s):
+                while not self._stop.is_set():
+                    await self._arrived.wait()
+                    self._arrived.clear()
+                    arrived, self._chunks = self._chunks, []
+                    try:
+                        found += [codec.unpack(data, FullSnapshot) for data in arrived]
+                    except codec.Undecodable:  # an empty answer: nobody listens
+                        return []
+                    if any(chunk.last for chunk in found):
+                        return [chunk for chunk in found if chunk.version == found[-1].version]
+        return []
+
+    async def _is_up_to_date(self, mirror: Mirror) -> bool:
+        """Ask, after a silence, whether anything was missed. Nobody there: nothing was."""
+        try:
+            answer = await self._bus.request(subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s)
+            ping = codec.unpack(answer.data, Ping)
+        except (Unavailable, codec.Undecodable):
+            return True
+        if ping.sequence <= mirror.version:
+            return ping.sequence == mirror.version
+        return await self._hear(_ECHO_S)
+
+    def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
+        """Apply what has arrived; None when something is missing. Deltas up to ``since`` are in the mirror already."""
+        deltas, self._deltas = self._deltas, []
+        for data in deltas:
+            delta = codec.unpack(data, Delta)
+            if delta.version > since and not mirror.apply(delta):
+                log.info("asking for everything", extra={"known": mirror.version, "arrived": delta.version})
+                return None
+        return mirror
+
+    # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _cycle(self, mirror: Mirror) -> None:
+        began = time.perf_counter()
+        decision = plan(mirror, self._memory, self._now_ms(), self._settings)
+        self._memory.learn(decision.columns, decision.learnt, mirror.looked())
+        self._wake_ms = decision.wake_ms
+        seconds = time.perf_counter() - began
+        self.metrics.cycle(seconds)
+        if decision.is_empty:
+            return
+        taken = await self._send(msgspec.structs.replace(decision.plan, cycle_us=int(seconds * 1e6)))
+        if taken is None:
+            self._mirror = None
+            return
+        self._note(decision, taken)
+        await self._hear_echo(mirror, taken)
+
+    async def _send(self, decided: Plan) -> PlanTaken | None:
+        """Have the state service take a plan. None when it is not known what became of it."""
+        try:
+            answer = await self._bus.request(
+                subjects.STATE_PLAN, codec.pack(decided), timeout=self._settings.answer_timeout_s
+            )
+            return codec.unpack(answer.data, PlanTaken)
+        except (Unavailable, codec.Undecodable) as error:
+            log.warning("a plan was not answered: %s", error)
+            return None
+
+    def _note(self, decision: Decision, taken: PlanTaken) -> None:
+        """Refused jobs pause; after a second refused plan in a row the mirror is not trusted any more."""
+        mirror = self._mirror
+        assert mirror is not None
+        refused = {job: why for job, _, why in taken.refused}
+        for placement in decision.plan.placements:
+            if placement.job not in refused:
+                self._memory.setbacks.pop(placement.job, None)
+        for job, why in refused.items():
+            self._memory.refuse(job, why, self._now_ms(), self._settings)
+        gangs = sum(mirror.kinds[job].is_gang for job, _, _ in taken.refused if job in mirror.kinds)
+        self.metrics.taken(
+            max(0, decision.singles - len(taken.refused) + gangs),
+            max(0, decision.gangs - gangs),
+            sum(len(eviction.victims) for eviction in decision.plan.evictions),
+        )
+        self._refused_in_a_row = self._refused_in_a_row + 1 if refused else 0
+        if refused:
+            self._arrived.set()
+        if self._refused_in_a_row > 1:
+            self._refused_in_a_row = 0
+            self._mirror = None
+
+    async def _hear_echo(self, mirror: Mirror, taken: PlanTaken) -> None:
+        """Wait for the delta of the commit that holds the plan, so that nothing is planned twice."""
+        if not taken.placed:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ECHO_S):
+                while self._mirror is mirror and mirror.version < taken.version and not self._stop.is_set():
+                    await self._arrived.wait()
+                    self._arrived.clear()
+                    self._mirror = self._follow(mirror)
+        self._arrived.set()
+
+    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer_questions(self, mirror: Mirror) -> None:
+        questions, self._questions = self._questions, []
+        for message in questions:
+            try:
+                request = codec.unpack(message.data, PlanRequest)
+                answer = preview(mirror, self._memory, request, self._now_ms(), self._settings)
+            except (codec.Undecodable, Refused) as error:
+                log.warning("a question that cannot be answered: %s", error)
+                continue
+            self._bus.publish(message.reply, codec.pack(answer))
+
+
+async def main(service: Service[Settings]) -> None:
+    """Be the scheduler until told to stop."""
+    connection = await service.connect()
+    scheduler = Scheduler(connection.bus, service.settings, service.stop)
+    metrics = MetricsServer(scheduler.metrics.registry, lambda: scheduler.ready)
+    if service.run.metrics:
+        await metrics.start(service.run.metrics)
+    try:
+        await scheduler.run()
+    finally:
+        await metrics.close()
+        await connection.close()

@@ -1,0 +1,37 @@
+"""Every number the scheduler decides with; each is a key of `[scheduler]` in iris.toml. Defaults: semantics.md."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the scheduler weighs waiting against order, all times in seconds.
+
+    Attributes:
+        name: what it signs its plans with.
+        gang_patience_s: how long a gang is passed over before a group is kept for it.
+        retell_s: how often, at most, the reason of a large class of waiting jobs is told again.
+        refused_delay_s, refused_longest_s: the first pause of a job after the state service refused it a place, which
+            doubles each time in a row, and the longest.
+        answer_timeout_s: how long the state service may take to answer.
+    """
+
+    name: str = "scheduler"
+    gang_patience_s: float = 300.0
+    retell_s: float = 2.0
+    refused_delay_s: float = 0.05
+    refused_longest_s: float = 5.0
+    answer_timeout_s: float = 5.0
+
+    @property
+    def gang_patience_ms(self) -> int:
+        return int(self.gang_patience_s * 1000)
+
+    @property
+    def retell_ms(self) -> int:
+        return int(self.retell_s * 1000)
+
+    def refused_delay_ms(self, times: int) -> int:
+        """How long a job pauses after it was refused for the ``times``-th time in a row, counted from 1."""
+        return int(min(self.refused_delay_s * 2 ** min(times - 1, 16), self.refused_longest_s) * 1000)

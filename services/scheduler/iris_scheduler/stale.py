@@ -1,0 +1,55 @@
+"""Which findings of earlier cycles still hold, so that only what may have changed is looked at again.
+
+Room shrinks by placing and grows only on workers the mirror names. So a class that was full is still full unless a
+grown worker has room for it, and a class no eviction helped is still hopeless unless a worker it may use has grown.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from iris_scheduler.capacity import Slots, fitting
+from iris_scheduler.classes import JobClass, job_at
+from iris_scheduler.cycle import Cycle
+
+
+def still_full(cycle: Cycle) -> set[JobClass]:
+    """Classes that need no look in this cycle."""
+    known = [kind for kind in cycle.memory.full if kind.waiting]
+    if not known or cycle.memory.columns is not cycle.columns:
+        return set()
+    grown = _grown(cycle)
+    return {kind for kind in known if not _has_room(cycle, kind, grown) and _is_patient(cycle, kind)}
+
+
+def still_hopeless(cycle: Cycle) -> set[JobClass]:
+    """Classes for which no eviction need be tried in this cycle."""
+    if not cycle.memory.hopeless or cycle.memory.columns is not cycle.columns:
+        return set()
+    grown = _grown(cycle)
+    return {kind for kind in cycle.memory.hopeless if not cycle.usable(kind).mask[grown].any()}
+
+
+def _grown(cycle: Cycle) -> Slots:
+    """Workers that may have more room; those with promises too, for a promise may have become worthless."""
+    names = cycle.mirror.hosts.grown | set(cycle.mirror.promises.values())
+    slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]
+    return np.array(sorted(slots), np.int64)
+
+
+def _has_room(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
+    if not len(grown):
+        return False
+    usable = grown[cycle.usable(kind).mask[grown]]
+    return bool(fitting(cycle.room.matrix, kind.need, usable).any())
+
+
+def _is_patient(cycle: Cycle, kind: JobClass) -> bool:
+    """Whether the first gang of the class may go on waiting without a group being kept for it."""
+    if not kind.is_gang:
+        return True
+    patient_until = cycle.mirror.since_ms[job_at(kind.waiting[0])] + cycle.settings.gang_patience_ms
+    if cycle.now_ms > patient_until:
+        return False
+    cycle.wake_at(patient_until + 1)
+    return True

@@ -1,0 +1,103 @@
+"""Which waiting jobs are told a reason in this cycle: those that have none yet, and those whose reason has changed.
+
+A reason is told at once to a job that waits newly and to small classes; to large classes at most every ``retell_ms``.
+What the reasons are is decided in `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from iris_core import reasons
+from iris_core.messages import JobReason
+from iris_core.reasons import Reason
+from iris_scheduler.classes import JobClass, job_at
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_job
+from iris_scheduler.memory import Told
+
+_SMALL = 64
+"""Jobs of a class that are told every change."""
+
+_REFRESHED = 16
+"""Classes per cycle that are looked at again only because others were placed before them last time."""
+
+
+@dataclass(slots=True)
+class Telling:
+    """What is told: to the state service, of classes as a whole, and of single jobs."""
+
+    reasons: tuple[JobReason, ...] = ()
+    classes: dict[JobClass, Told] = field(default_factory=dict)
+    jobs: dict[int, Reason] = field(default_factory=dict)
+
+
+def tell(cycle: Cycle) -> Telling:
+    """Explain what waits after this cycle, as far as it is not known yet."""
+    telling = Telling()
+    fresh = cycle.mirror.news.fresh
+    jobs = {*fresh, *cycle.notes, *cycle.apart, *(p.job for evicted in cycle.evicted for p in evicted.promises)}
+    for kind in _changed_classes(cycle, telling):
+        jobs.update(job_at(place) for place in kind.waiting)
+    waiting = [job for job in sorted(jobs) if len(cycle.waiting(job))]
+    found: dict[JobClass, Reason] = {kind: told.reason for kind, told in telling.classes.items()}
+    behind = []
+    for job in waiting:
+        reason = reason_of_job(cycle, job, _of_class(cycle, cycle.mirror.kinds[job], found, telling))
+        if reason is BEHIND:
+            behind.append(job)
+        elif job in fresh or reason != cycle.memory.jobs.get(job):
+            telling.jobs[job] = reason
+    _tell_positions(cycle, behind, telling)
+    telling.reasons = tuple(JobReason(job, telling.jobs[job]) for job in sorted(telling.jobs))
+    return telling
+
+
+def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], telling: Telling) -> Reason:
+    reason = found.get(kind)
+    if reason is None:
+        told = cycle.memory.classes.get(kind)
+        if told is not None and kind in cycle.skipped:
+            reason = told.reason
+        else:
+            reason = reason_of_class(cycle, kind)
+            telling.classes.setdefault(kind, Told(reason, cycle.now_ms))
+        found[kind] = reason
+    return reason
+
+
+def _changed_classes(cycle: Cycle, telling: Telling) -> Iterable[JobClass]:
+    """Classes all of whose jobs are told now, because what holds for them is new."""
+    stale = [
+        k for k, told in cycle.memory.classes.items() if told.reason is BEHIND and k in cycle.skipped and k.waiting
+    ]
+    if len(stale) > _REFRESHED:
+        cycle.wake_at(cycle.now_ms)
+    changed = []
+    for kind in (
+        *(k for k in cycle.mirror.classes() if k in cycle.full and k not in cycle.skipped),
+        *stale[:_REFRESHED],
+    ):
+        reason, told = reason_of_class(cycle, kind), cycle.memory.classes.get(kind)
+        if told is not None and told.reason == reason:
+            continue
+        if told is None or len(kind.waiting) <= _SMALL or cycle.now_ms - told.at_ms >= cycle.settings.retell_ms:
+            telling.classes[kind] = Told(reason, cycle.now_ms)
+            changed.append(kind)
+        else:
+            cycle.wake_at(told.at_ms + cycle.settings.retell_ms)
+    return changed
+
+
+def _tell_positions(cycle: Cycle, jobs: list[int], telling: Telling) -> None:
+    """How many tasks stand before each of these jobs."""
+    if len(jobs) <= _SMALL:
+        before = {job: cycle.mirror.queue.position(job, cycle.waiting(job)[0]) for job in jobs}
+    else:
+        before, count = {}, 0
+        for job in cycle.mirror.queue.jobs():
+            before[job] = count
+            count += len(cycle.mirror.queue.pending(job))
+    for job in jobs:
+        telling.jobs[job] = reasons.behind(before[job])

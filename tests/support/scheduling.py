@@ -1,0 +1,224 @@
+"""Clusters in a few words for tests of the scheduler: what the state service would tell it, and what it then says.
+
+A `Story` plays the state service: it takes plans as they are, ends attempts when told to, and numbers its deltas.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iris_core.messages import (
+    AttemptRef,
+    Avoid,
+    Delta,
+    FullSnapshot,
+    Hold,
+    JobRow,
+    Plan,
+    Promise,
+    Queued,
+    Quota,
+    WorkerRow,
+)
+from iris_core.reasons import Reason
+from iris_core.resources import Amount, Device, ResourceAsk
+from iris_core.spec import Attribute, Constraint
+from iris_core.states import ConstraintOp, PriorityBand, WorkerState
+from iris_scheduler.memory import Memory
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.plan import Decision, plan
+from iris_scheduler.settings import Settings
+
+GIB = 1 << 30
+BANDS = {"production": PriorityBand.PRODUCTION, "interactive": PriorityBand.INTERACTIVE, "batch": PriorityBand.BATCH}
+
+
+def worker(
+    name: str,
+    cpu: float = 4,
+    memory: int = 64 * GIB,
+    chips: int = 0,
+    state: WorkerState = WorkerState.HEALTHY,
+    window: int = 8,
+    **attributes: Attribute,
+) -> WorkerRow:
+    """A host; attributes may be given with ``_`` for ``-``."""
+    named = {key.replace("_", "-"): value for key, value in attributes.items()}
+    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window)
+
+
+def tpu(slice_name: str, number: int, variant: str = "v4-16", **more: Any) -> WorkerRow:
+    """One VM of a slice."""
+    attributes: dict[str, Attribute] = {
+        "tpu_name": slice_name,
+        "tpu_worker_id": number,
+        "device_type": "tpu",
+        "device_variant": variant,
+    }
+    return worker(f"{slice_name}-{number}", **{"chips": 4, **attributes, **more})
+
+
+def tpus(variant: str = "v4-16", count: int = 4) -> Device:
+    return Device("tpu", variant, count)
+
+
+def eq(key: str, value: Attribute) -> Constraint:
+    return Constraint(key, ConstraintOp.EQ, value)
+
+
+class Story:
+    """A cluster and what happens on it, with the scheduler looking on."""
+
+    def __init__(self, *workers: WorkerRow, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.now_ms = 1_000_000
+        self.mirror = Mirror.of([FullSnapshot(0, self.now_ms, workers=workers)])
+        self.memory = Memory()
+        self.rows: dict[str, JobRow] = {}
+        self.names: dict[int, str] = {}
+        self.told: dict[str, Reason] = {}
+        self.attempts: dict[tuple[int, int], int] = {}
+
+    # ── what the state service tells ────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, **changes: Any) -> None:
+        """One commit."""
+        assert self.mirror.apply(Delta(self.mirror.version + 1, self.now_ms, **changes))
+
+    def submit(
+        self,
+        name: str,
+        replicas: int = 1,
+        *,
+        cpu: float = 1,
+        memory: int = 0,
+        device: Device | None = None,
+        band: str = "interactive",
+        user: str = "ann",
+        constraints: tuple[Constraint, ...] = (),
+        group_by: str = "",
+        at_ms: int | None = None,
+        root_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> JobRow:
+        """A job is admitted and all its tasks wait."""
+        at_ms = self.now_ms if at_ms is None else at_ms
+        row = JobRow(
+            job=len(self.rows) + 1,
+            name=name,
+            user=user,
+            band=BANDS[band],
+            depth=name.count("/"),
+            root_submitted_ms=at_ms if root_ms is None else root_ms,
+            submitted_ms=at_ms,
+            replicas=replicas,
+            resources=ResourceAsk(int(cpu * 1000), memory, 0, device),
+            constraints=constraints,
+            group_by=group_by,
+            timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
+        )
+        self.rows[name], self.names[row.job] = row, name
+        self.tell(jobs=(row,), queued=(Queued(row.job, ((0, replicas),), at_ms),))
+        return row
+
+    def gang(self, name: str, size: int, **options: Any) -> JobRow:
+        """A coscheduled job, by default on the VMs of one slice."""
+        return self.submit(name, size, **{"group_by": "tpu-name", "device": tpus(), **options})
+
+    def running(self, name: str, where: str | list[str], **options: Any) -> None:
+        """A job whose tasks already run there."""
+        hosts = [where] if isinstance(where, str) else where
+        self.submit(name, len(hosts), **options)
+        self.start(name, dict(enumerate(hosts)), building=False)
+
+    def start(self, name: str, places: dict[int, str], *, building: bool = True) -> None:
+        row = self.rows[name]
+        self.tell(opened=tuple(self._hold(row.job, index, host, building) for index, host in places.items()))
+
+    def _hold(self, job: int, index: int, host: str, building: bool) -> Hold:
+        attempt = self.attempts[job, index] = self.attempts.get((job, index), -1) + 1
+        return Hold(AttemptRef(job, index, attempt), host, building, False, self.now_ms)
+
+    def end(self, name: str, *indexes: int, again: bool = False) -> None:
+        """Attempts end; with ``again`` their tasks wait once more."""
+        job = self.rows[name].job
+        refs = tuple(AttemptRef(job, index, self.attempts[job, index]) for index in indexes)
+        back = tuple(Queued(job, ((index, index + 1),), self.now_ms) for index in indexes) if again else ()
+        self.tell(closed=refs, queued=back)
+
+    def stop(self, *refs: AttemptRef) -> None:
+        """Attempts have been told to end."""
+        self.tell(moved=tuple(msgspec.structs.replace(self.held(ref), stopping=True) for ref in refs))
+
+    def stopped(self, *refs: AttemptRef, again: bool = True) -> None:
+        """The end of attempts is known; their tasks wait again."""
+        back = tuple(Queued(ref.job, ((ref.index, ref.index + 1),), self.now_ms) for ref in refs)
+        self.tell(closed=refs, queued=back if again else ())
+
+    def held(self, ref: AttemptRef) -> Hold:
+        return next(hold for hold, _ in self.mirror.hosts.holds() if hold.ref == ref)
+
+    def avoid(self, name: str, index: int, host: str, for_s: float) -> None:
+        self.tell(avoid=(Avoid(self.rows[name].job, index, host, self.now_ms + int(for_s * 1000)),))
+
+    def quota(self, user: str, **limits: int) -> None:
+        self.tell(quotas=(Quota(user, **limits),))
+
+    def worker(self, row: WorkerRow) -> None:
+        self.tell(workers=(row,))
+
+    def wait(self, seconds: float) -> None:
+        self.now_ms += int(seconds * 1000)
+
+    # ── what the scheduler says ─────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, memory: Memory | None = None) -> Decision:
+        """What the next cycle would decide; nothing changes."""
+        return plan(self.mirror, self.memory if memory is None else memory, self.now_ms, self.settings)
+
+    def cycle(self) -> dict[str, str]:
+        """Make a plan and carry it out. Returns the worker of every task placed, in the order of the plan."""
+        decision = self.look()
+        self.memory.learn(decision.columns, decision.learnt, self.mirror.looked())
+        self.told.update({self.names[told.job]: told.reason for told in decision.plan.reasons})
+        self.carry_out(decision.plan)
+        return self.places(decision.plan)
+
+    def carry_out(self, made: Plan) -> None:
+        opened = tuple(
+            self._hold(placement.job, index, made.workers[number], True)
+            for placement in made.placements
+            for index, number in zip(placement.indexes, placement.workers, strict=True)
+        )
+        stopping = tuple(
+            msgspec.structs.replace(self.held(ref), stopping=True) for e in made.evictions for ref in e.victims
+        )
+        promises = tuple(promise for eviction in made.evictions for promise in eviction.promises)
+        if opened or stopping or promises:
+            self.tell(opened=opened, moved=stopping, promises=promises)
+
+    def places(self, made: Plan) -> dict[str, str]:
+        """The worker of every task a plan places, in its order."""
+        return {
+            f"{self.names[placement.job]}/{index}": made.workers[number]
+            for placement in made.placements
+            for index, number in zip(placement.indexes, placement.workers, strict=True)
+        }
+
+    def victims(self, made: Plan) -> list[str]:
+        """The tasks a plan evicts."""
+        return [f"{self.names[ref.job]}/{ref.index}" for eviction in made.evictions for ref in eviction.victims]
+
+    def evict(self) -> tuple[list[str], tuple[Promise, ...]]:
+        """Make a plan and carry it out. Returns whom it evicts and what it promises."""
+        made = self.look().plan
+        victims = self.victims(made)
+        self.cycle()
+        return victims, tuple(promise for eviction in made.evictions for promise in eviction.promises)
+
+    def refs(self, name: str) -> list[AttemptRef]:
+        """The present attempts of a job."""
+        job = self.rows[name].job
+        return sorted(hold.ref for hold, _ in self.mirror.hosts.holds() if hold.ref.job == job)
