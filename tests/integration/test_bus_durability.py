@@ -210,6 +210,20 @@ async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap
     assert await everything(kept, "IRIS_EVENTS", told) == [b"%d" % n for n in range(1, told + 1)]
 
 
+async def test_a_teller_knows_its_place_though_every_event_has_aged_away(own_nats, kept):
+    old, new = kept.teller(), kept.teller()
+    await old.resume()
+    old.tell(telling(1, 10))
+    await old.drain(5)
+    await old.close()
+    await kept._api.purge("IRIS_EVENTS")
+    await kept.streams.ensure()
+    assert await new.resume() == "10-0"
+    new.tell(telling(11, 11))
+    await new.drain(5)
+    assert (await kept.streams.last("IRIS_EVENTS")).sequence == 11
+
+
 async def test_a_blob_that_lost_a_part_is_refused(kept):
     blobs = kept.blobs("iris-snapshots")
     await blobs.put("a", os.urandom(2_000_000))

@@ -135,6 +135,14 @@ class Api:
             raise ApiError(f"message of {stream}", got.error)
         return to_stored(got.message) if got.message is not None else None
 
+    async def annotate(self, stream: str, key: str, value: str) -> None:
+        """Write one entry of a stream's metadata. Raises ApiError, Unavailable."""
+        config = (await self.info(stream)).config
+        config["metadata"] = {**(config.get("metadata") or {}), key: value}
+        got = await self.call(f"STREAM.UPDATE.{stream}", config, Plain)
+        if got.error is not None:
+            raise ApiError(f"note on {stream}", got.error)
+
     async def purge(self, stream: str, **what: object) -> None:
         """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError, Unavailable."""
         got = await self.call(f"STREAM.PURGE.{stream}", what, Plain)

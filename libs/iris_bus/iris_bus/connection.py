@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
@@ -60,7 +60,16 @@ class Credentials:
 
 
 class _Client(Client):
-    """nats-py's client with a header parser four times as fast: two thirds of its time per message went there."""
+    """nats-py's client with a quicker header parser, and without the socket it leaks at each failed attempt."""
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self.drop_socket()
+        await super()._connect_to_server(s)
+
+    def drop_socket(self) -> None:
+        """Close what an attempt left open."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -112,6 +121,7 @@ class Link:
         self._closing = True
         await end(connecting)
         await self.client.close()
+        self.client.drop_socket()
 
     async def _connect(self, servers: Sequence[str], name: str, credentials: Credentials) -> None:
         await self.client.connect(

@@ -8,6 +8,7 @@ writers told an event. Not in this room: what an event says. Source: architectur
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -29,6 +30,8 @@ CHUNK = 400
 EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _LONGEST_PAUSE_S = 1.0
+_MARK = "iris-told"
+_MARK_AFTER_S = 30.0
 
 Opened = tuple[Link, Api]
 
@@ -49,6 +52,8 @@ class JetTeller:
         self._failure: Exception | None = None
         self._recovery: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._marker: asyncio.Task[None] | None = None
+        self._marked = ""
         self._drained: list[asyncio.Future[None]] = []
 
     @property
@@ -67,6 +72,7 @@ class JetTeller:
         await self._connect()
         self._window.start(*await self._last())
         self._failure = None
+        self._marker = asyncio.create_task(self._mark_now_and_then())
         return self.told
 
     def tell(self, events: Sequence[Telling]) -> None:
@@ -99,6 +105,7 @@ class JetTeller:
         self._fail(Unavailable("the teller is closed"))
         await self._quiet()
         if self._opened is not None:
+            await self._mark()
             await self._opened[0].close()
             self._opened = None
 
@@ -114,6 +121,7 @@ class JetTeller:
     async def _quiet(self) -> None:
         self._round += 1
         self._stop_timer()
+        await end(self._marker)
         await end(self._recovery)
         self._recovery = None
 
@@ -192,11 +200,29 @@ class JetTeller:
             raise Unavailable("the teller is not connected")
         link, api = self._opened
         await link.flush(_ANSWER_S)
-        newest = (await api.info(EVENTS.name)).state.last_seq
+        info = await api.info(EVENTS.name)
+        newest = info.state.last_seq
         stored = await api.message(EVENTS.name, seq=newest) if newest else None
         if stored is not None:
             return newest, stored.headers.get("Nats-Msg-Id", "")
-        return newest, self.told if newest == self._window.confirmed else ""
+        if newest == self._window.confirmed:
+            return newest, self.told
+        marked_at, _, told = str((info.config.get("metadata") or {}).get(_MARK, "")).partition(" ")
+        return newest, told if marked_at == str(newest) else ""
+
+    async def _mark_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(_MARK_AFTER_S)
+            await self._mark()
+
+    async def _mark(self) -> None:
+        """Write the last event's id beside the stream: the event itself ages away when nothing happens for days."""
+        if self._opened is None or self.told in ("", self._marked):
+            return
+        mark = f"{self._window.confirmed} {self.told}"
+        with contextlib.suppress(Unavailable):
+            await self._opened[1].annotate(EVENTS.name, _MARK, mark)
+            self._marked = mark.partition(" ")[2]
 
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error

@@ -27,6 +27,7 @@ class Window:
         self.size = size
         self.confirmed = 0
         self.told = ""
+        self._origin = (0, "")
         self._waiting: deque[Telling] = deque()
         self._sent: deque[Telling] = deque()
         self._kept: deque[Telling] = deque(maxlen=KEPT)
@@ -46,6 +47,7 @@ class Window:
         self._waiting.clear()
         self._sent.clear()
         self._kept.clear()
+        self._origin = (sequence, told)
         self.confirmed, self.told = sequence, told
 
     def add(self, events: Sequence[Telling]) -> None:
@@ -72,14 +74,21 @@ class Window:
         Raises Fenced when somebody else told what we do not know, Unavailable when the stream forgot more than we kept.
         """
         known = [*self._kept, *self._sent, *self._waiting]
-        at = next((i for i in range(len(known) - 1, -1, -1) if known[i].message_id == last), -1)
-        if at < 0 and sequence == self.confirmed and last == self.told:
-            at = len(self._kept) - 1
-        elif at < 0 and sequence < self.confirmed:
-            raise Unavailable(f"the events fell back from {self.confirmed} to {sequence}: more than can be told again")
-        elif at < 0:
-            raise Fenced(f"the last event told is {last!r}, by another writer")
-        self._kept = deque(islice(known, at + 1), maxlen=KEPT)
+        behind = self._behind(known, sequence, last)
+        self._kept = deque(islice(known, behind), maxlen=KEPT)
         self._sent.clear()
-        self._waiting = deque(islice(known, at + 1, None))
+        self._waiting = deque(islice(known, behind, None))
         self.confirmed, self.told = sequence, last
+
+    def _behind(self, known: Sequence[Telling], sequence: int, last: str) -> int:
+        """How many of ``known`` are stored when the stream ends like this. Raises Fenced, Unavailable."""
+        for at in range(len(known) - 1, -1, -1):
+            if known[at].message_id == last:
+                return at + 1
+        if (sequence, last) == (self.confirmed, self.told):
+            return len(self._kept)
+        if (sequence, last) == self._origin and self.confirmed - sequence == len(self._kept):
+            return 0
+        if sequence < self.confirmed:
+            raise Unavailable(f"the events fell back from {self.confirmed} to {sequence}: more than can be told again")
+        raise Fenced(f"the last event told is {last!r}, by another writer")

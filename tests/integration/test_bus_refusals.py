@@ -1,0 +1,83 @@
+"""What the bus says when it is full, when it may not, and when it is somebody else's."""
+
+import asyncio
+
+import pytest
+
+from iris_bus.asks import Forbidden
+from iris_bus.connection import Credentials
+from iris_bus.contract import Full, Unavailable
+from iris_bus.jetstream import connect
+from tests.support.nats_config import configured_nats
+
+pytestmark = pytest.mark.integration
+
+FEW_RIGHTS = """
+accounts { IRIS: { jetstream: enabled, users: [
+  { user: "all", password: "a" },
+  { user: "w7", password: "b", permissions: {
+      publish: { allow: ["iris.worker.w7.>"] }, subscribe: { allow: ["iris.worker.w7.order", "_INBOX_w7.>"] } } }
+] } }
+"""
+
+
+async def shrink(connection, stream: str, max_bytes: int) -> None:
+    config = (await connection._api.info(stream)).config
+    await connection._api.call(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": max_bytes}, dict)
+
+
+async def test_an_inbox_at_its_limit_refuses_and_says_why(connection):
+    await shrink(connection, "IRIS_COMMANDS", 1000)
+    with pytest.raises(Full):
+        await connection.streams.publish("iris.cmd.submit", b"x" * 2000, message_id="1")
+
+
+async def test_a_journal_at_its_limit_refuses_and_stores_nothing(connection):
+    journal = connection.journal()
+    await journal.append(b"1", expected=0)
+    await shrink(connection, "IRIS_JOURNAL", 1000)
+    with pytest.raises(Full):
+        await journal.append(b"x" * 2000, expected=1)
+    assert await journal.append(b"2", expected=1) == 2
+
+
+async def test_declaring_again_puts_a_changed_stream_right(connection):
+    await shrink(connection, "IRIS_COMMANDS", 1000)
+    await connection.streams.ensure()
+    assert (await connection._api.info("IRIS_COMMANDS")).config["max_bytes"] == 2 << 30
+
+
+async def test_a_message_no_server_would_take_is_refused_here(connection):
+    with pytest.raises(ValueError, match="more than one message may hold"):
+        connection.bus.publish("iris.a", b"x" * (9 << 20))
+
+
+async def test_a_wrong_password_is_said_at_once(nats_server):
+    wrong = nats_server.url.replace(nats_server.password, "wrong")
+    async with asyncio.timeout(5):
+        with pytest.raises(Unavailable, match=r"(?i)authorization violation"):
+            await connect(wrong, name="test", patience=60)
+
+
+async def test_what_a_user_may_not_do_fails_at_once_and_by_name(tmp_path):
+    async with configured_nats(tmp_path / "nats", FEW_RIGHTS) as server:
+        url = server.url.replace("://", "://w7:b@")
+        worker = await connect(url, name="w7", credentials=Credentials(inbox_prefix="_INBOX_w7"))
+        async with asyncio.timeout(5):
+            with pytest.raises(Forbidden, match=r"iris\.state\.plan"):
+                await worker.bus.request("iris.state.plan", b"", timeout=60)
+            with pytest.raises(Forbidden):
+                await worker.streams.publish("iris.cmd.submit", b"", timeout=60)
+            with pytest.raises(Forbidden):
+                await worker.streams.ensure()
+        await worker.close()
+
+
+async def test_a_connection_that_closes_unasked_is_lost_for_good(nats_server):
+    lost: list[Exception] = []
+    connection = await connect(nats_server.url, name="test", on_lost=lost.append)
+    await connection._link.client.close()
+    with pytest.raises(Unavailable):
+        connection.bus.publish("iris.a", b"")
+    await connection.close()
+    assert [type(error) for error in lost] == [Unavailable]

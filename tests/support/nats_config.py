@@ -1,0 +1,108 @@
+"""Servers with a configuration of the test's own: users with few rights, or several servers as one cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from iris_bus import nats_binary
+
+_CLUSTER = """
+server_name: n{n}
+listen: "127.0.0.1:{port}"
+http: "127.0.0.1:{http}"
+max_payload: 8MB
+jetstream {{ store_dir: {store}, sync_interval: always, max_file_store: 1TB }}
+cluster {{ name: iris, listen: "127.0.0.1:{route}", routes: [{routes}] }}
+"""
+
+
+class ConfiguredServer:
+    """One `nats-server` on a configuration text that listens on ``port`` and ``http``."""
+
+    def __init__(self, directory: Path, config: str, port: int, http: int) -> None:
+        self.url = f"nats://127.0.0.1:{port}"
+        self._health = f"http://127.0.0.1:{http}/healthz"
+        self._config = directory / "nats.conf"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(config)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [nats_binary.find(), "-c", self._config]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(self._health, timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    async def until_healthy(self, seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not await asyncio.to_thread(self.healthy):
+            assert time.monotonic() < deadline, f"{self.url} is not healthy after {seconds} s"
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@asynccontextmanager
+async def configured_nats(directory: Path, config: str) -> AsyncIterator[ConfiguredServer]:
+    """A server with ``config`` added to its listeners and store."""
+    port, http = free_ports(2)
+    listeners = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\n'
+    store = f"jetstream {{ store_dir: {json.dumps(str(directory / 'store'))}, max_file_store: 1TB }}\n"
+    server = ConfiguredServer(directory, listeners + store + config, port, http)
+    server.start()
+    try:
+        await server.until_healthy()
+        yield server
+    finally:
+        server.kill()
+
+
+@asynccontextmanager
+async def nats_cluster(directory: Path, size: int = 3) -> AsyncIterator[Sequence[ConfiguredServer]]:
+    """Several servers as one cluster, all healthy."""
+    ports = free_ports(3 * size)
+    routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports[2 * size :])
+    servers = []
+    for n in range(size):
+        place = directory / f"n{n}"
+        config = _CLUSTER.format(
+            n=n,
+            port=ports[n],
+            http=ports[size + n],
+            route=ports[2 * size + n],
+            routes=routes,
+            store=json.dumps(str(place / "store")),
+        )
+        servers.append(ConfiguredServer(place, config, ports[n], ports[size + n]))
+    try:
+        for server in servers:
+            server.start()
+        for server in servers:
+            await server.until_healthy()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
