@@ -1,0 +1,61 @@
+"""A worker as a process of its own, to be killed, stopped for a while, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Self
+
+
+class WorkerProcess:
+    """``python -m iris_worker`` on a data directory that outlives it.
+
+    Args:
+        settings: keys of the section ``[worker]``.
+    """
+
+    def __init__(self, url: str, data: Path, worker: str = "w0", **settings: object) -> None:
+        self.data = data
+        self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
+        self._args += [f"worker.{key}={value}" for key, value in settings.items()]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> Self:
+        given = [word for text in self._args for word in ("--set", text)]
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
+        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "iris_worker", *given, env=environ)
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def kill(self) -> None:
+        """As if it had crashed: what it runs goes on without it."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> int:
+        """In order. Returns its exit code."""
+        return await self._end(signal.SIGTERM)
+
+    async def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(number)
+        async with asyncio.timeout(20):
+            return await process.wait()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._end(signal.SIGTERM)

@@ -1,0 +1,336 @@
+"""What a worker makes of what it is told, as stories."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_core.messages import AttemptRef, Ended, Order, Stop, TaskTemplate
+from iris_core.resources import ResourceAsk
+from iris_core.states import Cause
+from iris_worker.agent import Agent
+from tests.unit.worker.story import Story
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_a_run_order_prepares_starts_and_reports(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        beat           -> 1-0-0 RUNNING
+        ended 1-0-0 3
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
+        beat           -> 1-0-0 TERMINATED exited 3
+        taken
+        beat           ->
+    """)
+
+
+def test_an_order_that_comes_again_starts_nothing_again(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        run 1-0-0      -> taken
+        started 1-0-0
+        ended 1-0-0 0
+        run 1-0-0      -> taken
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0
+        taken
+        run 1-0-0      -> taken
+        tell           ->
+    """)
+
+
+def test_an_older_attempt_of_a_task_is_never_started_after_a_newer_one(story: Story):
+    story.play("""
+        run 1-0-2      -> taken, launch 1-0-2
+        run 1-0-1      -> taken
+    """)
+
+
+def test_a_stop_that_overtakes_its_run_order_means_it_is_never_run(story: Story):
+    story.play("""
+        stop 1-0-0     -> taken
+        run 1-0-0      -> taken
+        tell           -> 1-0-0 TERMINATED missing
+    """)
+
+
+def test_a_stop_in_the_same_order_outweighs_the_run(story: Story):
+    story.play("""
+        stop_and_run 1-0-0 -> taken
+        tell               -> 1-0-0 TERMINATED missing
+    """)
+
+
+def test_stopping_kills_once_and_reports_a_cancelled_end(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        stop 1-0-0     -> taken, kill 1-0-0
+        stop 1-0-0     -> taken
+        ended 1-0-0 0
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED cancelled 0
+        stop 1-0-0     -> taken
+        taken
+        beat           ->
+    """)
+
+
+def test_a_stop_for_what_is_long_gone_is_answered_missing_each_time(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        ended 1-0-0 0
+        tell           -> 1-0-0 PREPARING, 1-0-0 TERMINATED exited 0
+        taken
+        stop 1-0-0     -> taken
+        tell           -> 1-0-0 TERMINATED missing
+        taken
+        stop 1-0-0     -> taken
+        tell           -> 1-0-0 TERMINATED missing
+    """)
+
+
+def test_a_gang_member_waits_for_the_others_before_it_starts(story: Story):
+    story.play("""
+        prepare 1-0-0  -> taken
+        tell           -> 1-0-0 PREPARING, 1-0-0 PREPARED
+        start 1-0-0    -> taken, launch 1-0-0
+        start 1-0-0    -> taken
+        started 1-0-0
+        tell           -> 1-0-0 CREATING, 1-0-0 RUNNING
+    """)
+
+
+def test_a_bundle_is_had_before_anything_starts(story: Story):
+    story.play("""
+        run 2-0-0      -> taken, prepare 2-0-0
+        tell           -> 2-0-0 PREPARING, 2-0-0 PULLING
+        prepared 2-0-0 -> launch 2-0-0
+        started 2-0-0
+        tell           -> 2-0-0 RUNNING
+    """)
+
+
+def test_a_start_order_that_comes_early_is_kept(story: Story):
+    story.play("""
+        prepare 2-0-0  -> taken, prepare 2-0-0
+        start 2-0-0    -> taken
+        prepared 2-0-0 -> launch 2-0-0
+        tell           -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 PREPARED, 2-0-0 CREATING
+    """)
+
+
+def test_a_bundle_that_cannot_be_had_is_the_hosts_failure(story: Story):
+    story.play("""
+        run 2-0-0        -> taken, prepare 2-0-0
+        unprepared 2-0-0 -> discard 2-0-0
+        tell             -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 ERROR infrastructure
+    """)
+
+
+def test_what_is_stopped_while_its_bundle_comes_never_starts(story: Story):
+    story.play("""
+        run 2-0-0      -> taken, prepare 2-0-0
+        stop 2-0-0     -> taken
+        tell           -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 TERMINATED cancelled
+        prepared 2-0-0 -> discard 2-0-0
+        tell           ->
+    """)
+
+
+def test_a_prepared_member_that_is_stopped_never_starts(story: Story):
+    story.play("""
+        prepare 1-0-0  -> taken
+        stop 1-0-0     -> taken, discard 1-0-0
+        start 1-0-0    -> taken
+        tell           -> 1-0-0 PREPARING, 1-0-0 PREPARED, 1-0-0 TERMINATED cancelled
+    """)
+
+
+def test_a_start_for_what_was_never_prepared_here_is_missing(story: Story):
+    story.play("""
+        start 1-0-0    -> taken
+        tell           -> 1-0-0 TERMINATED missing
+        prepare 1-0-0  -> taken
+    """)
+
+
+def test_orders_for_another_incarnation_are_not_taken(story: Story):
+    story.play("run_for older 1-0-0 -> refused")
+
+
+def test_orders_of_a_deposed_leader_are_not_taken(story: Story):
+    story.play("""
+        run_of_epoch 5 1-0-0 -> taken, launch 1-0-0
+        run_of_epoch 4 1-1-0 -> refused
+    """)
+
+
+def test_in_doubt_nothing_is_taken_or_launched_but_stopping_goes_on(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        doubt
+        run 1-1-0      -> refused
+        stop 1-0-0     -> refused, kill 1-0-0
+        trust
+        run 1-1-0      -> taken, launch 1-1-0
+    """)
+
+
+def test_what_was_taken_away_during_a_doubt_never_starts(story: Story):
+    story.play("""
+        prepare 2-0-0         -> taken, prepare 2-0-0
+        start 2-0-0           -> taken
+        doubt
+        prepared 2-0-0        ->
+        tell_all              -> 2-0-0 CREATING
+        taken_but_drop 2-0-0  -> discard 2-0-0
+        trust                 ->
+        tell                  -> 2-0-0 TERMINATED cancelled
+    """)
+
+
+def test_what_still_counts_after_a_doubt_starts_then(story: Story):
+    story.play("""
+        run 2-0-0        -> taken, prepare 2-0-0
+        doubt
+        prepared 2-0-0   ->
+        tell_all         -> 2-0-0 PULLING
+        taken
+        trust            -> launch 2-0-0
+    """)
+
+
+def test_a_report_that_was_not_answered_is_told_again_first(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        tell           -> 1-0-0 PREPARING
+        started 1-0-0
+        lost
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING
+        taken
+        tell           ->
+    """)
+
+
+def test_what_is_not_this_workers_any_more_is_stopped(story: Story):
+    story.play("""
+        run 1-0-0             -> taken, launch 1-0-0
+        started 1-0-0
+        tell                  -> 1-0-0 PREPARING, 1-0-0 RUNNING
+        taken_but_drop 1-0-0  -> kill 1-0-0
+        ended 1-0-0 0
+        tell                  -> 1-0-0 TERMINATED cancelled 0
+        taken_but_drop 1-0-0  ->
+        beat                  ->
+    """)
+
+
+def test_an_adopted_attempt_is_told_and_can_be_stopped(story: Story):
+    story.play("""
+        adopt 1-0-0
+        tell_all       -> 1-0-0 RUNNING
+        taken
+        run 1-0-0      -> taken
+        stop 1-0-0     -> taken, kill 1-0-0
+        ended 1-0-0 0
+        tell           -> 1-0-0 TERMINATED cancelled 0
+    """)
+
+
+def test_a_registration_tells_everything_and_nothing_twice(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        ended 1-0-0 0
+        run 1-1-0      -> taken, launch 1-1-0
+        tell_all       -> 1-0-0 TERMINATED exited 0, 1-1-0 PREPARING
+        started 1-1-0
+        taken
+        tell           -> 1-1-0 RUNNING
+        beat           -> 1-1-0 RUNNING
+    """)
+
+
+def test_a_task_far_past_its_timeout_is_killed_without_being_told(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        timeout 1-0-0  -> kill 1-0-0
+        ended 1-0-0 0
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED timeout 0
+        timeout 1-0-0  ->
+    """)
+
+
+def test_going_down_stops_everything_and_takes_nothing(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        prepare 1-1-0  -> taken
+        shutdown       -> kill 1-0-0, discard 1-1-0
+        run 1-2-0      -> refused
+    """)
+
+
+def test_an_order_without_a_template_fails_that_attempt_only(story: Story):
+    story.play("""
+        untold_what 1-0-0 -> taken
+        tell              -> 1-0-0 ERROR infrastructure
+    """)
+
+
+# ── whatever the network does to orders ─────────────────────────────────────────────────────────────────────────
+
+refs = st.builds(AttemptRef, st.just(1), st.integers(0, 2), st.integers(0, 2))
+words = st.sampled_from(["run", "prepare", "start", "stop", "end", "take", "lose", "doubt", "trust"])
+
+
+@given(st.lists(st.tuples(words, refs), max_size=60))
+def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: list[tuple[str, AttemptRef]]):
+    agent = Agent("me")
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    started: list[AttemptRef] = []
+    stopped: set[AttemptRef] = set()
+    under_way = ()
+    for word, ref in steps:
+        if word in ("run", "prepare", "start"):
+            agent.on_order(Order("me", 1, (template,), **{word: (ref,)}), 0)
+        elif word == "stop":
+            agent.on_order(Order("me", 1, stop=(Stop(ref),)), 0)
+            stopped.add(ref)
+        elif word == "end" and ref in started:
+            agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
+        elif word == "take":
+            under_way = agent.reports.take()
+        elif word == "lose":
+            agent.on_untaken(under_way)
+            under_way = ()
+        elif word in ("doubt", "trust"):
+            agent.in_doubt = word == "doubt"
+        while (held := agent.next_launch()) is not None:
+            assert not agent.in_doubt
+            assert held.ref not in stopped
+            started.append(held.ref)
+    assert len(started) == len(set(started))
+
+
+@given(st.lists(st.tuples(words, refs), max_size=60))
+def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(steps: list[tuple[str, AttemptRef]]):
+    agent = Agent("me")
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    for word, ref in steps:
+        if word in ("run", "prepare", "start", "stop"):
+            part = {word: (Stop(ref) if word == "stop" else ref,)}
+            agent.on_order(Order("me", 1, (template,), **part), 0)
+        elif word == "end":
+            agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
+        agent.next_launch()
+    told = {stage.ref: stage for stage in agent.reports.take()}
+    assert {stage.ref: stage for stage in agent.attempts()} == told
