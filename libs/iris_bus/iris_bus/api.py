@@ -6,17 +6,20 @@ Not in this room: retries, which each caller decides for itself. Source: nats.md
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from iris_bus.asks import Asks
 from iris_bus.contract import Fenced, Full, Headers, Message, Unavailable
+from iris_bus.patience import Busy, patiently
 
 WRONG_LAST_SEQUENCE = 10071
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
 STORE_FAILED = 10077
+_BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
 T = TypeVar("T")
@@ -86,26 +89,45 @@ class ApiError(Unavailable):
         self.number = trouble.err_code
 
 
+class BusyError(ApiError, Busy):
+    """JetStream will not now, and did nothing."""
+
+
+def api_error(doing: str, trouble: Trouble) -> ApiError:
+    """The exception for an ``error``."""
+    return (BusyError if trouble.err_code in _BUSY else ApiError)(doing, trouble)
+
+
 def raise_for(trouble: Trouble, doing: str) -> None:
     """Turn an error of a publish into Fenced, Full, or ApiError (which is Unavailable)."""
     if trouble.err_code == WRONG_LAST_SEQUENCE:
         raise Fenced(f"{doing}: {trouble.description}")
     if trouble.err_code == STORE_FAILED and any(word in trouble.description.lower() for word in _FULL_WORDS):
         raise Full(f"{doing}: {trouble.description}")
-    raise ApiError(doing, trouble)
+    raise api_error(doing, trouble)
 
 
 class Api:
-    """Calls of ``$JS.API``."""
+    """Calls of ``$JS.API``.
 
-    def __init__(self, asks: Asks, timeout: float = 2.0) -> None:
+    Args:
+        timeout: seconds to wait for one answer.
+        patience: seconds to go on asking while nobody answers; only for calls that may be repeated.
+    """
+
+    def __init__(self, asks: Asks, timeout: float = 2.0, patience: float = 0.0) -> None:
         self._asks = asks
         self._timeout = timeout
+        self._patience = patience
+
+    def patient(self, seconds: float) -> Api:
+        """The same calls, repeated for so long while the server is away or choosing a leader."""
+        return Api(self._asks, self._timeout, seconds)
 
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
         """One request and its typed answer, errors included. Raises Unavailable, NoResponders."""
         data = msgspec.json.encode(body) if body is not None else b""
-        got = await self._asks.ask(f"$JS.API.{verb}", data, self._timeout)
+        got = await patiently(partial(self._asks.ask, f"$JS.API.{verb}", data, self._timeout), self._patience)
         return msgspec.json.decode(got.data, type=answer)
 
     async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:

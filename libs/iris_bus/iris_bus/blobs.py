@@ -14,12 +14,14 @@ import hashlib
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from iris_bus.api import Api
 from iris_bus.connection import Link
 from iris_bus.contract import Message, Unavailable
+from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
 
 CHUNK_BYTES = 512 << 10
@@ -48,6 +50,7 @@ class JetBlobs:
     def __init__(self, link: Link, api: Api, bucket: str) -> None:
         self._link = link
         self._api = api
+        self._patient = api.patient(_READ_S / 2)
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
@@ -91,7 +94,7 @@ class JetBlobs:
         meta = await self._meta(name)
         if meta is None:
             return
-        await self._api.purge(self._stream, filter=self._meta_subject(name))
+        await self._patient.purge(self._stream, filter=self._meta_subject(name))
         await self._drop_chunks(meta.nuid)
 
     async def _store_chunks(self, nuid: str, data: bytes) -> None:
@@ -110,7 +113,7 @@ class JetBlobs:
                 task.cancel()
 
     async def _store(self, subject: str, data: bytes) -> object:
-        return await self._api.store(subject, data, _ANSWER_S)
+        return await patiently(partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False)
 
     async def _store_meta(self, meta: _Meta) -> None:
         body = msgspec.json.encode(meta)
@@ -121,10 +124,10 @@ class JetBlobs:
                 raise
 
     async def _drop_chunks(self, nuid: str) -> None:
-        await self._api.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
+        await self._patient.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
 
     async def _meta(self, name: str) -> _Meta | None:
-        found = await self._api.message(self._stream, last_by_subj=self._meta_subject(name))
+        found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(name))
         return msgspec.json.decode(found.data, type=_Meta) if found is not None else None
 
     def _meta_subject(self, name: str) -> str:

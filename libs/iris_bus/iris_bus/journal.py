@@ -35,6 +35,7 @@ class JetJournal:
         self._link = link
         self._api = api
         self._patience = patience
+        self._patient = api.patient(patience)
 
     async def append(self, data: bytes, *, expected: int) -> int:
         """Store ``data`` at ``expected`` + 1, durably. ``data`` must differ from every other entry.
@@ -69,7 +70,7 @@ class JetJournal:
             await asyncio.sleep(_SETTLED_S)
 
     async def _stands_at(self, sequence: int, data: bytes) -> bool:
-        end = await self.end()
+        end = (await self._api.info(JOURNAL.name)).state.last_seq
         if end < sequence:
             return False
         stored = await self._api.message(JOURNAL.name, seq=sequence)
@@ -79,7 +80,7 @@ class JetJournal:
 
     async def replay(self, after: int) -> AsyncIterator[Entry]:
         """Entries behind ``after`` up to the present end. Raises Gap when they were trimmed, Unavailable."""
-        state = (await self._api.info(JOURNAL.name)).state
+        state = (await self._patient.info(JOURNAL.name)).state
         if state.first_seq > after + 1:
             raise Gap(f"the journal begins at {state.first_seq}, {after + 1} is needed")
         return self._entries(after, state.last_seq)
@@ -98,18 +99,18 @@ class JetJournal:
             await reader.close()
 
     async def end(self) -> int:
-        return (await self._api.info(JOURNAL.name)).state.last_seq
+        return (await self._patient.info(JOURNAL.name)).state.last_seq
 
     async def tail(self, after: int) -> JetReader:
         """Follow the journal. Raises Gap when ``after`` + 1 was trimmed, Unavailable."""
-        first = (await self._api.info(JOURNAL.name)).state.first_seq
+        first = (await self._patient.info(JOURNAL.name)).state.first_seq
         if first > after + 1:
             raise Gap(f"the journal begins at {first}, {after + 1} is needed")
         return self._reader(after)
 
     async def trim(self, below: int) -> None:
         if below > 1:
-            await self._api.purge(JOURNAL.name, seq=below)
+            await self._patient.purge(JOURNAL.name, seq=below)
 
     def _reader(self, after: int) -> JetReader:
         return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True)

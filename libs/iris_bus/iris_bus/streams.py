@@ -6,16 +6,16 @@ Not in this room: the journal's fence and the telling of events. Source: iris_co
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo
-from iris_bus.asks import Forbidden
 from iris_bus.connection import Link
-from iris_bus.contract import Headers, Message, NoResponders, Unavailable
+from iris_bus.contract import Headers, Message
 from iris_bus.nats_binary import check_version
+from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
 from iris_core import subjects
 from iris_core.subjects import Stream
@@ -26,9 +26,7 @@ MESSAGE_BYTES = 8 << 20
 _NS = 1_000_000_000
 _STARTING_S = 30.0
 _FIXED = ("persist_mode", "storage", "retention", "name")
-_BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
-
-T = TypeVar("T")
+_PATIENCE_S = 5.0
 
 
 def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
@@ -94,6 +92,7 @@ class JetStreams:
     ) -> None:
         self._link = link
         self._api = api
+        self._patient = api.patient(_PATIENCE_S)
         self._replicas = replicas
         self._table = {stream.name: stream for stream in table}
         self._buckets = buckets
@@ -104,7 +103,7 @@ class JetStreams:
         wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
         wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
         for config in wanted:
-            await patiently(lambda config=config: self._declare(config), _STARTING_S)  # type: ignore[misc]
+            await patiently(partial(self._declare, config), _STARTING_S)
 
     async def _declare(self, config: dict[str, Any]) -> None:
         name = config["name"]
@@ -147,34 +146,10 @@ class JetStreams:
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         if subject:
-            return await self._api.message(stream, last_by_subj=subject)
-        newest = (await self._api.info(stream)).state.last_seq
-        return await self._api.message(stream, seq=newest) if newest else None
+            return await self._patient.message(stream, last_by_subj=subject)
+        newest = (await self._patient.info(stream)).state.last_seq
+        return await self._patient.message(stream, seq=newest) if newest else None
 
     async def trim(self, stream: str, below: int) -> None:
         if below > 1:
-            await self._api.purge(stream, seq=below)
-
-
-async def patiently(attempt: Callable[[], Awaitable[T]], patience: float, *, repeat_unknown: bool = True) -> T:
-    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``patience`` seconds.
-
-    "No responders" and "busy" are known to have had no effect; other failures are repeated if ``repeat_unknown``.
-    """
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + patience
-    pause = 0.02
-    while True:
-        try:
-            return await attempt()
-        except ApiError as error:
-            if error.number not in _BUSY or clock() + pause > deadline:
-                raise
-        except NoResponders:
-            if clock() + pause > deadline:
-                raise
-        except Unavailable as error:
-            if isinstance(error, Forbidden) or not repeat_unknown or clock() + pause > deadline:
-                raise
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, 0.5)
+            await self._patient.purge(stream, seq=below)
