@@ -5,6 +5,7 @@ A `Story` plays the state service: it takes plans as they are, ends attempts whe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -80,12 +81,15 @@ class Story:
         self.names: dict[int, str] = {}
         self.told: dict[str, Reason] = {}
         self.attempts: dict[tuple[int, int], int] = {}
+        self.on_delta: Callable[[Delta], None] = lambda _: None
 
     # ── what the state service tells ────────────────────────────────────────────────────────────────────────────
 
     def tell(self, **changes: Any) -> None:
         """One commit."""
-        assert self.mirror.apply(Delta(self.mirror.version + 1, self.now_ms, **changes))
+        delta = Delta(self.mirror.version + 1, self.now_ms, **changes)
+        assert self.mirror.apply(delta)
+        self.on_delta(delta)
 
     def submit(
         self,

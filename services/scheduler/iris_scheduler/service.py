@@ -144,6 +144,7 @@ class Scheduler:
                 mirror = Mirror.of(chunks)
                 self._memory = Memory()
                 self._wake_ms = None
+                self._arrived.set()
                 return self._follow(mirror, since=mirror.version)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), retry_s)

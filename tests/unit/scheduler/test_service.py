@@ -1,0 +1,210 @@
+"""The scheduler's shell on the in-memory bus: it asks for everything, follows, plans once, and recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from iris_bus.contract import Message
+from iris_bus.memory import Memory, MemoryConnection
+from iris_core import codec, subjects
+from iris_core.messages import (
+    AttemptRef,
+    Caller,
+    Delta,
+    FullSnapshot,
+    Ping,
+    Plan,
+    PlanPreview,
+    PlanRequest,
+    PlanTaken,
+)
+from iris_core.reasons import ReasonCode
+from iris_core.spec import JobSpec
+from iris_scheduler.service import Scheduler
+from iris_scheduler.settings import Settings
+from tests.support.scheduling import Story, worker
+
+
+class StatePart:
+    """Plays the state service on the bus: answers snapshots, takes plans, tells deltas.
+
+    Attributes:
+        refuse: asked for each plan; a cause refuses all of it. told: whether deltas are published.
+        plans: every plan that arrived. snapshots: how often everything was asked for.
+    """
+
+    def __init__(self, connection: MemoryConnection, story: Story) -> None:
+        self.bus = connection.bus
+        self.story = story
+        self.refuse: Callable[[Plan], str] = lambda _: ""
+        self.plans: list[Plan] = []
+        self.snapshots = 0
+        self.chunks = 1
+        self.mute = False
+        self.tell = True
+        self.news = asyncio.Event()
+        story.on_delta = self._delta
+
+    async def start(self) -> None:
+        await self.bus.subscribe(subjects.SNAPSHOT_FULL, self._full)
+        await self.bus.subscribe(subjects.STATE_PLAN, self._plan)
+        await self.bus.subscribe(subjects.STATE_PING, self._ping)
+
+    def _delta(self, delta: Delta) -> None:
+        if self.tell:
+            self.bus.publish(subjects.SNAPSHOT, codec.pack(delta))
+
+    def _full(self, message: Message) -> None:
+        self.snapshots += 1
+        whole = self.story.mirror.snapshot()
+        parts = [
+            FullSnapshot(whole.version, whole.at_ms, whole.jobs, whole.workers, whole.quotas, last=self.chunks == 1),
+            FullSnapshot(whole.version, whole.at_ms, holds=whole.holds, queued=whole.queued, chunk=1),
+        ]
+        for part in parts if self.chunks > 1 else [whole]:
+            self.bus.publish(message.reply, codec.pack(part))
+        self.news.set()
+
+    def _plan(self, message: Message) -> None:
+        made = codec.unpack(message.data, Plan)
+        self.plans.append(made)
+        self.news.set()
+        if self.mute:
+            return
+        cause = self.refuse(made)
+        refused = [(p.job, index, cause) for p in made.placements for index in p.indexes] if cause else []
+        if not cause:
+            self.story.carry_out(made)
+        placed = sum(len(p.indexes) for p in made.placements) - len(refused)
+        self.bus.publish(message.reply, codec.pack(PlanTaken(self.story.mirror.version, placed, tuple(refused))))
+
+    def _ping(self, message: Message) -> None:
+        self.bus.publish(message.reply, codec.pack(Ping("me", 1, self.story.mirror.version)))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.news.clear()
+                await self.news.wait()
+
+    def placed(self) -> dict[str, str]:
+        return {task: host for made in self.plans for task, host in self.story.places(made).items()}
+
+
+class Stage:
+    """A bus with a state service and a scheduler on it."""
+
+    def __init__(self, story: Story) -> None:
+        self.memory = Memory()
+        self.state = StatePart(self.memory.connect("state"), story)
+        self.stop = asyncio.Event()
+        settings = Settings(answer_timeout_s=0.3)
+        self.scheduler = Scheduler(self.memory.connect("scheduler").bus, settings, self.stop)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    stage = Stage(Story(worker("a", 4), worker("b", 4)))
+    running = asyncio.ensure_future(stage.scheduler.run())
+    yield stage
+    stage.stop.set()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(running, 5)
+    assert running.done()
+    running.result()
+
+
+async def test_what_waited_before_it_came_is_placed(stage: Stage) -> None:
+    stage.state.story.submit("/early", 2)
+    await stage.state.start()
+    await stage.state.until(lambda: len(stage.state.placed()) == 2)
+    assert stage.state.placed() == {"/early/0": "a", "/early/1": "a"}
+
+
+async def test_a_submission_is_placed_as_soon_as_it_is_told(stage: Stage) -> None:
+    await stage.state.start()
+    await stage.state.until(lambda: stage.state.snapshots == 1)
+    stage.state.story.submit("/one")
+    await stage.state.until(lambda: bool(stage.state.plans))
+    assert stage.state.placed() == {"/one/0": "a"}
+
+
+async def test_nothing_is_planned_twice(stage: Stage) -> None:
+    await stage.state.start()
+    for number in range(8):
+        stage.state.story.submit(f"/job-{number}")
+        await asyncio.sleep(0)
+    await stage.state.until(lambda: len(stage.state.placed()) == 8)
+    tasks = [task for made in stage.state.plans for task in stage.state.story.places(made)]
+    assert sorted(tasks) == sorted(set(tasks))
+
+
+async def test_a_snapshot_may_come_in_chunks(stage: Stage) -> None:
+    stage.state.chunks = 2
+    stage.state.story.submit("/early")
+    await stage.state.start()
+    await stage.state.until(lambda: bool(stage.state.placed()))
+    assert stage.state.placed() == {"/early/0": "a"}
+
+
+async def test_a_gap_in_the_deltas_makes_it_ask_for_everything(stage: Stage) -> None:
+    await stage.state.start()
+    await stage.state.until(lambda: stage.state.snapshots == 1)
+    stage.state.tell = False
+    stage.state.story.submit("/missed")
+    stage.state.tell = True
+    stage.state.story.submit("/heard")
+    await stage.state.until(lambda: len(stage.state.placed()) == 2)
+    assert stage.state.snapshots == 2
+
+
+async def test_a_state_service_that_begins_anew_makes_it_ask_for_everything(stage: Stage) -> None:
+    await stage.state.start()
+    await stage.state.until(lambda: stage.state.snapshots == 1)
+    stage.state.bus.publish(subjects.SNAPSHOT, codec.pack(Delta(0, 0)))
+    await stage.state.until(lambda: stage.state.snapshots == 2)
+
+
+async def test_a_plan_without_an_answer_is_forgotten_and_everything_asked_again(stage: Stage) -> None:
+    stage.state.mute = True
+    await stage.state.start()
+    stage.state.story.submit("/one")
+    await stage.state.until(lambda: bool(stage.state.plans))
+    stage.state.mute = False
+    await stage.state.until(lambda: stage.state.snapshots == 2)
+    await stage.state.until(lambda: len(stage.state.plans) == 2)
+
+
+async def test_a_refused_task_pauses_with_a_reason_and_is_tried_again(stage: Stage) -> None:
+    stage.state.refuse = lambda made: "no_room" if len(stage.state.plans) < 2 else ""
+    await stage.state.start()
+    stage.state.story.submit("/one")
+    await stage.state.until(lambda: any(made.placements for made in stage.state.plans[1:]))
+    told = [told.reason.code for made in stage.state.plans for told in made.reasons]
+    assert told == [ReasonCode.DELAYED]
+
+
+async def test_a_dry_run_is_answered_and_creates_nothing(stage: Stage) -> None:
+    await stage.state.start()
+    stage.state.story.submit("/one")
+    await stage.state.until(lambda: bool(stage.state.plans))
+    asker = stage.memory.connect("gateway").bus
+    request = PlanRequest(JobSpec(name="/what-if", command=("true",), replicas=9), Caller("ann"), 0)
+    answer = await asker.request(subjects.SCHEDULER_PLAN, codec.pack(request), timeout=5)
+    preview = codec.unpack(answer.data, PlanPreview)
+    assert preview.verdict == "not_now"
+    assert [host for _, host in preview.placements] == ["a"] * 3 + ["b"] * 4
+    assert len(stage.state.placed()) == 1
+
+
+async def test_room_that_comes_free_is_used_at_once(stage: Stage) -> None:
+    await stage.state.start()
+    stage.state.story.submit("/many", 9)
+    await stage.state.until(lambda: len(stage.state.placed()) == 8)
+    stage.state.story.tell(closed=(AttemptRef(1, 0, 0),))
+    await stage.state.until(lambda: len(stage.state.placed()) == 9)
+    assert stage.state.placed()["/many/8"] == "a"
