@@ -15,6 +15,7 @@ SECTIONS = {
     "nats": ("iris_bus.run:NatsSettings", "every service"),
     "run": ("iris_bus.run:RunSettings", "every service"),
     "state": ("iris_state.policy:Policy", "the state service"),
+    "scheduler": ("iris_scheduler.settings:Settings", "the scheduler"),
     "worker": ("iris_worker.settings:WorkerSettings", "a worker"),
     "gateway": ("iris_gateway.settings:GatewaySettings", "the gateway"),
 }
