@@ -148,12 +148,12 @@ async def test_a_closed_reader_leaves_no_consumer_behind(kept):
 
 
 async def test_a_reader_that_fell_behind_what_is_kept_says_so(kept):
-    for n in range(1, 12_001):
-        kept.bus.publish("iris.cmd.submit", b"%d" % n)
-    await kept.bus.flush()
-    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    for n in range(1, 12_000):
+        kept.bus.publish("task.state.running", b"%d" % n)
+    assert await kept.streams.publish("task.state.running", b"12000") == 12_000
+    reader = kept.streams.read("IRIS_EVENTS", 0)
     got = [m.data for m in await reader.batch(limit=10, wait=5)]
-    await kept.streams.trim("IRIS_COMMANDS", 11_001)
+    await kept.streams.trim("IRIS_EVENTS", 11_001)
     try:
         while taken := await reader.batch(wait=10):
             got += [m.data for m in taken]
