@@ -1,0 +1,194 @@
+"""The replica that writes: it gathers what has arrived, has it judged, makes it durable, and only then sends.
+
+One round at a time, so everything that arrives during an append is the next batch. What needs no commit is sent only
+after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything.
+Source: architecture.md sections 2 and 3; nats.md section 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscription, Teller, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import Order, OrderTaken, Ping
+from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
+from iris_state.metrics import StateMetrics
+from iris_state.replica import Replica
+from iris_state.snapshotter import Snapshotter
+
+log = logging.getLogger(__name__)
+
+BATCH = 4000
+"""Inputs of one commit at most, so that a commit stays far below the largest message."""
+LONGEST_WAIT_S = 0.5
+DRAIN_S = 10.0
+_CONFIRM_S = 15.0
+_PAUSE_S = 0.05
+
+
+class Leader:
+    """A replica from the moment its epoch stands in the journal."""
+
+    def __init__(self, replica: Replica, teller: Teller, metrics: StateMetrics, stop: asyncio.Event) -> None:
+        self._replica = replica
+        self._machine = replica.machine
+        self._policy = replica.policy
+        self._bus = replica.connection.bus
+        self._teller = teller
+        self._metrics = metrics
+        self._stop = stop
+        self._inbox: list[Input] = []
+        self._arrived = asyncio.Event()
+        self._orders: set[asyncio.Task[None]] = set()
+        self._snapshots = Snapshotter(
+            replica.machine,
+            replica.connection,
+            teller,
+            changes=replica.policy.snapshot_changes,
+            after_s=replica.policy.snapshot_after_s,
+            clock=asyncio.get_running_loop().time,
+        )
+        self.ready = False
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises Fenced when another replica has taken over."""
+        await self._tell_what_was_not()
+        commands = self._replica.connection.streams.read(subjects.COMMANDS.name, self._machine.cursor)
+        commands.on_arrival(self._arrived.set)
+        subscriptions: list[Subscription] = []
+        try:
+            for subject, callback in self._callbacks().items():
+                subscriptions.append(await self._bus.subscribe(subject, callback))
+            self._send(self._machine.lead(self._replica.clock.now_ms()))
+            self.ready = True
+            log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
+            while not self._stop.is_set():
+                await self._round(commands)
+        finally:
+            self.ready = False
+            for subscription in subscriptions:
+                await subscription.close()
+            await commands.close()
+            await self._snapshots.close()
+            for task in self._orders:
+                task.cancel()
+        await self._drain()
+
+    async def _tell_what_was_not(self) -> None:
+        """Go on where the leader before this one stopped telling."""
+        told = await self._teller.resume()
+        events = self._replica.untold.behind(told)
+        if events is None:
+            raise Unavailable("the events have fallen back; this replica has to start anew")
+        self._snapshots.start_at(events[-1].message_id if events else told)
+        if events:
+            self._teller.tell(events)
+
+    async def _round(self, commands: Reader) -> None:
+        await self._wait()
+        inputs, self._inbox = self._inbox[:BATCH], self._inbox[BATCH:]
+        wishes = [Command(m.sequence, m.subject, m.data) for m in commands.take(BATCH)]
+        output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
+        await self._commit(output)
+        self._send(output)
+        self._snapshots.note(output)
+        self._snapshots.work()
+
+    def _callbacks(self) -> dict[str, Callable[[Message], None]]:
+        return {
+            subjects.STATE_REPORT: self._on_asked,
+            subjects.STATE_PLAN: self._on_asked,
+            subjects.STATE_QUERY: self._on_asked,
+            subjects.SNAPSHOT_FULL: self._on_asked,
+            subjects.BEATS: self._on_beat,
+            subjects.STATE_PING: self._on_ping,
+        }
+
+    def _on_asked(self, message: Message) -> None:
+        self._arrive(Asked(message.subject, message.data, message.reply))
+
+    def _on_beat(self, message: Message) -> None:
+        self._arrive(Heard(message.data))
+
+    def _on_ping(self, message: Message) -> None:
+        machine = self._machine
+        pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._teller.told)
+        self._bus.publish(message.reply, codec.pack(pong))
+
+    def _arrive(self, one: Input) -> None:
+        self._inbox.append(one)
+        self._arrived.set()
+
+    async def _wait(self) -> None:
+        """Until something arrives, something is due, or the process should end."""
+        if self._inbox or self._snapshots.busy:
+            self._arrived.clear()
+            await asyncio.sleep(0)
+            return
+        due = self._machine.next_due()
+        now_ms = self._replica.clock.now_ms()
+        wait = LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._arrived.wait()
+        self._arrived.clear()
+
+    async def _commit(self, output: Output) -> None:
+        """Make sure that what is about to be said is, and stays, true. Raises Fenced, Full, Unavailable."""
+        if output.commit is not None:
+            began = time.perf_counter()
+            await self._replica.journal.append(output.commit, expected=output.sequence - 1)
+            self._metrics.committed(output, time.perf_counter() - began)
+        elif output.replies:
+            await self._confirm()
+
+    async def _confirm(self) -> None:
+        """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""
+        async with asyncio.timeout(_CONFIRM_S):
+            while True:
+                with contextlib.suppress(Unavailable):
+                    if await self._replica.still_leads():
+                        return
+                    raise Fenced("another replica has written to the journal")
+                await asyncio.sleep(_PAUSE_S)
+
+    def _send(self, output: Output) -> None:
+        for worker, order in output.orders.items():
+            self._deliver(worker, order)
+        if output.delta is not None:
+            self._bus.publish(subjects.SNAPSHOT, output.delta)
+        for subject, data in output.replies:
+            if subject:
+                self._bus.publish(subject, data)
+        if output.events:
+            self._teller.tell(output.events)
+
+    def _deliver(self, worker: str, order: Order) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver_one(worker, order))
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+
+    async def _deliver_one(self, worker: str, order: Order) -> None:
+        """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
+        timeout = self._policy.order_timeout_s
+        try:
+            answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
+            taken = codec.unpack(answer.data, OrderTaken)
+            error = "" if taken.taken else f"worker {worker} has restarted"
+        except NoResponders:
+            error = f"worker {worker} does not listen"
+        except (Unavailable, codec.Undecodable):
+            error = f"worker {worker} did not take its order within {timeout:g} s"
+        if order.prepare or order.start or error:
+            self._arrive(Delivered(worker, order, error))
+
+    async def _drain(self) -> None:
+        """What was committed is told before the process ends."""
+        await self._bus.flush()
+        with contextlib.suppress(Unavailable):
+            await self._teller.drain(DRAIN_S)

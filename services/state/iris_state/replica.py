@@ -1,0 +1,109 @@
+"""What every replica of the state service has, whoever leads: a machine that knows the journal up to some commit.
+
+It begins with the newest good snapshot, replays what stands behind it, and goes on applying what others append.
+Not in this room: who leads (`standby`), and what a leader does (`leader`). Source: architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from iris_bus.contract import Connection, Fenced, Gap, Message, Teller
+from iris_core import subjects
+from iris_state.clock import Clock
+from iris_state.machine import Machine
+from iris_state.policy import Policy
+from iris_state.snapshotter import newest
+from iris_state.untold import Untold
+
+log = logging.getLogger(__name__)
+
+_RECOVERIES = 4
+
+
+class Replica:
+    """One replica.
+
+    Args:
+        name: unique per start.
+
+    Attributes:
+        machine: the records; replaced by `recover`.
+        untold: facts of the newest commits, for whoever takes over.
+    """
+
+    def __init__(self, name: str, policy: Policy, connection: Connection, clock: Clock) -> None:
+        self.name = name
+        self.policy = policy
+        self.connection = connection
+        self.clock = clock
+        self.journal = connection.journal()
+        self.machine = Machine(policy, name)
+        self.untold = Untold()
+
+    async def recover(self) -> None:
+        """Know everything up to the journal's present end.
+
+        Raises Gap when neither a good snapshot nor the journal reaches back far enough, TooNew, Unavailable.
+        """
+        for _ in range(_RECOVERIES):
+            with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
+                await self._recover()
+                return
+        await self._recover()
+
+    async def _recover(self) -> None:
+        began_ms = self.clock.now_ms()
+        last = await self.connection.streams.last(subjects.EVENTS.name)
+        told = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
+        image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told)
+        machine = Machine(self.policy, self.name)
+        if image is not None:
+            machine.restore(image)
+            told = told or image.rest.told
+        self.machine, self.untold = machine, Untold(machine.sequence, told)
+        begin = machine.sequence
+        async for entry in await self.journal.replay(begin):
+            self.apply(entry.sequence, entry.data)
+        self.clock.start_after(machine.last_ms)
+        log.info(
+            "recovered",
+            extra={
+                "snapshot": begin,
+                "entries": machine.sequence - begin,
+                "seconds": (self.clock.now_ms() - began_ms) / 1000,
+                "jobs": len(machine.ledger.jobs),
+            },
+        )
+
+    def apply(self, sequence: int, data: bytes) -> None:
+        """Take over one commit of the journal."""
+        self.untold.add(sequence, self.machine.replay(sequence, data))
+
+    def follow(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.apply(message.sequence, message.data)
+
+    async def take_over(self, teller: Teller) -> bool:
+        """Catch up, and append an epoch of our own; False when somebody else was quicker.
+
+        Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
+        """
+        async for entry in await self.journal.replay(self.machine.sequence):
+            self.apply(entry.sequence, entry.data)
+        if self.untold.behind(await teller.resume()) is None:
+            raise Gap("the events have fallen back behind what this replica remembers")
+        self.clock.start_after(self.machine.last_ms)
+        bid = self.machine.bid(self.clock.now_ms())
+        try:
+            sequence = await self.journal.append(bid, expected=self.machine.sequence)
+        except Fenced:
+            return False
+        self.apply(sequence, bid)
+        return True
+
+    async def still_leads(self) -> bool:
+        """Whether the journal still ends with our own commit. Raises Unavailable."""
+        return await self.journal.end() == self.machine.sequence

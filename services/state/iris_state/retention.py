@@ -1,0 +1,100 @@
+"""Which jobs are over for good, and which of them are forgotten. Pure; `machine` asks at the end of each round.
+
+A job is over when it has ended and the end of every attempt is known: it is sealed then, and stands in line to be
+forgotten, oldest end first. A job with children on record stays until they are gone, so that cancelling a tree always
+finds the whole tree. Counts, names of users' keys and answers stay. Source: semantics.md section 5 "pruned".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.states import TERMINAL
+from iris_state.changes import Change, Closed, JobMoved, JobPruned, Moved
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+from iris_state.sealed import is_sealed, seal
+
+PRUNED_AT_ONCE = 500
+"""Jobs forgotten in one round at most, so that no commit grows large by it."""
+
+
+class Retention:
+    """Follows the changes of every commit after each has been applied."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._ended: dict[int, None] = {}
+        self._looked_at: dict[int, None] = {}
+        self._line: dict[int, int] = {}
+        self._parents: dict[int, None] = {}
+
+    def note(self, change: Change) -> None:
+        """Remember which jobs must be looked at because of one change."""
+        kind = type(change)
+        if kind is JobMoved:
+            if self._ledger.jobs[change.job].is_terminal:  # type: ignore[union-attr]
+                self._ended[change.job] = self._looked_at[change.job] = None  # type: ignore[union-attr]
+        elif (kind is Closed or kind is Moved) and self._ended and change.job in self._ended:  # type: ignore[union-attr]
+            self._looked_at[change.job] = None  # type: ignore[union-attr]
+
+    def settle(self) -> None:
+        """Seal what is over now. Called when nothing refers to the tasks of this round any more."""
+        if not self._looked_at:
+            return
+        for number in self._looked_at:
+            job = self._ledger.jobs.get(number)
+            if job is not None and is_over(job):
+                self._ended.pop(number, None)
+                self._line[number] = job.finished_ms
+                seal(job)
+        self._looked_at = {}
+
+    def restore(self) -> None:
+        """Take every job of a ledger that came from a snapshot."""
+        ended = [job for job in self._ledger.jobs.values() if job.is_terminal]
+        ended.sort(key=lambda job: (job.finished_ms, job.number))
+        self._line = {job.number: job.finished_ms for job in ended if is_sealed(job)}
+        self._ended = {job.number: None for job in ended if not is_sealed(job)}
+        self._looked_at = dict(self._ended)
+        self._parents = {}
+
+    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int) -> Iterator[JobPruned]:
+        """Jobs to forget now: all but the newest ``keep_jobs``, and those over for longer than ``keep_ms``; 0: never.
+
+        Ask for the next only after the one before has been applied.
+        """
+        surplus = len(self._line) - keep_jobs if keep_jobs else 0
+        oldest = now_ms - keep_ms if keep_ms else 0
+        for number, finished_ms in list(self._first(max(surplus, PRUNED_AT_ONCE if oldest else 0))):
+            if surplus <= 0 and finished_ms >= oldest:
+                return
+            surplus -= 1
+            del self._line[number]
+            job = self._ledger.jobs.get(number)
+            if job is not None and job.children:
+                self._parents[number] = None
+            elif job is not None:
+                yield from self._with_parents(job)
+
+    def _first(self, limit: int) -> Iterator[tuple[int, int]]:
+        for at, entry in enumerate(self._line.items()):
+            if at >= min(limit, PRUNED_AT_ONCE):
+                return
+            yield entry
+
+    def _with_parents(self, job: Job) -> Iterator[JobPruned]:
+        """Forget a job, and then every ancestor that only waited for it."""
+        parent = job.parent
+        yield JobPruned(job.number)
+        above = self._ledger.jobs.get(parent)
+        if above is not None and parent in self._parents and not above.children:
+            del self._parents[parent]
+            yield from self._with_parents(above)
+
+
+def is_over(job: Job) -> bool:
+    """Whether nothing about a job will ever change again."""
+    if not job.is_terminal or sum(job.counts[state] for state in TERMINAL) != len(job.tasks):
+        return False
+    return is_sealed(job) or not any(attempt.is_open for task in job.tasks for attempt in task.attempts)

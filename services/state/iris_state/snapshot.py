@@ -1,0 +1,233 @@
+"""The whole ledger as bytes, cut while the service goes on, and back again.
+
+Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the sealed
+jobs, the others. Jobs are encoded in slices; what changes meanwhile is encoded again, so the cut is true at its end.
+Not in this room: where snapshots are kept, and when one is taken (`snapshotter`). Source: architecture.md section 2.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+
+from iris_core.messages import Quota
+from iris_state.changes import Change, JobAdmitted
+from iris_state.ledger import Ledger
+from iris_state.records import Job, Presence, Totals, Worker
+from iris_state.sealed import Sealed, encoder, is_sealed
+
+VERSION = 1
+_MAGIC = b"IRISSNAP"
+_HEAD = struct.Struct("<8sHIQQQ")
+_PASSES = 3
+
+
+class Damaged(Exception):
+    """These bytes are not, or no longer, a snapshot."""
+
+
+class TooNew(Exception):
+    """A later release wrote this snapshot; this one cannot know what it means."""
+
+
+class Rest(msgspec.Struct, array_like=True):
+    """Everything but the jobs. New fields go last, with a default.
+
+    Attributes:
+        sequence: the last commit it holds. cursor: the last command that commit has read.
+        told: the id of the last event of that or an earlier commit.
+    """
+
+    sequence: int
+    cursor: int
+    at_ms: int
+    told: str
+    epoch: int
+    next_number: int
+    workers: list[Worker]
+    quotas: list[Quota]
+    idempotency: dict[str, int]
+    answers: list[tuple[str, str, bytes]]
+    promises: list[tuple[int, int, str]]
+    avoided: list[tuple[int, int, str, int]]
+    totals: Totals
+
+
+def _sealed_form() -> Any:
+    """A job whose tasks stay as they were encoded."""
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(Job):
+        kind = msgspec.Raw if field.name == "tasks" else field.type
+        if field.default is not msgspec.NODEFAULT:
+            fields.append((field.name, kind, field.default))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            fields.append((field.name, kind, msgspec.field(default_factory=field.default_factory)))
+        else:
+            fields.append((field.name, kind))
+    return msgspec.defstruct("SealedJob", fields, array_like=True)
+
+
+_SealedJob: Any = _sealed_form()
+_decode_rest = msgspec.msgpack.Decoder(Rest).decode
+_decode_sealed = msgspec.msgpack.Decoder(GenericAlias(list, (_SealedJob,))).decode
+_decode_open = msgspec.msgpack.Decoder(list[Job]).decode
+
+
+class Cutter:
+    """One snapshot while it is taken. Call only between rounds, when everything applied is committed."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._todo = list(ledger.jobs)
+        self._changed: set[int] = set()
+        self._sealed: dict[int, bytes] = {}
+        self._open: dict[int, bytes] = {}
+        self._passes = 0
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """What a commit changed has to be encoded again."""
+        for change in changes:
+            number = change.number if isinstance(change, JobAdmitted) else getattr(change, "job", None)
+            if number is not None:
+                self._changed.add(number)
+
+    def work(self, tasks: int) -> bool:
+        """Encode jobs with about so many tasks; True when the rest is little enough for `finish`."""
+        while tasks > 0 and self._todo:
+            job = self._ledger.jobs.get(self._todo.pop())
+            if job is not None:
+                tasks -= 1 if is_sealed(job) else len(job.tasks)
+                self._encode(job)
+        if not self._todo and self._changed and self._passes < _PASSES:
+            self._passes += 1
+            self._todo, self._changed = sorted(self._changed), set()
+        return not self._todo and (not self._changed or self._passes >= _PASSES)
+
+    def finish(self, sequence: int, cursor: int, at_ms: int, told: str) -> bytes:
+        """The snapshot of the ledger as it is now."""
+        for number in {*self._changed, *self._todo}:
+            job = self._ledger.jobs.get(number)
+            if job is not None:
+                self._encode(job)
+            else:
+                self._sealed.pop(number, None)
+                self._open.pop(number, None)
+        parts = (
+            encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, told)),
+            _array(self._sealed),
+            _array(self._open),
+        )
+        body = b"".join(parts)
+        return _HEAD.pack(_MAGIC, VERSION, zlib.crc32(body), *map(len, parts)) + body
+
+    def _encode(self, job: Job) -> None:
+        now, before = (self._sealed, self._open) if is_sealed(job) else (self._open, self._sealed)
+        now[job.number] = encoder.encode(job)
+        before.pop(job.number, None)
+
+
+def _array(pieces: dict[int, bytes]) -> bytes:
+    return b"\xdd" + struct.pack(">I", len(pieces)) + b"".join(pieces[number] for number in sorted(pieces))
+
+
+def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, told: str) -> Rest:
+    return Rest(
+        sequence=sequence,
+        cursor=cursor,
+        at_ms=at_ms,
+        told=told,
+        epoch=ledger.epoch,
+        next_number=ledger.next_number,
+        workers=list(ledger.workers.values()),
+        quotas=list(ledger.quotas.values()),
+        idempotency=ledger.idempotency,
+        answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
+        promises=[(job, index, worker) for (job, index), worker in ledger.promises.items()],
+        avoided=[(*key, worker, until) for key, found in ledger.avoided.items() for worker, until in found.items()],
+        totals=ledger.totals,
+    )
+
+
+def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, told: str = "") -> bytes:
+    """The snapshot of a ledger, all at once."""
+    cutter = Cutter(ledger)
+    while not cutter.work(1 << 30):
+        pass
+    return cutter.finish(sequence, cursor, at_ms, told)
+
+
+class Image(msgspec.Struct):
+    """A decoded snapshot, not yet anybody's ledger."""
+
+    rest: Rest
+    sealed: Sequence[Any]
+    open: Sequence[Job]
+
+
+def read(data: bytes) -> Image:
+    """Decode a snapshot. Raises Damaged, TooNew."""
+    if len(data) < _HEAD.size:
+        raise Damaged(f"{len(data)} bytes are no snapshot")
+    magic, version, checksum, *sizes = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise Damaged("it does not begin like a snapshot")
+    if version > VERSION:
+        raise TooNew(f"the snapshot has version {version}, this release knows up to {VERSION}; start a newer one")
+    body = memoryview(data)[_HEAD.size :]
+    if len(body) != sum(sizes) or zlib.crc32(body) != checksum:
+        raise Damaged("its checksum does not match")
+    rest, sealed = body[: sizes[0]], body[sizes[0] : sizes[0] + sizes[1]]
+    try:
+        return Image(_decode_rest(rest), _decode_sealed(sealed), _decode_open(body[sizes[0] + sizes[1] :]))
+    except msgspec.DecodeError as error:
+        raise Damaged(f"it cannot be decoded: {error}") from error
+
+
+def restore(ledger: Ledger, image: Image) -> None:
+    """Fill an empty ledger."""
+    rest = image.rest
+    ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
+    ledger.idempotency = rest.idempotency
+    for request, status, body in rest.answers:
+        ledger.answers[request] = (status, body)
+    for worker in rest.workers:
+        ledger.workers[worker.id] = worker
+        ledger.presence[worker.id] = Presence(rest.at_ms)
+    ledger.quotas = {quota.user: quota for quota in rest.quotas}
+    ledger.promises = {(job, index): worker for job, index, worker in rest.promises}
+    for job, index, name, until in rest.avoided:
+        ledger.avoided.setdefault((job, index), {})[name] = until
+    jobs = [*map(_sealed_job, image.sealed), *image.open]
+    jobs.sort(key=lambda job: job.number)
+    for record in jobs:
+        record.children = []  # filled again by those who name it as their parent
+        if is_sealed(record):
+            ledger.file_job(record)
+        else:
+            ledger.index_job(record)
+    for line in ledger.lines.values():
+        line.sort()
+
+
+def _sealed_job(stored: Any) -> Job:
+    job = Job(*msgspec.structs.astuple(stored))
+    job.tasks = Sealed(bytes(stored.tasks), sum(job.counts))
+    return job
+
+
+def name_of(sequence: int, cursor: int) -> str:
+    """What a snapshot is called: the last commit it holds and the last command that commit has read."""
+    return f"snapshot-{sequence:016d}-{cursor}"
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """Commit and cursor of a snapshot's name; None when it is no snapshot's name."""
+    match name.split("-"):
+        case ["snapshot", sequence, cursor] if sequence.isdigit() and cursor.isdigit():
+            return int(sequence), int(cursor)
+    return None

@@ -1,0 +1,158 @@
+"""Takes snapshots beside the leader's rounds, keeps the last few, and trims the streams behind them.
+
+A snapshot is put away only when every event of its commits is told; until then a crash needs the commits themselves.
+Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing.
+Not in this room: what a snapshot holds (`snapshot`). Source: architecture.md section 2 "object store iris-snapshots".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from iris_bus.contract import Blobs, Connection, Full, Teller, Unavailable
+from iris_core import subjects
+from iris_state.machine import Machine, Output
+from iris_state.outbox import told_before
+from iris_state.snapshot import Cutter, Damaged, Image, name_of, place_of, read
+
+log = logging.getLogger(__name__)
+
+KEPT = 3
+SLICE_TASKS = 2000
+"""Tasks encoded between two rounds: a few milliseconds."""
+_PAUSE_S = 0.1
+
+
+async def newest(blobs: Blobs, told: str) -> Image | None:
+    """The newest good snapshot whose events have all been told; None when there is none.
+
+    Where the events have fallen back behind every snapshot, the oldest good one. Raises TooNew when a later release
+    wrote it, Unavailable.
+    """
+    oldest = None
+    for name in reversed(await _names(blobs)):
+        try:
+            data = await blobs.get(name)
+            image = read(data) if data is not None else None
+        except (ValueError, Damaged) as error:
+            log.warning("%s is damaged, taking the one before: %s", name, error)
+            continue
+        if image is None:
+            continue
+        if not told or told_before(image.rest.told) <= told_before(told):
+            return image
+        log.warning("%s is ahead of the events, which end at %s; taking the one before", name, told)
+        oldest = image
+    return oldest
+
+
+async def _names(blobs: Blobs) -> list[str]:
+    """Oldest commit first."""
+    return sorted(name for name in await blobs.names() if place_of(name) is not None)
+
+
+class Snapshotter:
+    """One leader's snapshots.
+
+    Args:
+        changes: take one after so many; a large ledger waits for more.
+        after_s: take one so long after the first change.
+        clock: seconds, steady.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        connection: Connection,
+        teller: Teller,
+        *,
+        changes: int,
+        after_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._machine = machine
+        self._connection = connection
+        self._teller = teller
+        self._blobs = connection.blobs(subjects.SNAPSHOTS_BUCKET)
+        self._limit = changes
+        self._after_s = after_s
+        self._clock = clock
+        self._cutter: Cutter | None = None
+        self._putting: asyncio.Task[None] | None = None
+        self._changes = 0
+        self._first_s = 0.0
+        self._told = ""
+        self.taken = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` wants to be called soon."""
+        return self._cutter is not None
+
+    def note(self, output: Output) -> None:
+        """A round is committed and sent."""
+        if output.events:
+            self._told = output.events[-1].message_id
+        if not output.changes:
+            return
+        if not self._changes:
+            self._first_s = self._clock()
+        self._changes += len(output.changes)
+        if self._cutter is not None:
+            self._cutter.note(output.changes)
+
+    def start_at(self, told: str) -> None:
+        """The id of the last event of everything replayed."""
+        self._told = told
+
+    def is_due(self) -> bool:
+        if not self._changes or self.busy or (self._putting is not None and not self._putting.done()):
+            return False
+        held = self._machine.ledger.totals.admitted - self._machine.ledger.totals.pruned
+        return self._changes >= max(self._limit, held) or self._clock() - self._first_s >= self._after_s
+
+    def work(self) -> None:
+        """Called between rounds: begin, go on with, or finish a snapshot."""
+        if self._cutter is None:
+            if not self.is_due():
+                return
+            self._cutter = Cutter(self._machine.ledger)
+            self._changes = 0
+        if not self._cutter.work(SLICE_TASKS):
+            return
+        machine = self._machine
+        data = self._cutter.finish(machine.sequence, machine.cursor, machine.last_ms, self._told)
+        self._cutter = None
+        name = name_of(machine.sequence, machine.cursor)
+        self._putting = asyncio.get_running_loop().create_task(self._put(name, data, self._told))
+
+    async def close(self) -> None:
+        if self._putting is not None:
+            self._putting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._putting
+
+    async def _put(self, name: str, data: bytes, told: str) -> None:
+        while self._teller.backlog and told_before(self._teller.told) < told_before(told):  # noqa: ASYNC110
+            await asyncio.sleep(_PAUSE_S)
+        try:
+            await self._blobs.put(name, data)
+            await self._trim()
+        except (Full, Unavailable) as error:
+            log.warning("%s was not kept: %s", name, error)
+            return
+        self.taken += 1
+        log.info("%s is kept", name, extra={"bytes": len(data)})
+
+    async def _trim(self) -> None:
+        """Keep the newest few snapshots, and the streams back to the last but one."""
+        names = await _names(self._blobs)
+        for name in names[:-KEPT]:
+            await self._blobs.delete(name)
+        place = place_of(names[-2]) if len(names) > 1 else None
+        if place is not None:
+            await self._connection.journal().trim(place[0] + 1)
+            await self._connection.streams.trim(subjects.COMMANDS.name, place[1] + 1)

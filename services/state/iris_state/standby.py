@@ -1,0 +1,108 @@
+"""A replica that follows: it tails the journal, and asks the leader for a sign of life until there is none.
+
+"Nobody listens" means dead, known at once; silence for two pings means hung. Being wrong about either costs nothing
+but a change of leader: only the journal decides who may write. Not in this room: the change itself.
+Source: architecture.md section 2 "no stored lease"; nats.md section 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from iris_bus.contract import NoResponders, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import Ping
+from iris_state.replica import Replica
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+_SILENT = 2
+_STALL_S = 0.1
+
+
+class Standby:
+    """Waits for its turn."""
+
+    def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
+        self._replica = replica
+        self._stop = stop
+        self._news = asyncio.Event()
+        self._epoch = replica.machine.ledger.epoch
+        self.leader = ""
+
+    async def wait(self) -> None:
+        """Return when nobody leads, or the process should end. Raises Gap when the journal was trimmed past us."""
+        watching = asyncio.create_task(self._watch())
+        stopping = asyncio.create_task(self._stop.wait())
+        for each in (watching, stopping):
+            each.add_done_callback(lambda _: self._news.set())
+        try:
+            await self._follow(watching)
+            if watching.done():
+                watching.result()
+        finally:
+            for each in (watching, stopping):
+                each.cancel()
+            await asyncio.wait((watching, stopping))
+
+    async def _follow(self, watching: asyncio.Task[None]) -> None:
+        reader = await self._replica.journal.tail(self._replica.machine.sequence)
+        reader.on_arrival(self._news.set)
+        try:
+            while not watching.done() and not self._stop.is_set():
+                await self._news.wait()
+                self._news.clear()
+                while messages := reader.take(_AT_ONCE):
+                    self._replica.follow(messages)
+                    await asyncio.sleep(0)
+        finally:
+            await reader.close()
+
+    async def _watch(self) -> None:
+        """Return when nobody leads."""
+        clock = asyncio.get_running_loop().time
+        policy = self._replica.policy
+        silent, deaf_since = 0, 0.0
+        while True:
+            began = clock()
+            if self._new_epoch():
+                silent, deaf_since = 0, 0.0
+            try:
+                await self._ping(policy.ping_timeout_s)
+                silent, deaf_since = 0, 0.0
+            except NoResponders:
+                silent, deaf_since = 0, deaf_since or began
+                if not self.leader or began - deaf_since >= policy.deaf_s:
+                    log.info("nobody leads", extra={"before": self.leader})
+                    return
+            except Unavailable:
+                deaf_since = 0.0
+                if not self._replica.connection.connected:
+                    silent = 0
+                elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise it was we who stood still
+                    silent += 1
+                if silent >= _SILENT:
+                    log.info("the leader is silent", extra={"leader": self.leader})
+                    return
+            await asyncio.sleep(policy.ping_s)
+
+    def _new_epoch(self) -> bool:
+        """Whether somebody has begun to lead, who may not listen to pings yet."""
+        epoch = self._replica.machine.ledger.epoch
+        if epoch == self._epoch:
+            return False
+        self._epoch = epoch
+        self.leader = self.leader or "somebody"
+        return True
+
+    async def _ping(self, timeout: float) -> None:
+        answer = await self._replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
+        with contextlib.suppress(codec.Undecodable):
+            pong = codec.unpack(answer.data, Ping)
+            if pong.leader != self.leader:
+                log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
+            self.leader = pong.leader
+            self._replica.untold.heard(pong.told)

@@ -1,0 +1,58 @@
+"""Public facts of commits that may not have been told yet, kept until it is known that they have. Pure.
+
+A replica that follows words nothing; when it takes over it words what stands behind the last event told. Some facts
+are kept longer, because the stream of events may forget its newest ones in a crash. Source: reliability.md P6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from iris_bus.contract import Telling
+from iris_state.ledger import Told
+from iris_state.outbox import told_before, unheard
+
+KEPT = 20_000
+
+
+class Untold:
+    """The newest facts, oldest first.
+
+    Args:
+        sequence: the commit behind which every fact will be here.
+        told: the last event known to be told.
+    """
+
+    def __init__(self, sequence: int = 0, told: str = "") -> None:
+        self._told = told_before(told)
+        self._since = min(sequence, self._told[0])
+        self._facts: deque[tuple[int, Sequence[Told]]] = deque()
+        self._count = 0
+
+    def add(self, sequence: int, facts: Sequence[Told]) -> None:
+        """Keep the facts of one commit."""
+        if facts:
+            self._facts.append((sequence, facts))
+            self._count += len(facts)
+            self._let_go()
+
+    def heard(self, told: str) -> None:
+        """Everything up to the event with this id has been told."""
+        self._told = max(self._told, told_before(told))
+        self._let_go()
+
+    def behind(self, told: str) -> list[Telling] | None:
+        """Every event behind the one with this id, worded; None when some of them are no longer here.
+
+        An empty id means that the events have aged away since they were heard of.
+        """
+        place = told_before(told) if told else self._told
+        if place[0] < self._since:
+            return None
+        return [event for sequence, facts in self._facts for event in unheard(facts, sequence, place)]
+
+    def _let_go(self) -> None:
+        while self._count > KEPT and self._facts[0][0] < self._told[0]:
+            self._since, facts = self._facts.popleft()
+            self._count -= len(facts)
