@@ -92,6 +92,20 @@ def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
     )
 
 
+def test_it_serves_its_metrics_on_a_free_port_where_it_is_told_to():
+    body = "; ".join(
+        [
+            "from iris_bus.telemetry import new_registry",
+            "import urllib.request",
+            "port = await service.serve_metrics(new_registry())",
+            "page = await asyncio.to_thread(urllib.request.urlopen, f'http://127.0.0.1:{port}/metrics')",
+            "print(page.status, b'process_cpu' in page.read())",
+        ]
+    )
+    code, out, _ = play(body, IRIS_RUN_METRICS="127.0.0.1:0")
+    assert (code, out) == (0, "up\n200 True\n")
+
+
 def test_it_shows_its_settings_with_their_origins():
     code, out, _ = play("pass", "--show-config", "--set", "state.patience_s=2")
     assert code == 0

@@ -28,12 +28,15 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from iris_bus import log_lines
 from iris_bus.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import Connection, connect
 from iris_bus.settings import BadSetting, Settings, load
+from iris_bus.telemetry import MetricsServer
+from iris_bus.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,7 @@ class Service(Generic[S]):
         name: "state", "scheduler", "worker" or "gateway".
         settings: the service's own section.
         stop: set when the process should end; whoever waits for something waits for this as well.
+        tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
 
     def __init__(self, name: str, settings: S, nats: NatsSettings, run: RunSettings) -> None:
@@ -107,6 +111,8 @@ class Service(Generic[S]):
         self.nats = nats
         self.run = run
         self.stop = asyncio.Event()
+        self.tracer = Tracer(name, run.otlp_endpoint)
+        self._metrics: MetricsServer | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -120,6 +126,18 @@ class Service(Generic[S]):
             patience=self.nats.patience_s,
             on_lost=self.fail,
         )
+
+    async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
+        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` where ``run.metrics`` says; the port, 0 for nowhere.
+
+        Raises OSError when the address cannot be had.
+        """
+        if not self.run.metrics:
+            return 0
+        self._metrics = MetricsServer(registry, ready)
+        await self._metrics.start(self.run.metrics)
+        log.info("metrics are served", extra={"port": self._metrics.port})
+        return self._metrics.port
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` beside the main function; its exception ends the process, the process's end cancels it."""
@@ -151,6 +169,12 @@ class Service(Generic[S]):
                 loop.remove_signal_handler(number)
             self._failure.cancel()
             await _end([playing, *self._tasks])
+            await self._tidy()
+
+    async def _tidy(self) -> None:
+        if self._metrics is not None:
+            await self._metrics.close()
+        await asyncio.to_thread(self.tracer.close)
 
     def _signalled(self, playing: asyncio.Future[None]) -> None:
         if self.stop.is_set():
