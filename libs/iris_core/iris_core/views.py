@@ -42,6 +42,7 @@ class JobView(View, kw_only=True):
     pending_reason: Reason | None = None
     children: int = 0
     coscheduled: bool = False
+    cause: str | None = None
 
 
 class AttemptView(View, kw_only=True):
@@ -81,6 +82,7 @@ class TaskView(View, kw_only=True):
     exit_code: int | None = None
     error: str | None = None
     log_subject: str = ""
+    cause: str | None = None
 
 
 class KernelView(View, kw_only=True):
@@ -174,7 +176,7 @@ class PlanView(View, kw_only=True):
 
 
 class LogLineView(View, kw_only=True):
-    """One line of output. ``(task, attempt, stream, offset)`` names it for ever; ``dropped`` bytes before it are lost."""
+    """One line of output. ``(task, attempt, stream, offset)`` names it; ``dropped`` bytes before it are lost."""
 
     task: str
     index: int

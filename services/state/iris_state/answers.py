@@ -85,6 +85,7 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
         pending_reason=_reason(ledger, record) if record.counts[TaskState.PENDING] else None,
         children=len(record.children),
         coscheduled=record.is_gang,
+        cause=record.cause.value if record.cause is not None else None,
     )
 
 
@@ -106,8 +107,9 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=[attempt_view(attempt) for attempt in task.attempts],
         exit_code=last.exit_code if last is not None else None,
-        error=(last.error or None) if last is not None else None,
+        error=task.note or (last.error if last is not None else "") or None,
         log_subject=f"{record.id}.{index}",
+        cause=task.cause.value if task.cause is not None else None,
     )
 
 
@@ -144,17 +146,10 @@ def session_view(ledger: Ledger, record: Job, index: int | None) -> SessionView:
         id=record.id if index is None else f"{record.id}-{index}",
         job=record.name,
         status=ledger.session_status(record, at).value.lower(),
-        since=moment(_session_since(record, at)),
+        since=moment(ledger.session_since(record, at)),
         tries=dict(stored.tries) if stored is not None else {},
         kernels=[_kernel(record, i) for i in members],
     )
-
-
-def _session_since(record: Job, index: int) -> int:
-    if record.session is not None:
-        return record.session.since_ms
-    task = record.tasks[index]
-    return task.attempts[-1].since_ms if task.attempts else task.queued_ms
 
 
 def _kernel(record: Job, index: int) -> KernelView:

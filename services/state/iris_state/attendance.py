@@ -33,7 +33,10 @@ def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator
         orders.register(beat.worker, beat.incarnation)
         return
     presence = ledger.presence[beat.worker]
-    presence.beat_ms, presence.detail = now_ms, beat.detail
+    ledger.hear(beat.worker, now_ms)
+    if beat.sequence <= presence.sequence:
+        return  # a beat that was overtaken by a later one tells nothing new
+    presence.sequence, presence.detail = beat.sequence, beat.detail
     yield from _health(ledger, beat)
     for stage in beat.attempts:
         yield from on_stage(ledger, beat.worker, stage)
@@ -42,7 +45,7 @@ def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator
     for key in list(presence.open):
         said = told.get(key)
         if said is None:
-            yield from _untold(ledger, orders, key, beat.worker)
+            yield from _untold(ledger, orders, key, beat)
         elif said.status is KernelStatus.PREPARED:
             _start_again(ledger, orders, key)
 
@@ -59,15 +62,20 @@ def _health(ledger: Ledger, beat: Beat) -> Iterator[Step]:
         yield WorkerMoved(beat.worker, WorkerState.HEALTHY)
 
 
-def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, worker: str) -> Iterator[Step]:
-    """The host does not speak of an attempt: either it never had the order, or it has lost it."""
+def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, beat: Beat) -> Iterator[Step]:
+    """The host does not speak of an attempt: either it never had the order, or it has lost it.
+
+    A beat older than something it has reported since cannot know of that.
+    """
     attempt = ledger.attempt(key)
     if attempt is None or not attempt.is_open:
         return
     if attempt.status is KernelStatus.SCHEDULED:
         orders.place(ref_of(key))
-    else:
-        yield missing(key, worker)
+    elif attempt.status is KernelStatus.TERMINATING and not (attempt.building_ms or attempt.started_ms):
+        orders.stop(beat.worker, ref_of(key), attempt)  # its order may still be on the way: only the host can tell
+    elif beat.at_ms >= ledger.presence[beat.worker].told_ms:
+        yield missing(key, beat.worker)
 
 
 def _start_again(ledger: Ledger, orders: Orders, key: AttemptKey) -> None:
@@ -97,8 +105,6 @@ def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> It
     """Give up hosts that have not been heard of, by message time; nobody before ``floor_ms + lost_after_ms``."""
     if now_ms - floor_ms <= lost_after_ms:
         return
-    for worker in list(ledger.workers.values()):
-        if worker.state is not WorkerState.LOST:
-            since = max(ledger.presence[worker.id].beat_ms, floor_ms)
-            if now_ms - since > lost_after_ms:
-                yield from lose(ledger, worker.id, f"not heard of for {(now_ms - since) / 1000:.0f} s")
+    for worker in ledger.heard.over(lost_after_ms, now_ms):
+        silence_ms = now_ms - ledger.presence[worker].beat_ms
+        yield from lose(ledger, worker, f"not heard of for {silence_ms / 1000:.0f} s")

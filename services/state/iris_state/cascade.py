@@ -25,7 +25,7 @@ from iris_core.tables import task as table
 from iris_state.changes import JobMoved, Moved
 from iris_state.claims import Claim
 from iris_state.ledger import Ledger
-from iris_state.records import Job
+from iris_state.records import Attempt, Job
 
 _LOST = Ended(Cause.WORKER_LOST, error="its worker was lost")
 _SIBLING = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
@@ -73,14 +73,18 @@ def _why(job: Job) -> tuple[Cause | None, str]:
     index = next(i for i, task in enumerate(job.tasks) if task.state is worst)
     task = job.tasks[index]
     word = worst.name.lower()
-    if not task.attempts:
-        return None, f"task {index} is {word}"
-    last = task.attempts[-1]
-    how = (
-        f"exit code {last.exit_code}" if last.exit_code is not None else f"signal {last.signal}" if last.signal else ""
-    )
-    told = last.error or how or (last.cause.value if last.cause else "")
-    return last.cause, f"task {index} {word}: {told}" if told else f"task {index} {word}"
+    told = task.note or _how(task.attempts[-1] if task.attempts else None)
+    told = told or (task.cause.value.replace("_", " ") if task.cause is not None else "")
+    return task.cause, f"task {index} {word}: {told}" if told else f"task {index} {word}"
+
+
+def _how(last: Attempt | None) -> str:
+    """What is known of the end of a process, in words."""
+    if last is None:
+        return ""
+    if last.exit_code is not None:
+        return f"exit code {last.exit_code}"
+    return f"signal {last.signal}" if last.signal else last.error
 
 
 def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:

@@ -112,7 +112,11 @@ class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
 
 
 class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
-    """A judgement that moved nothing; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job."""
+    """A judgement that moved nothing; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job.
+
+    ``looks`` judgements alike are one, the first of them at ``since_ms`` (0: now). ``version`` is the journal sequence
+    from which a scheduler knows of it: a plan made of less cannot fail again.
+    """
 
     job: int
     index: int
@@ -121,6 +125,8 @@ class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
     reason: str = ""
     tries: int = 0
     looks: int = 1
+    since_ms: int = 0
+    version: int = 0
 
 
 class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
@@ -132,6 +138,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     total: Amount
     address: str = ""
     version: str = ""
+    told_ms: int = 0
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):

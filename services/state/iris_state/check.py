@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from iris_core.errors import InvariantBroken
-from iris_core.lifecycle import derive
 from iris_core.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
@@ -28,7 +27,7 @@ from iris_core.states import (
 from iris_core.tables import session as session_table
 from iris_state import cascade, coordinator
 from iris_state.changes import GANG
-from iris_state.ledger import Ledger, kernel_status
+from iris_state.ledger import HISTORY_KEPT, Ledger, kernel_status
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task
 
@@ -264,8 +263,8 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
     for job in ledger.jobs.values():
         if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
             wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
-        for index, task in enumerate(job.tasks) if job.timeout_ms is not None else ():
-            if task.state is TaskState.RUNNING:
+        for index, task in enumerate(job.tasks):
+            if job.timeout_ms is not None and task.state is TaskState.RUNNING:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout that has passed rings once and is gone; what was placed before it goes on.
     rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.alarms.items()).keys()
@@ -327,7 +326,7 @@ class Growth:
                 continue
             if ended and job.state is not state:
                 yield f"{job.name} was {state.name} and is {job.state.name}"
-            if sum(entry.attempts for entry in job.history) < self._history[number]:
+            if sum(entry.attempts for entry in job.history) < self._history[number] and len(job.history) < HISTORY_KEPT:
                 yield f"{job.name} has lost history"
             if job.session is not None and job.session.version < self._versions[number]:
                 yield f"{job.name} went back to version {job.session.version}"

@@ -6,15 +6,15 @@ are judged here too. Reads the ledger, writes nothing. Source: ST "Coordinator P
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from iris_core.lifecycle import derive, judge
 from iris_core.states import (
     ACTIVE,
     FAILURES,
     KERNEL_UNPREPARED,
+    KERNEL_UNSTARTED,
     Cause,
-    Initiator,
     KernelStatus,
     Outcome,
     SchedulingResult,
@@ -23,20 +23,33 @@ from iris_core.states import (
 )
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
-from iris_core.tables.session import SessionRule
+from iris_core.tables.session import PREPARE, SCHEDULE, START, SessionRule
 from iris_state.changes import GANG, Change, Judged, SessionMoved
 from iris_state.claims import Claim
-from iris_state.handlers import REPORTS, Id, Report, SessionView
+from iris_state.handlers import Handler, Report, SessionId, SessionView
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import Job
 
+Steps = Iterator[Change | Claim]
+Result = SchedulingResult
+
 _BADLY = FAILURES | {TaskState.KILLED, TaskState.UNSCHEDULABLE}
 _CAUSES = {
-    session_table.PREPARE.name: (Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT),
-    session_table.START.name: (Cause.START_TIMEOUT, Cause.START_TIMEOUT),
+    (PREPARE.name, Result.GIVE_UP): Cause.UNDELIVERED,
+    (PREPARE.name, Result.EXPIRED): Cause.PREPARE_TIMEOUT,
+    (START.name, Result.GIVE_UP): Cause.START_TIMEOUT,
+    (START.name, Result.EXPIRED): Cause.START_TIMEOUT,
 }
-"""Why tasks go back when their handler gives up, and when it expires."""
+"""Why tasks go back to PENDING."""
+
+_WANTING = {
+    (PREPARE.name, Result.GIVE_UP): frozenset({KernelStatus.SCHEDULED}),
+    (PREPARE.name, Result.EXPIRED): KERNEL_UNPREPARED,
+    (START.name, Result.GIVE_UP): frozenset({KernelStatus.PREPARED}),
+    (START.name, Result.EXPIRED): KERNEL_UNSTARTED,
+}
+"""Which members of a gang have kept the others waiting; they pay, the others start again with them."""
 
 
 def promote(ledger: Ledger, job: Job) -> SessionMoved | None:
@@ -45,121 +58,136 @@ def promote(ledger: Ledger, job: Job) -> SessionMoved | None:
     if session is None:
         return None
     facts = {"ended_badly": sum(job.counts[state] for state in _BADLY)}
-    counts = ledger.kernels[job.number]
-    row = derive(session_table.PROMOTIONS, counts, facts, session.status)
+    row = derive(session_table.PROMOTIONS, ledger.kernels[job.number], facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
 
 def placed(job: Job) -> SessionMoved:
     """ScheduleNewSessions took effect: every kernel has its worker."""
-    to = session_table.SCHEDULE.success
-    assert to is not None and to.status is not None
-    return SessionMoved(job.number, to.status, session_table.SCHEDULE.name)
-
-
-def acknowledged(ledger: Ledger, job: Job, taken: Iterable[int]) -> int:
-    """How many kernels of a session have taken its present order: told so, or already past it."""
-    past = (
-        frozenset({KernelStatus.SCHEDULED})
-        if job.session is not None and job.session.status in session_table.PREPARE.sources
-        else KERNEL_UNPREPARED | {KernelStatus.PREPARED}
-    )
-    told = frozenset(taken)
-    return sum(
-        index in told or (bool(task.attempts) and task.attempts[-1].status not in past)
-        for index, task in enumerate(job.tasks)
-    )
+    return SessionMoved(job.number, SessionStatus.SCHEDULED, SCHEDULE.name)
 
 
 def run(
-    ledger: Ledger, policy: Policy, rule: SessionRule, shown: Sequence[SessionView], now_ms: int
-) -> list[Change | Claim]:
-    """Show sessions to a handler and judge each one exactly once.
+    ledger: Ledger, policy: Policy, rule: SessionRule, handler: Handler, shown: Sequence[SessionView], now_ms: int
+) -> Steps:
+    """Show sessions to a handler and judge each one exactly once, as it is when its turn comes.
 
     A handler that raises has failed for its whole batch. What it leaves out was not touched, and may only expire.
     """
     try:
-        report = REPORTS[rule.name](shown)
-        why = ""
-    except Exception as error:  # a handler is a guest: its mistake is a failure of its batch, not of the service
+        report, why = handler(shown), ""
+    except Exception as error:  # noqa: BLE001 - a handler is a guest: its mistake fails its batch, not the service
         report, why = Report(failures=[s.id for s in shown]), f"{rule.name} raised {error!r}"
     outcomes = dict.fromkeys(report.successes, Outcome.SUCCESS)
     outcomes.update(dict.fromkeys(report.failures, Outcome.FAILURE))
-    steps: list[Change | Claim] = []
     for view in shown:
-        outcome = outcomes.get(view.id, Outcome.SKIPPED)
-        steps += settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms)
-    return steps
+        if (view.status, view.version) == seen(ledger, view.id):
+            outcome = outcomes.get(view.id, Outcome.SKIPPED)
+            yield from settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms)
+
+
+def seen(ledger: Ledger, id_: SessionId) -> tuple[SessionStatus | None, int]:
+    """What compare-and-set compares: a session's status and version. (None, 0) when there is no such session."""
+    job = ledger.jobs.get(id_[0])
+    if job is None:
+        return None, 0
+    session = ledger.session(job, id_[1])
+    return ledger.session_status(job, id_[1]), session.version if session is not None else 0
 
 
 def settle(
-    ledger: Ledger, policy: Policy, rule: SessionRule, id: Id, outcome: Outcome, reason: str, now_ms: int
-) -> list[Change | Claim]:
-    """One session, one outcome, one judgement, and what it changes."""
-    job = ledger.jobs.get(id[0])
+    ledger: Ledger,
+    policy: Policy,
+    rule: SessionRule,
+    id_: SessionId,
+    outcome: Outcome,
+    reason: str,
+    now_ms: int,
+    version: int = 0,
+) -> Steps:
+    """One session, one outcome, one judgement, and what it changes. ``version``: see `changes.Judged`."""
+    job = ledger.jobs.get(id_[0])
     if job is None:
-        return []
-    status = ledger.session_status(job, id[1])
+        return
+    status = ledger.session_status(job, id_[1])
     if status not in rule.sources:
-        return []  # it has moved on between claim and judgement
-    session = ledger.session(job, id[1])
+        return  # it has moved on between claim and judgement
+    session = ledger.session(job, id_[1])
     tries = session.tries.get(rule.name, 0) if session is not None else 0
+    patience = policy.patience_of(status)
+    since = ledger.session_since(job, id_[1])
     result = judge(
-        outcome,
-        tries=tries,
-        limit=policy.tries,
-        in_status_ms=now_ms - _since(job, id[1]),
-        patience_ms=policy.patience_of(status),
+        outcome, tries=tries, limit=policy.tries_of(rule.name), in_status_ms=now_ms - since, patience_ms=patience
     )
-    if result is SchedulingResult.SKIPPED:
-        return []
+    if result is Result.EXPIRED:
+        reason = reason or f"{status.value} for more than {(patience or 0) / 1000:g} s"
+    if result is not Result.SKIPPED:
+        yield from _effect(ledger, rule, job, id_, result, reason, tries + 1, version)
+
+
+def _effect(
+    ledger: Ledger,
+    rule: SessionRule,
+    job: Job,
+    id_: SessionId,
+    result: SchedulingResult,
+    reason: str,
+    tries: int,
+    version: int,
+) -> Steps:
+    """What a judgement changes: the tasks of the session first, and then its status if they allow it."""
     to = rule.target(result)
-    if to is None or to.status is None:
-        return [Judged(job.number, id[1], rule.name, result, reason, tries + 1)]
-    moved: list[Change | Claim] = []
-    if id[1] == GANG and to.status is not status:
-        moved.append(SessionMoved(job.number, to.status, rule.name, result, reason))
-    elif id[1] != GANG and result is not SchedulingResult.SUCCESS:
-        moved.append(Judged(job.number, id[1], rule.name, result, reason, tries + 1))
-    if to.status is SessionStatus.PENDING:
-        moved += _requeue(job, id[1], rule, result, reason)
-    return moved
+    target = to.status if to is not None else None
+    judged = Judged(job.number, id_[1], rule.name, result, reason, tries, version=version)
+    if id_[1] != GANG or target is None:
+        if result is not Result.SUCCESS:
+            yield judged
+        yield from _of_tasks(job, id_, rule, result, target, reason)
+        return
+    status = ledger.session_status(job, GANG)
+    yield from _of_tasks(job, id_, rule, result, target, reason)
+    if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
+        yield judged  # a member has no retry left: it is the end of this gang, which DetectTermination says
+    elif target is not status:
+        yield SessionMoved(job.number, target, rule.name, result, reason)
 
 
-def _since(job: Job, index: int) -> int:
-    if job.session is not None:
-        return job.session.since_ms
-    task = job.tasks[index]
-    return task.attempts[-1].since_ms if task.attempts else task.queued_ms
+def _of_tasks(
+    job: Job, id_: SessionId, rule: SessionRule, result: SchedulingResult, target: SessionStatus | None, reason: str
+) -> Iterator[Claim]:
+    if target is SessionStatus.PENDING:
+        yield from _requeue(job, id_[1], rule, result, reason)
+    elif target is SessionStatus.CANCELLED:
+        yield from _give_up_placing(job, id_[1], reason)
 
 
-def _requeue(job: Job, index: int, rule: SessionRule, result: SchedulingResult, reason: str) -> list[Claim]:
+def _requeue(job: Job, index: int, rule: SessionRule, result: SchedulingResult, reason: str) -> Iterator[Claim]:
     """The tasks of a session that goes back to PENDING: free from ASSIGNED, charged after."""
-    cause = _CAUSES[rule.name][result is SchedulingResult.EXPIRED]
-    members = range(len(job.tasks)) if index == GANG else (index,)
-    return [
-        Claim(
-            task_table.OVERDUE,
-            job.number,
-            member,
-            outcome=Outcome.FAILURE,
-            cause=cause,
-            initiator=Initiator.SYSTEM,
-            note=reason or f"{rule.name} {result.value.lower()}",
-        )
-        for member in members
-        if job.tasks[member].state in ACTIVE
-    ]
+    cause = _CAUSES[rule.name, result]
+    members = _culprits(job, _WANTING[rule.name, result]) if index == GANG else [index]
+    for member in members:
+        free = cause is Cause.UNDELIVERED and job.tasks[member].state is TaskState.ASSIGNED
+        row = task_table.UNDELIVER if free else task_table.OVERDUE
+        yield Claim(row, job.number, member, outcome=Outcome.FAILURE, cause=cause, note=reason)
 
 
-def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> list[Change | Claim]:
-    """Everything that has been in its status for longer than anybody will wait."""
-    steps: list[Change | Claim] = []
+def _culprits(job: Job, wanting: frozenset[KernelStatus]) -> list[int]:
+    active = [index for index, task in enumerate(job.tasks) if task.state in ACTIVE]
+    return [index for index in active if job.tasks[index].attempts[-1].status in wanting] or active
+
+
+def _give_up_placing(job: Job, index: int, reason: str) -> Iterator[Claim]:
+    """The tasks of a session that is CANCELLED before it was placed are UNSCHEDULABLE."""
+    for member in range(len(job.tasks)) if index == GANG else (index,):
+        yield Claim(task_table.EXPIRE, job.number, member, cause=Cause.RESCHEDULES_SPENT, note=reason)
+
+
+def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
+    """Everything that has been in its status for longer than anybody will wait, by the handler that answers for it."""
     for status, line in ledger.lines.items():
         patience, owner = policy.patience_of(status), session_table.OWNER.get(status)
         if patience is None or owner is None:
             continue
-        for id in line.over(patience, now_ms):
-            reason = f"{status.value} for more than {patience // 1000} s"
-            steps += settle(ledger, policy, owner, id, Outcome.SKIPPED, reason, now_ms)
-    return steps
+        late = line.over(patience, now_ms)
+        if late:
+            yield owner, late

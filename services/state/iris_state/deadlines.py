@@ -37,6 +37,10 @@ class Line(Generic[K]):
         """Everybody with the time of their entry, first come first."""
         return self._since.items()
 
+    def sort(self) -> None:
+        """Put everybody in order of entry again, after they were entered in another."""
+        self._since = dict(sorted(self._since.items(), key=lambda entry: entry[1]))
+
     def over(self, patience_ms: int, now_ms: int) -> list[K]:
         """Everybody who has been in strictly longer than ``patience_ms``."""
         late = []
@@ -62,6 +66,9 @@ class Alarms(Generic[K]):
 
     def __len__(self) -> int:
         return len(self._due)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
 
     def set(self, key: K, due_ms: int) -> None:
         """Wake ``key`` at ``due_ms``, and at no other time."""

@@ -59,6 +59,7 @@ class DeltaBuilder:
             self._moved(change)  # type: ignore[arg-type]
         elif kind is c.Closed:
             self._close(AttemptRef(change.job, change.index, change.attempt))  # type: ignore[union-attr]
+            self._end(change.job)  # type: ignore[union-attr]
         else:
             self._note_rare(change)
 
@@ -66,8 +67,7 @@ class DeltaBuilder:
         if isinstance(change, c.JobAdmitted):
             self._jobs[change.number] = None
         elif isinstance(change, c.JobMoved):
-            if self._ledger.jobs[change.job].is_terminal:
-                self._gone[change.job] = None
+            self._end(change.job)
         elif isinstance(change, c.WorkerRegistered | c.WorkerMoved):
             self._workers[change.worker] = None
         elif isinstance(change, c.QuotaSet):
@@ -107,6 +107,11 @@ class DeltaBuilder:
             self._unqueued[(ref.job, ref.index)] = None
         else:
             self._closed[ref] = None
+
+    def _end(self, number: int) -> None:
+        """A job is gone when it has ended and nothing of it holds a place any more."""
+        if self._ledger.jobs[number].is_terminal and not self._ledger.open_of_job[number]:
+            self._gone[number] = None
 
     def _promise(self, change: c.Promised) -> None:
         if change.worker:

@@ -1,4 +1,4 @@
-"""What each lifecycle handler says of the sessions it is shown: done, failed, or not yet. It judges and touches nothing.
+"""What each lifecycle handler says of the sessions it is shown: done, failed, or not yet. Nothing is judged here.
 
 Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`. Source: ST
 "LifecycleHandler", "HandlerResult"; semantics.md section 6.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from iris_core.states import SessionStatus
 from iris_core.tables.session import PREPARE, START, TERMINATE
 
-Id = tuple[int, int]
+SessionId = tuple[int, int]
 """A session: job number, and task index or GANG."""
 
 
@@ -21,39 +21,44 @@ class SessionView:
     """What a handler may know of one session.
 
     Attributes:
-        kernels: how many it has. acknowledged: how many workers took the handler's order.
+        version: of the record, for compare-and-set. kernels: how many it has.
+        acknowledged: how many workers took the handler's order.
         undelivered: why the order could not be delivered; empty when nothing failed.
         open: how many of its attempts have no known end.
     """
 
-    id: Id
+    id: SessionId
     status: SessionStatus
     kernels: int
     acknowledged: int = 0
     undelivered: str = ""
     open: int = 0
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """A handler's words about everything it was shown; who is in no list was not touched."""
 
-    successes: Sequence[Id] = ()
-    failures: Sequence[Id] = ()
-    skipped: Sequence[Id] = ()
+    successes: Sequence[SessionId] = ()
+    failures: Sequence[SessionId] = ()
+    skipped: Sequence[SessionId] = ()
 
 
 Handler = Callable[[Sequence[SessionView]], Report]
 
 
 def prepare_sessions(sessions: Sequence[SessionView]) -> Report:
-    """Prepared means ordered and acknowledged everywhere; an order nobody took has failed."""
-    return _delivered(sessions)
+    """Preparing means ordered and acknowledged everywhere; an order nobody took has failed.
+
+    A session that is being prepared is only watched: it has had its success.
+    """
+    return _delivered(sessions, SessionStatus.SCHEDULED)
 
 
 def start_sessions(sessions: Sequence[SessionView]) -> Report:
     """Started means that every worker of a prepared session took the order to start."""
-    return _delivered([s for s in sessions if s.status is SessionStatus.PREPARED])
+    return _delivered(sessions, SessionStatus.PREPARED)
 
 
 def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
@@ -61,11 +66,11 @@ def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
     return Report(successes=[s.id for s in sessions if not s.open], skipped=[s.id for s in sessions if s.open])
 
 
-def _delivered(sessions: Sequence[SessionView]) -> Report:
-    done = [s.id for s in sessions if s.acknowledged == s.kernels and not s.undelivered]
+def _delivered(sessions: Sequence[SessionView], before: SessionStatus) -> Report:
     failed = [s.id for s in sessions if s.undelivered]
-    rest = [s.id for s in sessions if s.acknowledged != s.kernels and not s.undelivered]
-    return Report(successes=done, failures=failed, skipped=rest)
+    taken = [s.id for s in sessions if not s.undelivered and s.status is before and s.acknowledged == s.kernels]
+    said = {*failed, *taken}
+    return Report(successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in said])
 
 
 REPORTS: dict[str, Handler] = {
@@ -74,3 +79,6 @@ REPORTS: dict[str, Handler] = {
     TERMINATE.name: terminate_sessions,
 }
 """The handlers that run in this service; ScheduleNewSessions runs in the scheduler."""
+
+DELIVERING = frozenset({PREPARE.name, START.name})
+"""Those that are asked whenever an order has been taken or has failed; the others are asked by the clock."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.states import SchedulingResult
+from iris_core.states import Cause, SchedulingResult, SessionStatus
 from iris_core.tables import session as table
 from iris_core.views import HistoryRow, moment
 from iris_state.changes import GANG
@@ -25,6 +25,8 @@ def rows_of(ledger: Ledger, job: Job) -> list[HistoryRow]:
         for index, task in enumerate(job.tasks):
             for attempt in task.attempts:
                 rows.extend(_straight(job, index, attempt))
+            if task.cause is Cause.SCHEDULING_TIMEOUT:
+                rows.append(_never_placed(job, index, task.note))
     return [row for _, row in sorted(rows, key=lambda timed: timed[0])]
 
 
@@ -45,6 +47,21 @@ def _stored(job: Job, entry: HistoryEntry) -> Timed:
         first_at=moment(entry.first_ms),
         last_at=moment(entry.last_ms),
     )
+
+
+def _never_placed(job: Job, index: int, why: str) -> Timed:
+    entry = HistoryEntry(
+        index,
+        table.SCHEDULE.name,
+        SessionStatus.PENDING.value,
+        SessionStatus.CANCELLED.value,
+        SchedulingResult.EXPIRED,
+        why,
+        1,
+        job.finished_ms,
+        job.finished_ms,
+    )
+    return _stored(job, entry)
 
 
 def _straight(job: Job, index: int, attempt: Attempt) -> Iterator[Timed]:

@@ -28,12 +28,16 @@ from iris_core.states import (
     TaskState,
     WorkerState,
 )
-from iris_core.tables import session as session_table
+from iris_core.tables.session import SINGLE, Patience
 from iris_state import changes as c
 from iris_state.deadlines import Alarms, Line
 from iris_state.records import Attempt, AttemptKey, HistoryEntry, Job, Key, Presence, Session, Task, Totals, Worker
 
 ANSWERS_KEPT = 20_000
+HISTORY_KEPT = 1_000
+"""Rows of history one job keeps; the oldest go first."""
+LOOK_BACK = 64
+"""How far back an equal row of the same session is looked for among those of its job's other sessions."""
 
 
 class Told(NamedTuple):
@@ -60,22 +64,25 @@ class Ledger:
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
         self.names: dict[str, int] = {}
+        self.namesakes: dict[str, list[int]] = {}
         self.idempotency: dict[str, int] = {}
         self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
+        self.heard: Line[str] = Line()
         self.quotas: dict[str, Quota] = {}
         self.promises: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
         self.kernels: dict[int, Counter[KernelStatus]] = {}
+        self.open_of_job: Counter[int] = Counter()
         self.totals = Totals()
         self.next_number = 1
         self.epoch = 0
         self.queue = TaskQueue()
         self.pending_of_user: Counter[str] = Counter()
         self.lines: dict[SessionStatus, Line[Key]] = {
-            status: Line() for status in SessionStatus if session_table.Patience().of(status) is not None
+            status: Line() for status in SessionStatus if Patience().of(status) is not None
         }
         self.alarms: Alarms[tuple[str, int, int]] = Alarms()
         self.told: list[Told] = []
@@ -126,6 +133,13 @@ class Ledger:
         """The stored session record a task belongs to; None while a session of one has nothing worth storing."""
         return job.session if job.session is not None else job.tasks[index].session
 
+    def session_since(self, job: Job, index: int) -> int:
+        """When a session came into its status, ms."""
+        if job.session is not None:
+            return job.session.since_ms
+        task = job.tasks[index]
+        return task.queued_ms if task.state is TaskState.PENDING or not task.attempts else task.attempts[-1].since_ms
+
     def session_status(self, job: Job, index: int) -> SessionStatus:
         """A coscheduled session's stored status; a session of one follows its only kernel."""
         if job.session is not None:
@@ -135,7 +149,12 @@ class Ledger:
             return SessionStatus.PENDING
         if not task.attempts:
             return SessionStatus.CANCELLED
-        return session_table.SINGLE[task.attempts[-1].status]
+        return SINGLE[task.attempts[-1].status]
+
+    def hear(self, worker: str, at_ms: int) -> None:
+        """A host that is not lost has said something, whatever it was; not recorded."""
+        self.presence[worker].beat_ms = at_ms
+        self.heard.enter(worker, at_ms)
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,16 +209,14 @@ class Ledger:
 
     def index_job(self, job: Job) -> None:
         """Enter a job into every index: a new one, or one from a snapshot."""
-        self.jobs[job.number] = job
-        if self.names.get(job.name, 0) < job.number:
-            self.names[job.name] = job.number
-        parent = self.jobs.get(job.parent)
-        if parent is not None and job.number not in parent.children:
-            parent.children = [*parent.children, job.number]
+        self.file_job(job)
         pending = job.counts[TaskState.PENDING]
         if pending == len(job.tasks):
             self.queue.add(job.number, job.key, ((0, pending),))
             self.pending_of_user[job.user] += pending
+            for index, task in enumerate(job.tasks):
+                if task.attempts:
+                    self._index_open(job, index, task)
         else:
             for index, task in enumerate(job.tasks):
                 self._index_task(job, index, task)
@@ -210,15 +227,29 @@ class Ledger:
         if timeout is not None and not job.is_terminal:
             self.alarms.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
 
+    def file_job(self, job: Job) -> None:
+        """Enter a job under its number, its name and its parent only: all that one that is over needs."""
+        self.jobs[job.number] = job
+        before = self.names.get(job.name)
+        if before is not None:
+            self.namesakes.setdefault(job.name, [before]).append(job.number)
+        self.names[job.name] = max(job.number, before or 0)
+        parent = self.jobs.get(job.parent)
+        if parent is not None:
+            parent.children.append(job.number)
+
     def _index_task(self, job: Job, index: int, task: Task) -> None:
         if task.state is TaskState.PENDING:
             self._enqueue(job, index)
-        for attempt in task.attempts:
-            if attempt.is_open:
-                self._hold(job, index, attempt)
+        self._index_open(job, index, task)
         current = task.current
         if current is not None and task.state in ACTIVE:
             self._watch(job, index, current)
+
+    def _index_open(self, job: Job, index: int, task: Task) -> None:
+        for attempt in task.attempts:
+            if attempt.is_open:
+                self._hold(job, index, attempt)
 
     def _assigned(self, change: c.Assigned, at_ms: int) -> None:
         job = self.jobs[change.job]
@@ -235,6 +266,7 @@ class Ledger:
         self._set_state(job, index, task, TaskState.ASSIGNED, attempt, None, at_ms)
         self._hold(job, index, attempt)
         if job.session is None:
+            task.session = None
             self._enter_line(SessionStatus.SCHEDULED, (job.number, index), at_ms)
 
     def _staged(self, change: c.Staged, at_ms: int) -> None:
@@ -242,16 +274,19 @@ class Ledger:
         task = job.tasks[change.index]
         attempt = task.attempts[change.attempt]
         before, attempt.status = attempt.status, change.status
-        attempt.since_ms = at_ms
         if before in KERNEL_UNSTARTED and change.status is KernelStatus.RUNNING:
             attempt.started_ms = attempt.started_ms or at_ms
             self.presence[attempt.worker].building -= 1
         elif not attempt.building_ms:
             attempt.building_ms = at_ms
-        if job.session is None:
-            key = (job.number, change.index)
-            self._leave_line(session_table.SINGLE[before], key)
-            self._enter_line(session_table.SINGLE[change.status], key, at_ms)
+        left, entered = SINGLE[before], SINGLE[change.status]
+        if left is not entered:  # a stage within a status does not restart its clock
+            attempt.since_ms = at_ms
+            if job.session is None:
+                key = (job.number, change.index)
+                self._leave_line(left, key)
+                self._enter_line(entered, key, at_ms)
+                task.session = None
         shown = SHOWN_AS[change.status]
         if shown is not task.state:
             attempt.shown = shown
@@ -270,10 +305,10 @@ class Ledger:
             self.promises.pop((job.number, index), None)
         if change.state in TERMINAL:
             task.cause, task.note = change.cause, change.note
-        if change.cause is Cause.COSCHEDULED_SIBLING:
-            task.preemption_count = job.spec.max_retries_preemption + 1
         if attempt is not None and task.state in ACTIVE:
             self._leave_attempt(job, task, attempt, change, at_ms)
+        elif change.cause is Cause.COSCHEDULED_SIBLING:
+            task.preemption_count = job.spec.max_retries_preemption + 1
         self._set_state(job, index, task, change.state, attempt, change.cause, at_ms)
         if change.state is TaskState.PENDING:
             task.queued_ms = at_ms
@@ -287,6 +322,8 @@ class Ledger:
             task.preemption_count += 1
         elif change.charged_to is Budget.RESCHEDULE:
             task.reschedules += 1
+        elif change.cause is Cause.COSCHEDULED_SIBLING:
+            task.preemption_count = job.spec.max_retries_preemption + 1
         attempt.failures = (failures, task.failure_count)
         attempt.preemptions = (preemptions, task.preemption_count)
         attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
@@ -334,7 +371,18 @@ class Ledger:
         assert session is not None
         before, key = session.status, (job.number, c.GANG)
         session.version += 1
-        self._remember(job, c.GANG, change.handler, before, change.status, change.result, change.reason, at_ms)
+        row = HistoryEntry(
+            c.GANG,
+            change.handler,
+            before.value,
+            change.status.value,
+            change.result,
+            change.reason,
+            1,
+            at_ms,
+            at_ms,
+        )
+        self._remember(job, row)
         session.tries = {}
         if before is change.status:
             return
@@ -347,13 +395,20 @@ class Ledger:
 
     def _judged(self, change: c.Judged, at_ms: int) -> None:
         job = self.jobs[change.job]
-        if change.index == c.GANG:
-            status = job.session.status if job.session is not None else SessionStatus.PENDING
-        else:
-            status = self.session_status(job, change.index)
-        self._remember(
-            job, change.index, change.handler, status, status, change.result, change.reason, at_ms, change.looks
+        of_plain_job = change.index == c.GANG and job.session is None
+        status = SessionStatus.PENDING if of_plain_job else self.session_status(job, max(change.index, 0))
+        row = HistoryEntry(
+            change.index,
+            change.handler,
+            status.value,
+            status.value,
+            change.result,
+            change.reason,
+            change.looks,
+            change.since_ms or at_ms,
+            at_ms,
         )
+        self._remember(job, row)
         if change.result is SchedulingResult.SKIPPED:
             return
         session = job.session
@@ -362,55 +417,53 @@ class Ledger:
             session = task.session = task.session or Session(status, at_ms)
         session.version += 1
         session.tries = {**session.tries, change.handler: change.tries}
+        session.judged_at = change.version
 
-    def _remember(
-        self,
-        job: Job,
-        index: int,
-        handler: str,
-        before: SessionStatus,
-        after: SessionStatus,
-        result: SchedulingResult,
-        reason: str,
-        at_ms: int,
-        looks: int = 1,
-    ) -> None:
-        row = (index, handler, before.value, after.value, result, reason)
-        last = next((h for h in reversed(job.history) if h.index == index), None)
-        if last is not None and (*row[:4], row[4], row[5]) == (
-            last.index,
-            last.handler,
-            last.from_status,
-            last.to_status,
-            last.result,
-            last.reason,
-        ):
-            last.attempts += looks
-            last.last_ms = at_ms
+    def _remember(self, job: Job, row: HistoryEntry) -> None:
+        """Append a row, or count it into the last one of its session when that says the same."""
+        last = self._last_row(job, row.index)
+        if last is not None and last.says(row):
+            last.attempts += row.attempts
+            last.last_ms = row.last_ms
         else:
-            job.history = [*job.history, HistoryEntry(*row, looks, at_ms, at_ms)]
+            job.history.append(row)
+            if len(job.history) > HISTORY_KEPT:
+                del job.history[0]
+
+    def _last_row(self, job: Job, index: int) -> HistoryEntry | None:
+        if job.session is not None:
+            return job.history[-1] if job.history else None
+        return next((row for row in reversed(job.history[-LOOK_BACK:]) if row.index == index), None)
 
     def _worker_registered(self, change: c.WorkerRegistered, at_ms: int) -> None:
         known = self.workers.get(change.worker)
-        state = WorkerState.HEALTHY
-        if known is not None and known.state is WorkerState.DRAINING:
-            state = WorkerState.DRAINING
+        drained = known is not None and known.drained
+        state = WorkerState.DRAINING if drained else WorkerState.HEALTHY
         self.workers[change.worker] = Worker(
             change.worker,
             change.incarnation,
             change.attributes,
             change.total,
             state=state,
-            reason=known.reason if known is not None and state is WorkerState.DRAINING else "",
+            reason=known.reason if known is not None and drained else "",
             address=change.address,
             version=change.version,
             registered_ms=at_ms,
+            told_ms=change.told_ms,
+            drained=drained,
         )
-        self.presence.setdefault(change.worker, Presence(at_ms)).beat_ms = at_ms
+        self.presence.setdefault(change.worker, Presence(at_ms)).begin(change.told_ms)
+        self.hear(change.worker, at_ms)
 
     def _worker_moved(self, change: c.WorkerMoved, at_ms: int) -> None:
         worker = self.workers[change.worker]
-        worker.state, worker.reason = change.state, change.reason
+        worker.state = change.state
+        if change.state is WorkerState.LOST:
+            self.heard.leave(change.worker)
+            worker.reason = worker.reason if worker.drained else change.reason
+            return
+        worker.reason = change.reason
+        worker.drained = change.state is WorkerState.DRAINING
 
     def _promised(self, change: c.Promised, at_ms: int) -> None:
         if change.worker:
@@ -432,12 +485,34 @@ class Ledger:
     def _job_pruned(self, change: c.JobPruned, at_ms: int) -> None:
         job = self.jobs.pop(change.job)
         self.kernels.pop(job.number, None)
-        self.totals.pruned += 1
-        if self.names.get(job.name) == job.number:
-            del self.names[job.name]
+        del self.open_of_job[job.number]
+        self._count_forgotten(job)
+        for key in [key for key in self.avoided if key[0] == job.number] if self.avoided else ():
+            del self.avoided[key]
+        self._forget_name(job)
         parent = self.jobs.get(job.parent)
         if parent is not None:
             parent.children = [number for number in parent.children if number != job.number]
+
+    def _forget_name(self, job: Job) -> None:
+        """The name leads to the newest run that is left."""
+        runs = self.namesakes.get(job.name, [job.number])
+        runs.remove(job.number)
+        if runs:
+            self.names[job.name] = max(runs)
+        else:
+            del self.names[job.name]
+        if len(runs) < 2:
+            self.namesakes.pop(job.name, None)
+
+    def _count_forgotten(self, job: Job) -> None:
+        totals = self.totals
+        totals.pruned += 1
+        state = job.state.name.lower()
+        totals.jobs[state] = totals.jobs.get(state, 0) + 1
+        for task_state, n in job.counted().items():
+            word = _WORDS[task_state]
+            totals.tasks[word] = totals.tasks.get(word, 0) + n
 
     def _led(self, change: c.Led, at_ms: int) -> None:
         self.epoch = change.epoch
@@ -468,6 +543,7 @@ class Ledger:
     def _hold(self, job: Job, index: int, attempt: Attempt) -> None:
         presence = self.presence.setdefault(attempt.worker, Presence(attempt.assigned_ms))
         presence.open[(job.number, index, attempt.number)] = attempt
+        self.open_of_job[job.number] += 1
         presence.committed = presence.committed + job.spec.resources.amount
         if attempt.status in KERNEL_UNSTARTED:
             presence.building += 1
@@ -476,6 +552,7 @@ class Ledger:
         presence = self.presence[attempt.worker]
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
             presence.committed = presence.committed - job.spec.resources.amount
+            self.open_of_job[job.number] -= 1
 
     def _watch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Start the clocks of a placed task: its timeout when it runs, its session's patience until then."""
@@ -483,13 +560,13 @@ class Ledger:
             if job.timeout_ms is not None:
                 self.alarms.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
         elif job.session is None:
-            self._enter_line(session_table.SINGLE[attempt.status], (job.number, index), attempt.since_ms)
+            self._enter_line(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
 
     def _unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
         if job.timeout_ms is not None:
             self.alarms.clear(("timeout", job.number, index))
         if job.session is None:
-            self._leave_line(session_table.SINGLE[attempt.status], (job.number, index))
+            self._leave_line(SINGLE[attempt.status], (job.number, index))
             job.tasks[index].session = None
 
     def _enter_line(self, status: SessionStatus, key: Key, at_ms: int) -> None:

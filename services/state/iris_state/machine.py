@@ -33,9 +33,9 @@ from iris_core.messages import (
     SubmitJob,
     WorkerReport,
 )
-from iris_core.states import Cause, KernelStatus, SchedulingResult, TaskState
-from iris_core.tables.session import PREPARE, SCHEDULE, START, SessionRule
-from iris_state import answers, attendance, cascade, coordinator, deltas, outbox
+from iris_core.states import KERNEL_NON_TERMINAL, Cause, SchedulingResult, TaskState, WorkerState
+from iris_core.tables.session import OWNER, SCHEDULE, SessionRule
+from iris_state import answers, attendance, cascade, coordinator, deltas, outbox, snapshot
 from iris_state.changes import (
     GANG,
     Answered,
@@ -48,18 +48,22 @@ from iris_state.changes import (
     Judged,
     Led,
     Moved,
+    Promised,
     SessionMoved,
     Staged,
+    WorkerMoved,
 )
 from iris_state.claims import Claim
 from iris_state.conclude import conclude
 from iris_state.deadlines import Alarms
-from iris_state.handlers import Id, SessionView
+from iris_state.deliveries import Deliveries
+from iris_state.handlers import DELIVERING, REPORTS, SessionId, SessionView
 from iris_state.intake import Step as Happening
 from iris_state.intake import clock, hosts, people, plans
-from iris_state.ledger import Ledger
+from iris_state.ledger import Ledger, Told
 from iris_state.orders import Orders
 from iris_state.policy import Policy
+from iris_state.retention import Retention
 
 _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -145,8 +149,9 @@ class Machine:
         self.floor_ms = 0
         self.orders = Orders(self.ledger, int(policy.stop_grace_s * 1000))
         self.deltas = deltas.DeltaBuilder(self.ledger, policy.max_building)
-        self.resend: Alarms[AttemptRef] = Alarms()
-        self._taken: dict[int, set[int]] = {}
+        self.deliveries = Deliveries(self.ledger)
+        self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
+        self.retention = Retention(self.ledger)
         self._changes: list[Change] = []
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, None] = {}
@@ -161,26 +166,40 @@ class Machine:
 
     # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def replay(self, sequence: int, data: bytes, told: tuple[int, int]) -> list[Telling]:
-        """Apply a commit of the past; the events behind ``told`` that it makes, which nobody may have heard."""
+    def restore(self, image: snapshot.Image) -> None:
+        """Begin with what a snapshot holds; only a machine that knows nothing yet may be asked."""
+        snapshot.restore(self.ledger, image)
+        self.retention.restore()
+        rest = image.rest
+        self.sequence, self.cursor, self._now_ms = rest.sequence, rest.cursor, rest.at_ms
+
+    def replay(self, sequence: int, data: bytes) -> list[Told]:
+        """Apply a commit of the past or of another replica; the public facts it makes."""
         commit = codec.unpack(data, Commit)
         for change in commit.changes:
             self.ledger.apply(change, commit.at_ms)
+            self.retention.note(change)
         self.sequence, self.cursor, self._now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
         facts, self.ledger.told = self.ledger.told, []
-        if sequence < told[0]:
-            return []
-        events = outbox.events(facts, sequence)
-        return events[told[1] + 1 :] if sequence == told[0] else events
+        self.retention.settle()
+        return facts
+
+    def bid(self, now_ms: int) -> bytes:
+        """The commit that makes this replica the leader, if the journal takes it behind `sequence`."""
+        led = Led(self.leader, self.ledger.epoch + 1)
+        return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self._now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
-        """Take over: a new epoch at the journal's end, a full grace for every worker, and every open order again."""
-        self._now_ms = self.floor_ms = now_ms
-        for presence in self.ledger.presence.values():
-            presence.beat_ms = now_ms
-        self._apply(Led(self.leader, self.ledger.epoch + 1))
+        """The bid stands in the journal and was replayed: a full grace for every worker, every open order again."""
+        self._now_ms = self.floor_ms = max(now_ms, self._now_ms)
+        self.serial = 0
+        for worker in self.ledger.workers.values():
+            if worker.state is not WorkerState.LOST:
+                self.ledger.hear(worker.id, self._now_ms)
         self.orders.again()
-        return self._finish()
+        output = self._finish()
+        output.delta = codec.pack(self.deltas.take(self.sequence, self._now_ms))
+        return output
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,11 +207,13 @@ class Machine:
         """Judge everything that has arrived, then whatever is due at ``now_ms``. Never raises for what inputs say."""
         if now_ms - self._now_ms > self.policy.stall_ms:
             self.floor_ms = now_ms  # it was this service that stood still, not the workers
-        self._now_ms = now_ms
+        self._now_ms = now_ms = max(now_ms, self._now_ms)
         for one in inputs:
             self._handle(one)
             self._settle()
         self._come_due()
+        for forgotten in self.retention.forgettable(self.policy.keep_jobs, self.policy.keep_ms, now_ms):
+            self._apply(forgotten)
         for read in self._reads:
             self._replies.append((read.reply, self._read(read)))
         self._reads = []
@@ -200,7 +221,7 @@ class Machine:
 
     def next_due(self) -> int | None:
         """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
-        dues = [self.ledger.alarms.next_due(), self.resend.next_due()]
+        dues = [self.ledger.alarms.next_due(), self.deliveries.again.next_due(), self.stop_again.next_due()]
         for status, line in self.ledger.lines.items():
             patience = self.policy.patience_of(status)
             dues.append(line.next_due(patience) if patience is not None else None)
@@ -216,7 +237,7 @@ class Machine:
         self.sequence += 1
         self.serial += 1
         commit = Commit(self.ledger.epoch, self.serial, self.cursor, self._now_ms, changes)
-        return Output(
+        output = Output(
             self.sequence,
             codec.pack(commit),
             replies,
@@ -226,6 +247,8 @@ class Machine:
             changes,
             [(fact.previous, fact.state) for fact in told if fact.entity == "task" and fact.previous is not None],
         )
+        self.retention.settle()
+        return output
 
     def _handle(self, one: Input) -> None:
         if isinstance(one, Asked):
@@ -262,6 +285,7 @@ class Machine:
 
     def _apply(self, change: Change) -> None:
         self.ledger.apply(change, self._now_ms)
+        self.retention.note(change)
         self._changes.append(change)
         self.orders.note(change)
         self.deltas.note(change)
@@ -282,7 +306,9 @@ class Machine:
         elif isinstance(change, Staged | Closed | SessionMoved) and change.job in self.ledger.kernels:
             self._dirty[change.job] = None
             if isinstance(change, SessionMoved):
-                self._taken.pop(change.job, None)
+                self.deliveries.forget(change.job)
+        elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
+            self._release(change.worker)
 
     def _settle(self) -> None:
         """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
@@ -299,13 +325,18 @@ class Machine:
         if job is None:
             return
         if job.is_gang:
-            self._round_of(job.number)
+            self._round_of((job.number, GANG))
             promoted = coordinator.promote(self.ledger, job)
             if promoted is not None:
                 self._apply(promoted)
         moved = cascade.job(self.ledger, job)
         if moved is not None:
             self._apply(moved)
+
+    def _release(self, worker: str) -> None:
+        """Nothing new comes onto this host: its promises are void."""
+        for key in [key for key, promised in self.ledger.promises.items() if promised == worker]:
+            self._apply(Promised(*key, ""))
 
     def _keep_off(self, moved: Moved) -> None:
         """After a failure to deliver or build: this task stays off that worker for a growing while."""
@@ -388,7 +419,7 @@ class Machine:
             return
         refused: plans.Refusals = []
         before = len(self._changes)
-        self._take(plans.on_plan(self.ledger, self.policy, plan, refused))
+        self._take(plans.on_plan(self.ledger, self.policy, plan, refused, self._now_ms, self.sequence + 1))
         placed = sum(type(change) is Assigned for change in self._changes[before:])
         self._explain(plan)
         self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
@@ -416,8 +447,10 @@ class Machine:
         if not attendance.is_known(self.ledger, report.worker, report.incarnation):
             self._replies.append((asked.reply, codec.pack(ReportTaken(known=False))))
             return
-        self.ledger.presence[report.worker].beat_ms = self._now_ms
+        self.ledger.hear(report.worker, self._now_ms)
+        presence = self.ledger.presence[report.worker]
         for stage in report.stages:
+            presence.told_ms = max(presence.told_ms, stage.at_ms)
             self._take(hosts.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         drop = tuple(
@@ -437,42 +470,40 @@ class Machine:
     def _on_delivered(self, delivered: Delivered) -> None:
         """A worker took an order, or it could not be delivered: the sessions in it are judged."""
         order = delivered.order
-        gangs: dict[int, None] = {}
-        for ref in (*order.prepare, *order.start):
-            if not delivered.error:
-                self._taken.setdefault(ref.job, set()).add(ref.index)
-            gangs[ref.job] = None
         if not delivered.error:
-            for number in gangs:
-                self._dirty[number] = None
+            self.deliveries.took(order)
+            for ref in (*order.prepare, *order.start):
+                self._dirty[ref.job] = None
             return
-        for ref in order.run:
-            self._round(PREPARE, [self._view((ref.job, ref.index), delivered.error)])
-        for number in gangs:
-            self._round_of(number, delivered.error)
-        for ref in (*order.run, *order.prepare, *order.start):
-            self.resend.set(ref, self._now_ms + int(self.policy.order_retry_s * 1000))
+        retry_ms = self._now_ms + int(self.policy.order_retry_s * 1000)
+        for session in self.deliveries.sessions(order):
+            if session not in self.deliveries.again:  # else another host has failed the same try of it
+                self._round_of(session, delivered.error)
+                self.deliveries.again.set(session, retry_ms)
+        for stop in order.stop:
+            self.stop_again.set((delivered.worker, stop.ref), retry_ms)
 
-    def _round_of(self, number: int, error: str = "") -> None:
-        """Show a coscheduled session to the handler that answers for its status."""
-        job = self.ledger.jobs.get(number)
-        if job is None or job.session is None:
-            return
-        for rule in (PREPARE, START):
-            if job.session.status in rule.sources:
-                self._round(rule, [self._view((number, GANG), error)])
-                return
+    def _round_of(self, session: SessionId, error: str = "") -> None:
+        """Show a session to the handler that answers for its status."""
+        status, _ = coordinator.seen(self.ledger, session)
+        rule = OWNER.get(status) if status is not None else None
+        if rule is not None and rule.name in DELIVERING:
+            self._round(rule, [session], error)
 
-    def _round(self, rule: SessionRule, shown: Sequence[SessionView]) -> None:
-        self._take(coordinator.run(self.ledger, self.policy, rule, shown, self._now_ms))
+    def _round(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:
+        shown = [self._view(session, error) for session in sessions]
+        self._take(coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self._now_ms))
 
-    def _view(self, id: Id, error: str = "") -> SessionView:
-        job = self.ledger.jobs[id[0]]
-        if id[1] != GANG:
-            return SessionView(id, self.ledger.session_status(job, id[1]), 1, 0, error)
-        taken = coordinator.acknowledged(self.ledger, job, self._taken.get(job.number, ()))
-        assert job.session is not None
-        return SessionView(id, job.session.status, len(job.tasks), taken, error)
+    def _view(self, id_: SessionId, error: str) -> SessionView:
+        job = self.ledger.jobs[id_[0]]
+        status, version = coordinator.seen(self.ledger, id_)
+        assert status is not None
+        if id_[1] != GANG:
+            return SessionView(id_, status, 1, 0, error, version=version)
+        alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
+        return SessionView(
+            id_, status, len(job.tasks), self.deliveries.acknowledged(job), error, open=alive, version=version
+        )
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -481,22 +512,17 @@ class Machine:
         for kind, number, index in list(self.ledger.alarms.due(now)):
             self._take(clock.on_alarm(self.ledger, kind, number, index))
             self._settle()
-        for ref in list(self.resend.due(now)):
-            self._order_again(ref)
-        self._take(coordinator.overdue(self.ledger, self.policy, now))
+        for session in list(self.deliveries.again.due(now)):
+            self.deliveries.order_again(self.orders, session)
+        for worker, ref in list(self.stop_again.due(now)):
+            attempt = self.ledger.attempt((ref.job, ref.index, ref.attempt))
+            if attempt is not None and attempt.is_open:
+                self.orders.stop(worker, ref, attempt)
+        for rule, late in list(coordinator.overdue(self.ledger, self.policy, now)):
+            self._round(rule, late)
+            self._settle()
         self._take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
         self._settle()
-
-    def _order_again(self, ref: AttemptRef) -> None:
-        """Give an order again that was not taken, if the attempt still waits for it."""
-        job = self.ledger.jobs.get(ref.job)
-        attempt = self.ledger.attempt((ref.job, ref.index, ref.attempt))
-        if job is None or attempt is None or job.tasks[ref.index].current is not attempt:
-            return
-        if attempt.status is KernelStatus.SCHEDULED:
-            self.orders.place(ref)
-        elif job.session is not None and job.session.status in START.sources:
-            self.orders.start(ref)
 
 
 def decode_delta(data: bytes) -> Delta:

@@ -26,6 +26,14 @@ def events(told: Sequence[Told], sequence: int) -> list[Telling]:
     return out
 
 
+def unheard(facts: Sequence[Told], sequence: int, told: tuple[int, int]) -> list[Telling]:
+    """The events of a commit of the past that stand behind the last one told."""
+    if sequence < told[0] or not facts:
+        return []
+    worded = events(facts, sequence)
+    return worded[told[1] + 1 :] if sequence == told[0] else worded
+
+
 def _task_events(fact: Told, sequence: int, first: int) -> Iterator[Telling]:
     job, attempt = fact.job, fact.attempt
     name, cause = job.name, _word(fact.cause)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.states import SessionStatus
-from iris_core.tables.session import Patience
+from iris_core.tables.session import PREPARE, SCHEDULE, START, TERMINATE, Patience
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and patience, all times in seconds."""
+    """Limits and patience, all times in seconds.
 
-    tries: int = 5
+    Attributes:
+        keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
+        snapshot_changes: a snapshot is taken after so many changes; or `snapshot_after_s` after the first.
+        ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
+        deaf_s: how long nobody may listen for pings before a standby takes over.
+    """
+
+    schedule_tries: int = 5
+    prepare_tries: int = 5
+    start_tries: int = 5
+    terminate_tries: int = 5
     max_reschedules: int = 100
     scheduled_patience_s: float = 60.0
     preparing_patience_s: float = 900.0
@@ -27,6 +37,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0
     stop_grace_s: float = 5.0
+    keep_jobs: int = 200_000
+    keep_days: float = 30.0
+    snapshot_changes: int = 200_000
+    snapshot_after_s: float = 600.0
+    ping_s: float = 0.05
+    ping_timeout_s: float = 0.25
+    deaf_s: float = 0.3
 
     @property
     def patience(self) -> Patience:
@@ -37,6 +54,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             creating_ms=int(self.creating_patience_s * 1000),
             terminating_ms=int(self.terminating_patience_s * 1000),
         )
+
+    @property
+    def keep_ms(self) -> int:
+        return int(self.keep_days * 86_400_000)
 
     @property
     def lost_after_ms(self) -> int:
@@ -51,6 +72,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def avoid_ms(self, times: int) -> int:
         """How long a task stays off a worker that failed it for the ``times``-th time; doubles up to a longest."""
         return int(min(self.avoid_s * 2 ** min(times, 16), self.avoid_longest_s) * 1000)
+
+    def tries_of(self, handler: str) -> int:
+        """How many failures of one handler are forgiven a session."""
+        return {
+            SCHEDULE.name: self.schedule_tries,
+            PREPARE.name: self.prepare_tries,
+            START.name: self.start_tries,
+            TERMINATE.name: self.terminate_tries,
+        }[handler]
 
     def patience_of(self, status: SessionStatus) -> int | None:
         return self.patience.of(status)

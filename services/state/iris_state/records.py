@@ -6,7 +6,7 @@ is one encoding of them. Source: semantics.md section 1.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -71,13 +71,15 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 class Session(msgspec.Struct, array_like=True):
     """The stored part of a session: a coscheduled job's status, or only the tries of a session of one.
 
-    ``version`` grows with every change and is what compare-and-set compares.
+    ``version`` grows with every change and is what compare-and-set compares. ``judged_at`` is the journal sequence of
+    the last refusal of a place, see `changes.Judged`.
     """
 
     status: SessionStatus = SessionStatus.PENDING
     since_ms: int = 0
     version: int = 0
     tries: dict[str, int] = {}
+    judged_at: int = 0
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
@@ -119,6 +121,17 @@ class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
     first_ms: int
     last_ms: int
 
+    def says(self, other: HistoryEntry) -> bool:
+        """Whether two rows are the same judgement at different times."""
+        return (
+            self.index == other.index
+            and self.handler == other.handler
+            and self.from_status == other.from_status
+            and self.to_status == other.to_status
+            and self.result is other.result
+            and self.reason == other.reason
+        )
+
 
 class Job(msgspec.Struct, array_like=True):
     """What was submitted, with all its tasks. ``counts[state]`` is how many tasks are in each state now."""
@@ -132,7 +145,7 @@ class Job(msgspec.Struct, array_like=True):
     submitted_ms: int
     root_submitted_ms: int
     parent: int
-    tasks: list[Task]
+    tasks: Sequence[Task]
     counts: list[int]
     state: JobState = JobState.PENDING
     started_ms: int = 0
@@ -171,7 +184,10 @@ class Job(msgspec.Struct, array_like=True):
 
 
 class Worker(msgspec.Struct, array_like=True):
-    """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored."""
+    """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored.
+
+    ``told_ms`` is when it registered by its own clock; ``drained`` stays true of a drained host that is lost meanwhile.
+    """
 
     id: str
     incarnation: str
@@ -182,19 +198,30 @@ class Worker(msgspec.Struct, array_like=True):
     address: str = ""
     version: str = ""
     registered_ms: int = 0
+    told_ms: int = 0
+    drained: bool = False
 
 
 class Presence:
-    """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard."""
+    """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard.
 
-    __slots__ = ("beat_ms", "building", "committed", "detail", "open")
+    ``sequence`` is its newest beat's; ``told_ms``, by its own clock, when it last told a stage.
+    """
+
+    __slots__ = ("beat_ms", "building", "committed", "detail", "open", "sequence", "told_ms")
 
     def __init__(self, beat_ms: int) -> None:
         self.beat_ms = beat_ms
+        self.sequence = -1
+        self.told_ms = 0
         self.open: dict[AttemptKey, Attempt] = {}
         self.building = 0
         self.committed = NOTHING
         self.detail = ""
+
+    def begin(self, told_ms: int) -> None:
+        """The host has started anew: its beats count from the start again."""
+        self.sequence, self.told_ms = -1, told_ms
 
 
 def ref_of(key: AttemptKey) -> AttemptRef:
@@ -202,27 +229,10 @@ def ref_of(key: AttemptKey) -> AttemptRef:
 
 
 class Totals(msgspec.Struct, array_like=True):
-    """Counters that outlive the jobs they count: what was admitted, pruned, and how attempts ended."""
+    """Counters that outlive the jobs they count: how many were admitted and forgotten, and how the latter had ended."""
 
     admitted: int = 0
     pruned: int = 0
-    ended: dict[str, int] = {}
-
-
-class Image(msgspec.Struct, array_like=True):
-    """Everything a snapshot holds; see `snapshot`."""
-
-    version: int
-    sequence: int
-    cursor: int
-    epoch: int
-    at_ms: int
-    next_number: int
-    jobs: list[Job]
-    workers: list[Worker]
-    quotas: list[Any]
-    idempotency: dict[str, int]
-    answers: list[Any]
-    promises: list[Any]
-    avoided: list[Any]
-    totals: Totals
+    jobs: dict[str, int] = {}
+    tasks: dict[str, int] = {}
+    dead_letters: int = 0

@@ -24,7 +24,18 @@ def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
 
 
 def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
-    """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing."""
+    """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing.
+
+    The same start told again adds nothing: what was ordered since is not missing for not being in it. Nor does one
+    that a later start has overtaken.
+    """
+    known = ledger.workers.get(register.worker)
+    if (
+        known is not None
+        and known.state is not WorkerState.LOST
+        and (known.incarnation == register.incarnation or register.at_ms < known.told_ms)
+    ):
+        return
     yield WorkerRegistered(
         register.worker,
         register.incarnation,
@@ -32,6 +43,7 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         register.total,
         register.address,
         register.version,
+        register.at_ms,
     )
     for stage in register.attempts:
         yield from on_stage(ledger, register.worker, stage)

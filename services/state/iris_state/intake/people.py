@@ -25,11 +25,17 @@ from iris_state.records import Job
 
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
-    """The job that this command's idempotency key has made before."""
+    """The job that this command's idempotency key has made before. Raises Refused when it is forgotten."""
     if not command.idempotency_key:
         return None
-    number = ledger.idempotency.get(idempotency(owner(command), command.idempotency_key))
-    return ledger.jobs.get(number) if number is not None else None
+    user = owner(command)
+    _check_may_act_for(command.caller, user, "submit a job")
+    number = ledger.idempotency.get(idempotency(user, command.idempotency_key))
+    if number is None:
+        return None
+    if number not in ledger.jobs:
+        raise Refused(Code.CONFLICT, f"this idempotency key has made job j{number}, which has ended and is forgotten")
+    return ledger.jobs[number]
 
 
 def owner(command: SubmitJob) -> str:
@@ -46,7 +52,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     user = owner(command)
     _check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command.caller, user)
-    _check_quota(ledger, spec, user)
+    _check_quota(ledger, spec, user, _replaced(ledger, name, command))
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
         number=ledger.next_number,
@@ -76,11 +82,19 @@ def _parent(ledger: Ledger, name: JobName, caller: Caller, user: str) -> Job | N
     return parent
 
 
-def _check_quota(ledger: Ledger, spec: JobSpec, user: str) -> None:
+def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
+    """The live job that makes room for a new one of its name."""
+    job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
+    return job if job is not None and not job.is_terminal else None
+
+
+def _check_quota(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
     quota = ledger.quotas.get(user)
     if quota is None:
         return
     pending = ledger.pending_of_user[user]
+    if replaced is not None and replaced.user == user:
+        pending -= replaced.counts[TaskState.PENDING]
     if quota.max_pending_tasks and pending + spec.replicas > quota.max_pending_tasks:
         raise Refused(
             Code.OVER_QUOTA,

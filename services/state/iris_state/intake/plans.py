@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.messages import AttemptRef, Eviction, Placement, Plan
+from iris_core.messages import AttemptRef, Eviction, Placement, Plan, Promise
 from iris_core.resources import Amount
 from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
+from iris_core.tables.session import SCHEDULE
 from iris_state import coordinator
-from iris_state.changes import Promised
+from iris_state.changes import GANG, Promised
 from iris_state.claims import Claim
+from iris_state.handlers import SessionId
 from iris_state.intake import Step
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
@@ -23,16 +25,45 @@ Refusals = list[tuple[int, int, str]]
 """(job, index, cause) of each task that was not taken."""
 
 
-def on_plan(ledger: Ledger, policy: Policy, plan: Plan, refused: Refusals) -> Iterator[Step]:
-    """Take each session of a plan whole, or refuse it whole; refusals are appended to ``refused``."""
+def on_plan(
+    ledger: Ledger, policy: Policy, plan: Plan, refused: Refusals, now_ms: int, sequence: int
+) -> Iterator[Step]:
+    """Take each session of a plan whole, or refuse it whole; refusals are appended to ``refused``.
+
+    ``sequence`` is the journal sequence this round will have. A place that is gone is a failure of its session.
+    """
     for placement in plan.placements:
         cause = _why_not(ledger, policy, plan, placement)
         if cause:
             refused.extend((placement.job, index, cause) for index in placement.indexes)
-            continue
-        yield from _place(ledger, policy, plan, placement, refused)
+        else:
+            yield from _place(ledger, policy, plan, placement, refused)
+    for id_, cause in _failed(ledger, refused):
+        if _knew(ledger, plan, id_):
+            yield from coordinator.settle(
+                ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, sequence
+            )
     for eviction in plan.evictions:
         yield from _evict(ledger, eviction)
+
+
+_GONE = frozenset({"no_room", "worker_unavailable", "building_window_full", "gang_split"})
+"""Refusals of what was attempted; the others are about what nobody waits for any more."""
+
+
+def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
+    """The sessions whose places were gone, each once."""
+    found: dict[SessionId, str] = {}
+    for number, index, cause in refused:
+        if cause in _GONE:
+            found.setdefault((number, GANG if ledger.jobs[number].is_gang else index), cause)
+    return list(found.items())
+
+
+def _knew(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
+    """Whether the plan was made of a snapshot that holds the session's last refusal; if not, it is the same failure."""
+    session = ledger.session(ledger.jobs[id_[0]], id_[1])
+    return session is None or plan.version >= session.judged_at
 
 
 def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
@@ -40,7 +71,9 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
     job = ledger.jobs.get(placement.job)
     if job is None or job.is_terminal:
         return "job_ended"
-    if len(placement.indexes) != len(placement.workers):
+    if len(placement.indexes) != len(placement.workers) or not all(
+        0 <= at < len(plan.workers) for at in placement.workers
+    ):
         return "malformed"
     if not job.is_gang:
         return ""
@@ -93,17 +126,17 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
 
 def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
     """Preempt all victims or none: each must still run, and belong to a lower band than everybody it makes way for."""
-    waiting = [ledger.jobs.get(p.job) for p in eviction.promises]
-    if not waiting or any(job is None or job.is_terminal for job in waiting):
+    if not eviction.promises or not all(_can_be_promised(ledger, promise) for promise in eviction.promises):
         return
-    best = min(job.band for job in waiting if job is not None)
+    waiting = [ledger.jobs[promise.job] for promise in eviction.promises]
+    lowest = max(job.band for job in waiting)
     for victim in eviction.victims:
         job = ledger.jobs.get(victim.job)
-        if job is None or job.band <= best or not _is_live(job, victim):
+        if job is None or job.band <= lowest or not _is_live(job, victim):
             return
     if not _whole_gangs(ledger, eviction):
         return
-    note = "preempted for " + ", ".join(sorted({job.name for job in waiting if job is not None}))
+    note = "preempted for " + ", ".join(sorted({job.name for job in waiting}))
     for victim in eviction.victims:
         yield Claim(
             table.PREEMPT,
@@ -117,6 +150,18 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
         )
     for promise in eviction.promises:
         yield Promised(promise.job, promise.index, promise.worker)
+
+
+def _can_be_promised(ledger: Ledger, promise: Promise) -> bool:
+    """Whether the task still waits and the host still takes work."""
+    job, host = ledger.jobs.get(promise.job), ledger.workers.get(promise.worker)
+    return (
+        job is not None
+        and 0 <= promise.index < len(job.tasks)
+        and job.tasks[promise.index].state is TaskState.PENDING
+        and host is not None
+        and host.state is WorkerState.HEALTHY
+    )
 
 
 def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:

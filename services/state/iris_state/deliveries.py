@@ -1,0 +1,95 @@
+"""Which orders hosts have taken, and which sessions wait to be ordered again. Kept in memory only.
+
+A new leader gives every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
+session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. What is *not* here:
+what a failure means (`handlers`, `coordinator`). Source: CO "Dispatch Failure Recovery"; semantics.md section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.messages import AttemptRef, Order
+from iris_core.states import KERNEL_UNPREPARED, KernelStatus
+from iris_core.tables.session import PREPARE, START
+from iris_state.changes import GANG
+from iris_state.deadlines import Alarms
+from iris_state.handlers import SessionId
+from iris_state.ledger import Ledger
+from iris_state.orders import Orders
+from iris_state.records import Attempt, Job
+
+
+class Deliveries:
+    """The acknowledgements of one leader."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._taken: dict[int, set[tuple[AttemptRef, bool]]] = {}
+        self.again: Alarms[SessionId] = Alarms()
+        """When each session whose order was not taken is ordered again."""
+
+    def took(self, order: Order) -> None:
+        """A host has an order: its members of gangs are ordered."""
+        for ref in order.prepare:
+            self._taken.setdefault(ref.job, set()).add((ref, False))
+        for ref in order.start:
+            self._taken.setdefault(ref.job, set()).add((ref, True))
+
+    def forget(self, number: int) -> None:
+        """A session has another status: what was taken before says nothing of what is ordered now."""
+        self._taken.pop(number, None)
+        self.again.clear((number, GANG))
+
+    def sessions(self, order: Order) -> Iterator[SessionId]:
+        """The sessions that still wait for what an order asks, each once."""
+        found: dict[SessionId, None] = {}
+        for ref in (*order.run, *order.prepare, *order.start):
+            job = self._ledger.jobs.get(ref.job)
+            if job is None or self._current(job, ref) is None:
+                continue
+            if job.is_gang:
+                if ref not in order.start or not self._has(job, ref, starting=True):
+                    found[(job.number, GANG)] = None
+            elif job.tasks[ref.index].attempts[-1].status is KernelStatus.SCHEDULED:
+                found[(job.number, ref.index)] = None
+        yield from found
+
+    def acknowledged(self, job: Job) -> int:
+        """How many members of a gang have taken the order its status asks for: told so, or already past it."""
+        starting = job.session is not None and job.session.status in START.sources
+        return sum(
+            task.current is not None
+            and self._has(job, AttemptRef(job.number, index, task.current.number), starting=starting)
+            for index, task in enumerate(job.tasks)
+        )
+
+    def _has(self, job: Job, ref: AttemptRef, *, starting: bool) -> bool:
+        if (ref, starting) in self._taken.get(job.number, ()):
+            return True
+        status = job.tasks[ref.index].attempts[ref.attempt].status
+        return status not in (_BEFORE_START if starting else _BEFORE_PREPARING)
+
+    def _current(self, job: Job, ref: AttemptRef) -> Attempt | None:
+        current = job.tasks[ref.index].current if ref.index < len(job.tasks) else None
+        return current if current is not None and current.number == ref.attempt else None
+
+    def order_again(self, orders: Orders, session: SessionId) -> None:
+        """Order whatever of a session has not been taken, if it still waits for it."""
+        job = self._ledger.jobs.get(session[0])
+        if job is None:
+            return
+        for index in range(len(job.tasks)) if session[1] == GANG else (session[1],):
+            attempt = job.tasks[index].current
+            if attempt is None:
+                continue
+            ref = AttemptRef(job.number, index, attempt.number)
+            if job.session is None or job.session.status in PREPARE.sources:
+                if attempt.status is KernelStatus.SCHEDULED and (ref, False) not in self._taken.get(job.number, ()):
+                    orders.place(ref)
+            elif job.session.status in START.sources and not self._has(job, ref, starting=True):
+                orders.start(ref)
+
+
+_BEFORE_PREPARING = frozenset({KernelStatus.SCHEDULED})
+_BEFORE_START = KERNEL_UNPREPARED | {KernelStatus.PREPARED}

@@ -1,0 +1,81 @@
+"""The least scheduler that will do: first fit in queue order, gangs whole, from a full snapshot alone."""
+
+from __future__ import annotations
+
+from iris_core import constraints
+from iris_core.messages import FullSnapshot, JobRow, Placement, Plan, WorkerRow
+from iris_core.resources import Amount
+from iris_core.states import WorkerState
+
+
+def plan(snapshot: FullSnapshot) -> Plan:
+    """Place whatever fits, first come first; what does not fit is passed over."""
+    room = _Room(snapshot)
+    jobs = {row.job: row for row in snapshot.jobs}
+    placements = []
+    for queued in snapshot.queued:
+        job = jobs[queued.job]
+        indexes = [index for start, stop in queued.ranges for index in range(start, stop)]
+        seats = room.gang(job, indexes) if job.group_by else room.singles(job, indexes)
+        if seats:
+            placements.append(Placement(job.job, tuple(seats), tuple(room.names.index(w) for w in seats.values())))
+    return Plan("first-fit", snapshot.version, tuple(room.names), tuple(placements))
+
+
+class _Room:
+    """What is left on each host while a plan is made."""
+
+    def __init__(self, snapshot: FullSnapshot) -> None:
+        self.hosts = {row.worker: row for row in snapshot.workers if row.state is WorkerState.HEALTHY}
+        self.names = list(self.hosts)
+        self.free: dict[str, Amount] = {name: row.total for name, row in self.hosts.items()}
+        self.building = dict.fromkeys(self.hosts, 0)
+        self.promises = {(p.job, p.index): p.worker for p in snapshot.promises}
+        self.avoid = {(a.job, a.index, a.worker) for a in snapshot.avoid if a.until_ms > snapshot.at_ms}
+        asks = {row.job: row.resources.amount for row in snapshot.jobs}
+        for hold in snapshot.holds:
+            if hold.worker in self.hosts:
+                self.free[hold.worker] -= asks[hold.ref.job]
+                self.building[hold.worker] += hold.building
+
+    def singles(self, job: JobRow, indexes: list[int]) -> dict[int, str]:
+        seats = {}
+        for index in indexes:
+            promised = self.promises.get((job.job, index))
+            for name in [promised] if promised else self.names:
+                if self._fits(job, index, name):
+                    seats[index] = name
+                    self._take(job, name)
+                    break
+        return seats
+
+    def gang(self, job: JobRow, indexes: list[int]) -> dict[int, str]:
+        """All members on the first group with room, by ``tpu-worker-id``; nobody when there is none."""
+        if len(indexes) != job.replicas:
+            return {}
+        groups: dict[object, list[WorkerRow]] = {}
+        for row in self.hosts.values():
+            if job.group_by in row.attributes and self._fits(job, 0, row.worker):
+                groups.setdefault(row.attributes[job.group_by], []).append(row)
+        for _, rows in sorted(groups.items(), key=lambda group: str(group[0])):
+            if len(rows) >= job.replicas:
+                rows.sort(key=lambda row: (row.attributes.get("tpu-worker-id", 0), row.worker))
+                seats = {index: row.worker for index, row in zip(indexes, rows, strict=False)}
+                for name in seats.values():
+                    self._take(job, name)
+                return seats
+        return {}
+
+    def _fits(self, job: JobRow, index: int, name: str) -> bool:
+        row = self.hosts.get(name)
+        return (
+            row is not None
+            and job.resources.amount.fits(self.free[name])
+            and self.building[name] < row.max_building
+            and (job.job, index, name) not in self.avoid
+            and constraints.eligible(job.constraints, job.resources, row.attributes)
+        )
+
+    def _take(self, job: JobRow, name: str) -> None:
+        self.free[name] -= job.resources.amount
+        self.building[name] += 1

@@ -1,0 +1,307 @@
+"""A state service without a bus or a clock: its machine, the hosts around it, and every check after every step.
+
+Everything goes in through the machine's front door as the bytes a service would send, and is read back the same way.
+After each step all invariants are asked; the scheduler's mirror is kept from the deltas and must equal a full
+snapshot. At the end the commits are replayed and must make an equal ledger. What is *not* here: any story.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from iris_core import codec, subjects
+from iris_core.messages import (
+    AdminCommand,
+    Answer,
+    AttemptRef,
+    Beat,
+    Caller,
+    CancelJob,
+    Delta,
+    Ended,
+    FullSnapshot,
+    Order,
+    Plan,
+    PlanTaken,
+    Query,
+    Register,
+    ReportTaken,
+    RerunJob,
+    Stage,
+    SubmitJob,
+    WorkerReport,
+)
+from iris_core.resources import Amount
+from iris_core.spec import Attribute, JobSpec
+from iris_core.states import KernelStatus
+from iris_scheduler.mirror import Mirror
+from iris_state.check import Growth, check, check_patience
+from iris_state.ledger import Ledger
+from iris_state.machine import Asked, Command, Delivered, Heard, Input, Machine, Output
+from iris_state.policy import Policy
+from iris_state.sealed import encoder
+
+START_MS = 1_000_000
+ADMIN = Caller("root", "admin")
+
+LISTENS, DEAF, HELD = "listens", "deaf", "held"
+"""What a host does with orders: takes them, never answers, or leaves the answer to the story."""
+
+
+@dataclass
+class Host:
+    """One host: what it has, and what it believes about its attempts."""
+
+    name: str
+    total: Amount
+    attributes: dict[str, Attribute]
+    incarnation: str = "1"
+    manner: str = LISTENS
+    beats: int = 0
+    believes: dict[AttemptRef, Stage] = field(default_factory=dict)
+    stopping: set[AttemptRef] = field(default_factory=set)
+    orders: list[Order] = field(default_factory=list)
+    held: list[Order] = field(default_factory=list)
+
+    def take(self, order: Order, now_ms: int) -> None:
+        """Remember what is to be run, prepared and stopped; nothing of it is begun."""
+        for ref in (*order.run, *order.prepare):
+            self.believes.setdefault(ref, Stage(ref, KernelStatus.SCHEDULED, now_ms))
+        self.stopping.update(stop.ref for stop in order.stop)
+
+
+class World:
+    """The machine and its hosts. ``events``, ``orders`` and ``replies`` keep everything that was ever said."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self.machine = Machine(self.policy, "leader")
+        self.now_ms = START_MS
+        self.hosts: dict[str, Host] = {}
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.commits: list[tuple[int, bytes]] = []
+        self.commands = 0
+        self.growth = Growth()
+        self.mirror: Mirror | None = None
+        self._replies: dict[str, bytes] = {}
+        self._asked = 0
+        self._lead()
+
+    def _lead(self) -> None:
+        """The bid goes into the journal, is read back, and the machine leads."""
+        bid = self.machine.bid(self.now_ms)
+        self.commits.append((self.machine.sequence + 1, bid))
+        self.machine.replay(self.machine.sequence + 1, bid)
+        self.send(self.machine.lead(self.now_ms))
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.machine.ledger
+
+    # ── the machine ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, *inputs: Input) -> Output:
+        """One round, everything it says carried to where it belongs, and every check."""
+        output = self.machine.step(inputs, self.now_ms)
+        self.send(output)
+        self.check()
+        return output
+
+    def send(self, output: Output) -> None:
+        if output.commit is not None:
+            self.commits.append((output.sequence, output.commit))
+        self._replies.update(output.replies)
+        self.events += [(event.subject, json.loads(event.data)) for event in output.events]
+        if output.delta is not None and self.mirror is not None:
+            assert self.mirror.apply(codec.unpack(output.delta, Delta)), "the mirror refused a delta"
+        for name, order in output.orders.items():
+            self._deliver(name, order)
+
+    def _deliver(self, name: str, order: Order) -> None:
+        host = self.hosts.get(name)
+        if host is None or order.incarnation != host.incarnation:
+            self._delivered(name, order, f"worker {name} has restarted")
+            return
+        host.orders.append(order)
+        if host.manner == HELD:
+            host.held.append(order)
+            return
+        if host.manner == LISTENS:
+            host.take(order, self.now_ms)
+        self._delivered(name, order, "" if host.manner == LISTENS else f"worker {name} does not listen")
+
+    def _delivered(self, name: str, order: Order, error: str) -> None:
+        """As the shell does: what nobody waits for is not told."""
+        if order.prepare or order.start or error:
+            self.step(Delivered(name, order, error))
+
+    def answer_held(self, name: str, error: str = "") -> None:
+        """The answers that a holding host owes arrive now."""
+        host = self.hosts[name]
+        orders, host.held = host.held, []
+        for order in orders:
+            if not error:
+                host.take(order, self.now_ms)
+            self._delivered(name, order, error)
+
+    def wait(self, seconds: float, *, beat: bool = True) -> None:
+        """Let time pass in steps of at most half a beat; hosts beat meanwhile unless they are silent."""
+        until = self.now_ms + round(seconds * 1000)
+        pace = round(self.policy.beat_interval_s * 500)
+        while self.now_ms < until:
+            self.now_ms = min(until, self.now_ms + pace)
+            if beat:
+                for name in self.hosts:
+                    self.beat(name)
+            self.step()
+
+    def check(self) -> None:
+        """Raises InvariantBroken, or AssertionError when the mirror differs from a full snapshot."""
+        check(self.ledger)
+        check_patience(self.ledger, self.policy, self.now_ms)
+        self.growth.look(self.ledger)
+        full = Mirror.of([self.snapshot()])
+        if self.mirror is None:
+            self.mirror = full
+        kept, told = self.mirror.snapshot(), full.snapshot()
+        for name in ("version", "jobs", "workers", "quotas", "holds", "queued", "avoid", "promises"):
+            mine, theirs = getattr(kept, name), getattr(told, name)
+            if name == "avoid":
+                mine = tuple(avoid for avoid in mine if avoid.until_ms > self.now_ms)
+            assert mine == theirs, f"the mirror's {name} are {mine}, a full snapshot has {theirs}"
+
+    def replayed(self) -> Machine:
+        """A machine that has read the commits and nothing else."""
+        other = Machine(self.policy, "reader")
+        for sequence, data in self.commits:
+            other.replay(sequence, data)
+        return other
+
+    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def command(self, subject: str, message: Any) -> Answer:
+        self.commands += 1
+        self.step(Command(self.commands, subject, codec.pack(message)))
+        return codec.unpack(self._replies[message.answer_to], Answer)
+
+    def submit(self, spec: JobSpec, caller: Caller = ADMIN, *, request: str = "", **options: Any) -> Answer:
+        request = request or self._fresh()
+        message = SubmitJob(spec, caller, request, self.now_ms, answer_to=self._fresh(), **options)
+        return self.command(subjects.CMD_SUBMIT, message)
+
+    def cancel(self, job: str, caller: Caller = ADMIN, reason: str = "") -> Answer:
+        message = CancelJob(job, caller, self._fresh(), self.now_ms, reason, answer_to=self._fresh())
+        return self.command(subjects.CMD_CANCEL, message)
+
+    def admin(self, action: str, target: str, caller: Caller = ADMIN, **arguments: Any) -> Answer:
+        message = AdminCommand(action, target, caller, self._fresh(), self.now_ms, arguments, self._fresh())
+        return self.command(subjects.CMD_ADMIN, message)
+
+    def rerun(self, job: str, caller: Caller = ADMIN, *, failed_only: bool = False) -> Answer:
+        message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only, self._fresh())
+        return self.command(subjects.CMD_RERUN, message)
+
+    def query(self, what: str, **arguments: Any) -> Any:
+        """The JSON of a view; None when there is no such thing."""
+        answer = self.ask(subjects.STATE_QUERY, Query(what, arguments), Answer)
+        return json.loads(answer.body) if answer.status == "ok" else None
+
+    def ask(self, subject: str, message: Any, kind: type[Any]) -> Any:
+        """A request on a core subject, and its answer."""
+        reply = self._fresh()
+        self.step(Asked(subject, codec.pack(message), reply))
+        return codec.unpack(self._replies[reply], kind)
+
+    def snapshot(self) -> FullSnapshot:
+        """The whole picture, asked for without a check behind it."""
+        output = self.machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
+        assert output.commit is None, "a read changed something"
+        return codec.unpack(output.replies[0][1], FullSnapshot)
+
+    def _fresh(self) -> str:
+        self._asked += 1
+        return f"r{self._asked}"
+
+    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def register(self, host: Host, *, attempts: Iterable[Stage] = ()) -> ReportTaken:
+        self.hosts[host.name] = host
+        message = Register(
+            host.name, host.incarnation, host.attributes, host.total, self.now_ms, tuple(attempts), f"{host.name}.local"
+        )
+        return self._report(host, register=message)
+
+    def restart(self, name: str, *, without: Iterable[AttemptRef] = ()) -> ReportTaken:
+        """A host starts again under a new incarnation and has found what it believed in, but for some."""
+        host = self.hosts[name]
+        host.incarnation = str(int(host.incarnation) + 1)
+        for ref in without:
+            host.believes.pop(ref, None)
+        host.held = []
+        return self.register(host, attempts=host.believes.values())
+
+    def say(self, name: str, *stages: Stage) -> ReportTaken:
+        """A host reports stages, and forgets what has ended once that is taken."""
+        host = self.hosts[name]
+        taken = self._report(host, stages=stages)
+        for stage in stages:
+            host.believes[stage.ref] = stage
+            if stage.ended is not None and taken.known:
+                del host.believes[stage.ref]
+                host.stopping.discard(stage.ref)
+        return taken
+
+    def _report(self, host: Host, **parts: Any) -> ReportTaken:
+        taken: ReportTaken = self.ask(
+            subjects.STATE_REPORT, WorkerReport(host.name, host.incarnation, **parts), ReportTaken
+        )
+        return taken
+
+    def beat(self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()) -> Output:
+        host = self.hosts[name]
+        host.beats += 1
+        unsaid = set(without)
+        stages = tuple(stage for ref, stage in host.believes.items() if ref not in unsaid)
+        return self.step(
+            Heard(codec.pack(Beat(name, host.incarnation, host.beats, self.now_ms, stages, healthy=healthy)))
+        )
+
+    # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, plan: Plan) -> PlanTaken:
+        taken: PlanTaken = self.ask(subjects.STATE_PLAN, plan, PlanTaken)
+        return taken
+
+
+def stage(ref: AttemptRef, status: KernelStatus, at_ms: int, ended: Ended | None = None) -> Stage:
+    return Stage(ref, status, at_ms, ended)
+
+
+def picture(machine: Machine) -> dict[str, Any]:
+    """Everything that replay must bring back: records as bytes, indexes as plain values."""
+    ledger = machine.ledger
+    return {
+        "sequence": machine.sequence,
+        "cursor": machine.cursor,
+        "epoch": ledger.epoch,
+        "next_number": ledger.next_number,
+        "jobs": {n: msgspec.msgpack.decode(encoder.encode(job)) for n, job in ledger.jobs.items()},
+        "workers": {w: msgspec.to_builtins(worker) for w, worker in ledger.workers.items()},
+        "quotas": dict(ledger.quotas),
+        "idempotency": dict(ledger.idempotency),
+        "answers": dict(ledger.answers),
+        "names": dict(ledger.names),
+        "promises": dict(ledger.promises),
+        "avoided": {key: dict(workers) for key, workers in ledger.avoided.items()},
+        "totals": msgspec.to_builtins(ledger.totals),
+        "queue": list(ledger.queue),
+        "alarms": dict(ledger.alarms.items()),
+        "lines": {status: list(line.items()) for status, line in ledger.lines.items()},
+        "kernels": {n: dict(+counts) for n, counts in ledger.kernels.items()},
+        "hosts": {worker: (sorted(p.open), p.committed, p.building) for worker, p in ledger.presence.items()},
+    }

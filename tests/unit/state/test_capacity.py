@@ -1,0 +1,140 @@
+"""A place is held from assignment until the end is known, whatever becomes of its task. semantics.md section 4."""
+
+
+def test_capacity_is_held_from_assignment_to_the_end(script):
+    script.play("""
+        worker w0 cpu=2 memory=4
+        submit /a memory=3
+        schedule
+        capacity w0     -> cpu=1 memory=1 building=1
+        /a/0 running
+        capacity w0     -> cpu=1 memory=1 building=0
+        /a/0 exit 0
+        capacity w0     -> cpu=2 memory=4 building=0
+    """)
+
+
+def test_killing_frees_nothing_before_the_process_has_ended(script):
+    script.play("""
+        worker w0
+        submit /a
+        submit /b
+        schedule        -> placed 1
+        /a/0 running
+        cancel /a
+        capacity w0     -> cpu=0
+        schedule        -> placed 0
+        place /b/0 w0   -> no_room
+        /a/0 stopped
+        capacity w0     -> cpu=1
+        schedule        -> placed 1
+    """)
+
+
+def test_preempting_frees_nothing_before_the_process_has_ended(script):
+    script.play("""
+        worker w0
+        submit /low band=batch
+        schedule
+        /low/0 running
+        submit /high band=production
+        /low/0 preempt for /high/0
+        capacity w0         -> cpu=0
+        schedule            -> placed 0
+        /low/0#0 stopped
+        schedule            -> placed 1
+        /high/0             -> ASSIGNED
+    """)
+
+
+def test_bouncing_a_late_task_frees_nothing_before_it_has_ended(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 building
+        wait 901
+        /a/0            -> PENDING preemptions=1
+        capacity w0     -> cpu=0
+        /a/0#0 missing
+        capacity w0     -> cpu=1
+    """)
+
+
+def test_a_worker_takes_a_bounded_number_of_tasks_at_once_that_are_being_built(script):
+    script.play("""
+        worker w0 cpu=100
+        submit /a replicas=10
+        schedule            -> placed 8
+        place /a/8 w0       -> building_window_full
+        capacity w0         -> building=8
+        /a/0 running
+        place /a/8 w0       -> placed
+        /a/1 exit 0
+        place /a/9 w0       -> placed
+    """)
+
+
+def test_being_stopped_is_not_being_built(script):
+    script.play("""
+        worker w0 cpu=100
+        submit /a replicas=8
+        schedule
+        capacity w0     -> building=8
+        cancel /a
+        capacity w0     -> building=0 cpu=92
+    """)
+
+
+def test_a_plan_cannot_take_the_same_room_twice(script):
+    from iris_core.messages import Placement, Plan
+
+    script.play("""
+        worker w0
+        submit /a replicas=2
+    """)
+    taken = script.world.plan(Plan("s", 0, ("w0",), (Placement(1, (0, 1), (0, 0)),)))
+    assert taken.placed == 1
+    assert taken.refused == ((1, 1, "no_room"),)
+
+
+def test_nothing_is_placed_on_a_worker_that_takes_no_work(script):
+    script.play("""
+        worker w0
+        worker w1
+        worker w2
+        submit /a
+        admin drain w0          -> accepted
+        beat w1 unhealthy       -> degraded
+        lose w2                 -> lost
+        place /a/0 w0           -> worker_unavailable
+        place /a/0 w1           -> worker_unavailable
+        place /a/0 w2           -> worker_unavailable
+        place /a/0 w9           -> worker_unavailable
+    """)
+
+
+def test_a_task_is_placed_once(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        place /a/0 w0   -> placed
+        place /a/0 w0   -> not_pending
+    """)
+
+
+def test_a_malformed_plan_is_refused_and_harms_nobody(script):
+    from iris_core.messages import Placement, Plan
+
+    script.play("""
+        worker w0
+        submit /a
+    """)
+    for placement in (
+        Placement(1, (0,), (3,)),
+        Placement(1, (0, 0), (0,)),
+        Placement(1, (7,), (0,)),
+        Placement(9, (0,), (0,)),
+    ):
+        assert script.world.plan(Plan("s", 0, ("w0",), (placement,))).placed == 0
+    script.play("/a/0 -> PENDING")
