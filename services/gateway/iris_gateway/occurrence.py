@@ -14,7 +14,10 @@ import msgspec
 
 from iris_bus.contract import Message
 
-_TYPE = re.compile(r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?\Z")
+A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
+"""What may be asked for as a type of events, as a regular expression."""
+
+_TYPE = re.compile(rf"{A_TYPE}\Z")
 
 
 class _Body(msgspec.Struct):

@@ -12,8 +12,10 @@ from typing import Any
 
 import msgspec
 
+from iris_core.admission import MAX_RETRIES
+from iris_core.spec import MAX_REPLICAS
 from iris_gateway import problem
-from iris_gateway.endpoint import JSON, Answers, Endpoint
+from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Endpoint
 from iris_gateway.problem import KINDS, Document
 
 TEMPLATE = "#/components/schemas/{name}"
@@ -23,6 +25,16 @@ _SEGMENTS = {
     "task": ("A task's name, percent-encoded.", {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]}),
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
+_RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("JobSpec", "name", {"pattern": "^(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){1,16}$", "examples": ["/train"]}),
+    ("JobSpec", "command", {"minItems": 1, "examples": [["python", "train.py"]]}),
+    ("JobSpec", "replicas", {"minimum": 1, "maximum": MAX_REPLICAS}),
+    ("JobSpec", "max_retries_failure", {"minimum": 0, "maximum": MAX_RETRIES}),
+    ("JobSpec", "max_retries_preemption", {"minimum": 0, "maximum": MAX_RETRIES}),
+    ("JobSpec", "max_task_failures", {"minimum": 0, "maximum": MAX_REPLICAS}),
+)
+"""What `iris_core.admission` asks for and a schema can say."""
+
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
@@ -36,6 +48,8 @@ def describe(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     """The OpenAPI document."""
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=TEMPLATE)
+    for struct, field, rule in _RULES:
+        components[struct]["properties"][field] |= rule
     known = dict(zip(map(repr, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -121,7 +135,7 @@ def _schema(answers: Answers, media_type: str, known: dict[str, Any]) -> dict[st
     if media_type == JSON:
         schema: dict[str, Any] = known[repr(answers.kind)]
         return schema
-    return {"type": "string"}
+    return {} if media_type == EVENT_STREAM else {"type": "string"}
 
 
 def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from iris_core.views import Page
 from iris_gateway.api.asking import PAGING
 from iris_gateway.api.jobs import job_of
 from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
-from iris_gateway.occurrence import Filter, is_event_type
+from iris_gateway.occurrence import A_TYPE, Filter, is_event_type
 from iris_gateway.parameters import Parameter, Parameters, job_reference
 from iris_gateway.problem import Problem
 from iris_gateway.retrospect import newest_first, oldest_first
@@ -27,7 +27,7 @@ class _Job(msgspec.Struct):
 
 async def listed(call: Call) -> Response:
     parameters = call.parameters()
-    within = parameters.text("within", allow=lambda text: len(text) <= 1100)
+    within = parameters.text("within", allow=lambda text: 0 < len(text) <= 1100)
     wanted = Filter(_types(parameters), await name_of(call, job_reference(within)) if within else "")
     return await _answer(call, parameters, wanted)
 
@@ -77,8 +77,12 @@ def _place(cursor: str) -> int | None:
     return int(cursor[1:])
 
 
-_TYPE = Parameter("type", "Subjects or their beginnings, separated by commas.", {"type": "string"})
-_WITHIN = Parameter("within", "Only this job and all below it.", {"type": "string"})
+_TYPE = Parameter(
+    "type",
+    "Subjects or their beginnings, separated by commas.",
+    {"type": "string", "pattern": f"^{A_TYPE}(,{A_TYPE})*$"},
+)
+_WITHIN = Parameter("within", "Only this job (a name or an id) and all below it.", {"type": "string", "minLength": 1})
 _AFTER = Parameter("after", "Only events behind this place.", {"type": "integer", "minimum": 0, "maximum": _FARTHEST})
 _ORDER = Parameter("order", "Newest first, or oldest first.", {"type": "string", "enum": list(ORDERS)})
 _FOLLOW = Parameter("follow", "Go on with what happens, as server-sent events.", {"type": "boolean", "default": False})
@@ -102,7 +106,7 @@ ENDPOINTS = (
         "What happened, and what happens",
         _ANSWERS,
         parameters=(_WITHIN, *_PARAMETERS),
-        problems=("gone", "too_many_requests"),
+        problems=("gone", "not_found", "too_many_requests"),
     ),
     Endpoint(
         "GET",

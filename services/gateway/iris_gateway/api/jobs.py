@@ -32,7 +32,8 @@ IF_EXISTS = ("error", "keep", "replace")
 SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 
 _TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-_PREFIX = re.compile(r"/[A-Za-z0-9._/-]{0,1023}\Z")
+_A_PREFIX = r"/[A-Za-z0-9._/-]{0,1023}"
+_PREFIX = re.compile(rf"{_A_PREFIX}\Z")
 
 
 class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -163,7 +164,7 @@ def no_bundle(digest: str) -> Mistake:
 _STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum": list(JOB_STATES)})
 _USER = Parameter("user", "Only this user's jobs.", {"type": "string", "minLength": 1, "maxLength": 128})
 _BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": list(BANDS)})
-_NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": _PREFIX.pattern})
+_NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": f"^{_A_PREFIX}$"})
 _IF_EXISTS = Parameter(
     "if_exists",
     "What to do when a job of this name lives: refuse, return it, or cancel it first.",

@@ -26,7 +26,7 @@ FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
 STREAMS = ("stdout", "stderr")
 MAX_TAIL = 100_000
 
-_ATTEMPT = re.compile(r"all|last|0|[1-9][0-9]{0,6}\Z")
+_ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
 _LOG_SUBJECT = re.compile(r"(iris\.log\.)?j(?P<job>[0-9]+)\.(?P<index>[0-9]+)(\.|\Z)")
 _STILL_HERE = b":\n\n"
 
@@ -205,11 +205,16 @@ def _content_type(media_type: str) -> str:
     return media_type if media_type == JSON_LINES else f"{media_type}; charset=utf-8"
 
 
+SINCE = {
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[0-9]{1,9}(ms|s|m|h|d)$"}]
+}
 _PARAMETERS = (
     Parameter("follow", "Go on until the end.", {"type": "boolean", "default": False}),
-    Parameter("attempt", "Its number, `last`, or `all`.", {"type": "string", "pattern": "^(all|last|[0-9]+)$"}),
+    Parameter(
+        "attempt", "Its number, `last`, or `all`.", {"type": "string", "pattern": "^(all|last|0|[1-9][0-9]{0,6})$"}
+    ),
     Parameter("tail", "Only this many of the lines there are.", {"type": "integer", "minimum": 0, "maximum": MAX_TAIL}),
-    Parameter("since", "Nothing printed before this time, or this long ago: `10m`.", {"type": "string"}),
+    Parameter("since", "Nothing printed before this time, or longer ago than this: `10m`.", SINCE),
     Parameter("stream", "stdout or stderr only.", {"type": "string", "enum": list(STREAMS)}),
     Parameter("format", "Instead of an Accept header.", {"type": "string", "enum": list(FORMATS)}),
 )
