@@ -75,8 +75,10 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(*, workers: Sequence[Sequence[str]] = (), gateway: bool = True) -> Iterator[Cluster]:
-    """Start NATS, state, scheduler, a gateway when asked, and one worker process per list of settings."""
+def cluster(
+    *, workers: Sequence[Sequence[str]] = (), state: Sequence[str] = (), gateway: bool = True
+) -> Iterator[Cluster]:
+    """Start NATS, state with its settings, scheduler, a gateway when asked, and one worker per list of settings."""
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
         directory = Path(text)
         nats = NatsProcess(directory / "nats")
@@ -84,7 +86,7 @@ def cluster(*, workers: Sequence[Sequence[str]] = (), gateway: bool = True) -> I
         made = Cluster(directory, nats.url)
         made.processes["nats"] = [psutil.Process(nats.pid)]
         try:
-            made.start("state")
+            made.start("state", *state)
             made.start("scheduler")
             if gateway:
                 _start_gateway(made)
