@@ -14,8 +14,9 @@ compile() { # output, then more options
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
     --output-file "requirements/$output" "$@" pyproject.toml
   # pip-tools ends with a warning about what it left out; that is only ourselves.
-  sed -i.bak '/^# WARNING: The following packages were not pinned/,$d' "requirements/$output"
-  rm -f "requirements/$output.bak"
+  local text
+  text=$(sed '/^# WARNING: The following packages were not pinned/,$d' "requirements/$output")
+  printf '%s\n' "$text" >"requirements/$output"
 }
 
 compile local.lock --extra local --extra otlp

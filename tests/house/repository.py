@@ -52,3 +52,11 @@ def sources() -> tuple[Source, ...]:
             parts = [*path.parts[2:-1], *([] if path.name == "__init__.py" else [path.stem])]
             found.append(Source(path, ".".join(parts), ast.parse(text)))
     return tuple(found)
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The top-level packages a module imports, wherever in it, relative imports left out."""
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    return {name.split(".")[0] for name in plain | named}

@@ -1,11 +1,13 @@
 """The lock files: every requirement pinned, hashed, and bound to no host."""
 
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 
 import pytest
 
-from tests.house.repository import ROOT
+from tests.house.repository import ROOT, imported, sources
 
 LOCKS = ("dev.lock", "local.lock")
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
@@ -50,3 +52,22 @@ def test_every_dependency_has_its_line_in_the_decision_record():
     record = (ROOT / "docs/adr/0002-dependencies.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `([a-z0-9-]+)` \|", record, re.MULTILINE))
     assert explained == declared("server", "local", "otlp", "dev")
+
+
+def libraries() -> dict[str, set[str]]:
+    """The third-party packages our own import, each with the distributions that bring it."""
+    names = set().union(*(imported(source.tree) for source in sources())) - set(sys.stdlib_module_names)
+    homes = packages_distributions()
+    return {
+        name: {home.lower().replace("_", "-") for home in homes.get(name, [])}
+        for name in names
+        if not name.startswith("iris")
+    }
+
+
+def test_every_dependency_of_a_service_is_imported():
+    assert declared("server") - set().union(*libraries().values()) == set()
+
+
+def test_every_library_that_is_imported_is_a_dependency():
+    assert [name for name, homes in libraries().items() if not homes & declared("server", "otlp")] == []

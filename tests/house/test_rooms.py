@@ -6,7 +6,7 @@ from configparser import ConfigParser
 
 import grimp
 
-from tests.house.repository import ROOT, sources
+from tests.house.repository import ROOT, imported, sources
 from tests.house.rooms import KINDS, impure, matches, misplaced
 
 
@@ -16,8 +16,8 @@ def graph_of(*imports: tuple[str, str]) -> grimp.ImportGraph:
         graph.add_module(name)
     for name in ("time", "sortedcontainers"):
         graph.add_module(name, is_squashed=True)
-    for importer, imported in imports:
-        graph.add_import(importer=importer, imported=imported, line_number=3, line_contents="import it")
+    for importer, target in imports:
+        graph.add_import(importer=importer, imported=target, line_number=3, line_contents="import it")
     return graph
 
 
@@ -74,14 +74,7 @@ def test_no_pure_room_asks_for_the_time_through_datetime():
     assert asked == []
 
 
-def imported_tops(tree: ast.Module) -> set[str]:
-    nodes = list(ast.walk(tree))
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    named = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
-    return {name.split(".")[0] for name in plain | named}
-
-
 def test_the_decisions_stand_on_two_libraries():
     core = [source for source in sources() if source.module.split(".")[0] == "iris_core"]
-    used = set().union(*(imported_tops(source.tree) for source in core))
+    used = set().union(*(imported(source.tree) for source in core))
     assert used - set(sys.stdlib_module_names) <= {"iris_core", "msgspec", "sortedcontainers"}
