@@ -260,6 +260,15 @@ async def test_a_blob_is_old_or_new_for_whoever_reads_while_it_is_replaced(kept)
     assert await blobs.get("a") == versions[-1]
 
 
+async def test_an_answer_to_a_ping_nobody_waits_for_any_more_does_no_harm(own_nats, kept):
+    own_nats.process.signal(signal.SIGSTOP)
+    with pytest.raises(Unavailable):
+        await kept._link.flush(0.05)
+    own_nats.process.signal(signal.SIGCONT)
+    await kept.bus.flush()
+    assert (kept.reconnects, kept._link.client._reading_task.done()) == (0, False)
+
+
 async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
     back = asyncio.Event()
     kept.on_return(back.set)

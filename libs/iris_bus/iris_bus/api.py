@@ -19,6 +19,7 @@ WRONG_LAST_SEQUENCE = 10071
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
 STORE_FAILED = 10077
+_NO_ROOM = (10002, 10047)  # the account's limit, the server's
 _BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
@@ -102,7 +103,8 @@ def raise_for(trouble: Trouble, doing: str) -> None:
     """Turn an error of a publish into Fenced, Full, or ApiError (which is Unavailable)."""
     if trouble.err_code == WRONG_LAST_SEQUENCE:
         raise Fenced(f"{doing}: {trouble.description}")
-    if trouble.err_code == STORE_FAILED and any(word in trouble.description.lower() for word in _FULL_WORDS):
+    stored_nothing = trouble.err_code == STORE_FAILED and any(w in trouble.description.lower() for w in _FULL_WORDS)
+    if stored_nothing or trouble.err_code in _NO_ROOM:
         raise Full(f"{doing}: {trouble.description}")
     raise api_error(doing, trouble)
 

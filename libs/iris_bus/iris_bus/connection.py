@@ -60,7 +60,11 @@ class Credentials:
 
 
 class _Client(Client):
-    """nats-py's client with a quicker header parser, and without the socket it leaks at each failed attempt."""
+    """nats-py's client with a quicker header parser and two faults mended.
+
+    It leaked a socket at each failed attempt to connect, and a PONG behind a ping nobody waits for any more ended its
+    read loop.
+    """
 
     async def _connect_to_server(self, s: Srv) -> None:
         self.drop_socket()
@@ -70,6 +74,14 @@ class _Client(Client):
         """Close what an attempt left open."""
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
+
+    async def _process_pong(self) -> None:
+        if self._pongs and self._pongs[0].done():
+            self._pongs.pop(0)
+            self._pongs_received += 1
+            self._pings_outstanding = 0
+            return
+        await super()._process_pong()
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -153,7 +165,10 @@ class Link:
         return f"{version.major}.{version.minor}.{version.patch}"
 
     def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
-        """Hand one message to the socket's buffer. Raises Unavailable while disconnected: it has had no effect."""
+        """Hand one message to the socket's buffer.
+
+        Raises Unavailable while disconnected, when it has had no effect; ValueError for what no server would take.
+        """
         sending = self.client.publish(subject, data, reply, dict(headers) if headers else None)
         try:
             sending.send(None)
@@ -163,6 +178,8 @@ class Link:
             raise Unavailable(f"not connected to NATS: {error}") from error
         except nats.errors.MaxPayloadError as error:
             raise ValueError(f"{len(data)} bytes are more than one message may hold") from error
+        except (nats.errors.BadSubjectError, nats.errors.BadHeaderError) as error:
+            raise ValueError(f"not a subject and headers: {subject!r} {reply!r} {headers!r}") from error
         sending.close()
         raise AssertionError("nats-py's publish suspended though nothing is buffered")
 

@@ -63,7 +63,11 @@ class Bus(Protocol):
     """Core messages: not stored, at most once."""
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
-        """Send and forget. Never blocks; raises Unavailable only after the connection is closed for good."""
+        """Send and forget; lost while the server is away. Never blocks.
+
+        Raises Unavailable only after the connection is closed for good, ValueError for a subject with spaces or a
+        message that is too big.
+        """
         ...
 
     async def flush(self) -> None:

@@ -141,6 +141,7 @@ class MemoryBus:
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
         self._check()
+        _check_subject(subject)
         self.memory.route(Message(subject, data, headers or {}, reply))
 
     async def flush(self) -> None:
@@ -183,6 +184,11 @@ class MemoryBus:
     def _check(self) -> None:
         if self._closed:
             raise Unavailable("the connection is closed")
+
+
+def _check_subject(subject: str) -> None:
+    if not subject or subject.split() != [subject]:
+        raise ValueError(f"not a subject: {subject!r}")
 
 
 class MemoryConnection:

@@ -145,6 +145,7 @@ class NatsProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={"GOMEMLIMIT": "2GiB", **os.environ},
             process_group=0,
             preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
         )

@@ -47,6 +47,7 @@ def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
         "duplicate_window": int(stream.duplicate_window_s * _NS),
         "compression": "s2" if stream.compress else "none",
         "allow_direct": True,
+        "deny_delete": stream.name == subjects.JOURNAL.name,
     }
     if not stream.fsync and replicas == 1:
         config["persist_mode"] = "async"  # overrides the server's `sync_interval: always` for this stream
