@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from iris_bus.contract import Connection, Message
@@ -60,12 +61,14 @@ class FakeState:
         self.silent = False
         self.known = True
         self.drop: tuple[AttemptRef, ...] = ()
+        self._printed: defaultdict[tuple[str, str], dict[int, bytes]] = defaultdict(dict)
         self._news = asyncio.Event()
         self._jobs = itertools.count(1)
 
     async def start(self) -> FakeState:
         await self.connection.bus.subscribe(subjects.STATE_REPORT, self._on_report)
         await self.connection.bus.subscribe(subjects.beat(self.worker), self._on_beat)
+        await self.connection.bus.subscribe(subjects.LOGS.subjects[0], self._on_log)
         return self
 
     def _on_report(self, message: Message) -> None:
@@ -83,6 +86,11 @@ class FakeState:
 
     def _on_beat(self, message: Message) -> None:
         self.beats.append(codec.unpack(message.data, Beat))
+        self._news.set()
+
+    def _on_log(self, message: Message) -> None:
+        chunk = codec.unpack(message.data, LogChunk)
+        self._printed[message.subject, chunk.stream][chunk.offset] = chunk.data
         self._news.set()
 
     @property
@@ -112,8 +120,9 @@ class FakeState:
         gangs: Sequence[Gang] = (),
         register: bool = False,
         epoch: int = 1,
+        timeout: float = 5.0,
     ) -> OrderTaken:
-        """Give an order to the last incarnation that registered."""
+        """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
         order = Order(
             self.incarnation,
             epoch,
@@ -125,15 +134,17 @@ class FakeState:
             tuple(gangs),
             register,
         )
-        answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=5)
+        answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
         return codec.unpack(answer.data, OrderTaken)
 
     async def run(self, *command: str, **more: object) -> AttemptRef:
-        """Order one attempt of a new job."""
+        """Order one attempt of a new job, as often as it takes; a worker in doubt does not take it."""
         job = next(self._jobs)
         ref = AttemptRef(job, 0, 0)
-        taken = await self.order([template(*command, job=job, **more)], run=[ref])  # type: ignore[arg-type]
-        assert taken.taken
+        work = template(*command, job=job, **more)  # type: ignore[arg-type]
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await self.order([work], run=[ref])).taken:
+                await asyncio.sleep(0.01)
         return ref
 
     def told(self, ref: AttemptRef) -> list[KernelStatus]:
@@ -153,6 +164,11 @@ class FakeState:
     async def running(self, ref: AttemptRef) -> None:
         """Return once an attempt's process runs."""
         await self.until(lambda: KernelStatus.RUNNING in self.told(ref))
+
+    async def printed(self, ref: AttemptRef, text: bytes, stream: str = "stdout") -> None:
+        """Return once exactly this much of an attempt's output has been sent."""
+        chunks = self._printed[subjects.log(ref.job, ref.index, ref.attempt), stream]
+        await self.until(lambda: b"".join(data for _, data in sorted(chunks.items())) == text)
 
     async def output(self, ref: AttemptRef, stream: str = "stdout") -> bytes:
         """Everything the log stream holds of an attempt now; repeated chunks count once."""

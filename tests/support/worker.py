@@ -59,3 +59,9 @@ class WorkerProcess:
 
     async def __aexit__(self, *_: object) -> None:
         await self._end(signal.SIGTERM)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        assert self._process is not None
+        async with asyncio.timeout(20):
+            return await self._process.wait()

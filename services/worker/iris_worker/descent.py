@@ -13,6 +13,7 @@ import os
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = 1 << 16
 _WORKDIR = b"IRIS_WORKDIR="
+_GROUP = 5 - 3
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
 
@@ -70,6 +71,19 @@ def slot_of(pid: int, attempts: str) -> int | None:
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
             return int(name) if directory == attempts and name.isdigit() else None
     return None
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process group has a member that is more than a zombie nobody reaps. Looks at every process."""
+    wanted = str(group).encode()
+    return any(
+        len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z" for fields in map(_stat, all_pids())
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is more than a zombie."""
+    return _stat(pid)[:1] not in ([], [b"Z"])
 
 
 def all_pids() -> list[int]:

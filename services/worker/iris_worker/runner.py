@@ -23,7 +23,7 @@ from iris_worker.slots import Slot
 from iris_worker.spawn import spawn
 
 _LINGER_S = 0.02
-_GIVE_UP_S = 10.0
+_GIVE_UP_ROUNDS = 500
 
 
 class Loop(Protocol):
@@ -72,12 +72,16 @@ class Runner:
 
     Args:
         on_over: told each attempt that is over, once, with how its first process ended.
+        on_late: told after attempts were found to be over at another time than in `reap`.
     """
 
-    def __init__(self, loop: Loop, attempts: str, on_over: Callable[[Slot, Exit], None]) -> None:
+    def __init__(
+        self, loop: Loop, attempts: str, on_over: Callable[[Slot, Exit], None], on_late: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self._attempts = attempts
         self._on_over = on_over
+        self._on_late = on_late
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = descent.Children()
         self._foreign = self._children.pids()  # none of ours, whoever started them
@@ -160,6 +164,7 @@ class Runner:
         process.exit = Exit(known=False) if status is None else to_exit(status, process.sampled)
         self._sweep([process])
         self._settle()
+        self._on_late()
 
     def _kill(self, process: Process) -> None:
         signal_group(process.pid, signal.SIGKILL)
@@ -168,38 +173,44 @@ class Runner:
 
     def _sweep(self, ended: list[Process]) -> None:
         """End what is left of attempts whose first process has ended; those with nothing left are over."""
-        self._look_for_strays(ended)
-        for process in ended:
-            if self._clear(process):
-                self._over(process)
-            else:
-                self._lingering.append(process)
-
-    def _clear(self, process: Process) -> bool:
-        """Kill what there is; True when there is nothing any more."""
-        group = signal_group(process.pid, signal.SIGKILL)
-        process.strays = {pid for pid in process.strays if signal_process(pid, signal.SIGKILL)}
-        return not group and not process.strays
+        self._lingering += self._settled(ended)
 
     def _settle(self) -> None:
         """Look again at attempts that had something left; what cannot be killed is given up after some time."""
-        self._look_for_strays(self._lingering)
-        still = []
-        for process in self._lingering:
-            process.rounds += 1
-            if self._clear(process) or process.rounds > _GIVE_UP_S / _LINGER_S:
-                self._over(process)
-            else:
-                still.append(process)
-        self._lingering = still
-        if still and not self._watching:
+        self._lingering = self._settled(self._lingering)
+        if self._lingering and not self._watching:
             self._watching = True
             self._loop.call_later(_LINGER_S, self._watch)
+
+    def _settled(self, ended: list[Process]) -> list[Process]:
+        """Declare over what is over, and return the rest.
+
+        Strays are looked for after a group was found empty: only then can nobody in it make new ones.
+        """
+        empty = [process for process in ended if self._clear(process)]
+        self._look_for_strays(ended)
+        for process in empty:
+            if not process.strays or process.rounds > _GIVE_UP_ROUNDS:
+                self._over(process)
+        return [process for process in ended if process.ref in self._by_ref]
+
+    def _clear(self, process: Process) -> bool:
+        """Kill what there is; True when nothing is left, or only what cannot be helped."""
+        process.rounds += 1
+        group = signal_group(process.pid, signal.SIGKILL)
+        process.strays = {pid for pid in process.strays if signal_process(pid, signal.SIGKILL)}
+        if not group and not process.strays:
+            return True
+        if process.rounds > _GIVE_UP_ROUNDS or (process.rounds > 1 and is_bare(process)):
+            process.strays.clear()
+            return True
+        return False
 
     def _watch(self) -> None:
         """Not every end of a stray reaches this process."""
         self._watching = False
         self.reap()
+        self._on_late()
 
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find this process' children that it did not start: orphans of tasks, live or ended."""
@@ -209,7 +220,7 @@ class Runner:
             if process is not None:
                 process.strays.add(pid)
             elif self._nobodys(pid, gone):
-                signal_process(pid, signal.SIGKILL)
+                ended[0].strays.add(pid)
 
     def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(descent.session_of(pid))
@@ -230,6 +241,11 @@ class Runner:
             process.killer.cancel()
         assert process.exit is not None
         self._on_over(process.slot, process.exit)
+
+
+def is_bare(process: Process) -> bool:
+    """What is left of an attempt are zombies that others ought to reap."""
+    return not descent.group_lives(process.pid) and not any(map(descent.is_alive, process.strays))
 
 
 def wait_any() -> tuple[int, int, resource.struct_rusage] | None:

@@ -105,7 +105,7 @@ class Worker:
     def _open_workshop(self) -> Workshop | NoopWorkshop:
         if self.settings.runner == "noop":
             return NoopWorkshop(self.agent, self._clock)
-        return Workshop(self.settings, self.agent, self._clock, self._loop, self.metrics.started)
+        return Workshop(self.settings, self.agent, self._clock, self._loop, self.metrics.started, self._told)
 
     @property
     def ready(self) -> bool:

@@ -46,8 +46,8 @@ class Workshop:
     """Runs real processes.
 
     Args:
-        on_trouble: told what could not be done, for the log.
         on_started: told how many seconds a start took.
+        on_late: told that attempts ended at another time than in `reap`.
     """
 
     def __init__(
@@ -57,11 +57,12 @@ class Workshop:
         clock: Clock,
         loop: Loop,
         on_started: Callable[[float], None],
+        on_late: Callable[[], None],
     ) -> None:
         root = settings.root
         self.logs = Logs(settings.log_limits)
         self.slots = Slots(root)
-        self.runner = Runner(loop, str(root / "attempts"), self._on_over)
+        self.runner = Runner(loop, self.slots.attempts, self._on_over, on_late)
         self.has_trash = False
         self._agent = agent
         self._clock = clock
