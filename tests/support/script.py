@@ -114,7 +114,7 @@ class Script:
         """Replay everything that was committed and compare. Raises AssertionError naming what differs."""
         if self._broken:
             return
-        mine, theirs = picture(self.world.machine), picture(self.world.replayed())
+        mine, theirs = (picture(m, self.world.now_ms) for m in (self.world.machine, self.world.replayed()))
         for name, value in mine.items():
             assert theirs[name] == value, f"replay makes other {name}:\n{theirs[name]}\nthan there are:\n{value}"
 
@@ -537,8 +537,11 @@ def _agrees(expected: str, outcome: str) -> bool:
 
 
 def _plainly(plain: str, outcome: str) -> bool:
-    if plain.startswith("~"):
-        return plain[1:].strip() in outcome
+    plain, _, within = plain.partition("~")
+    if within.strip() not in outcome:
+        return False
+    if not (plain := plain.strip()):
+        return True
     bare = re.split(r"\s\w+=", outcome, maxsplit=1)[0].strip()
     return bare == plain or (" " not in plain and bare.split(" ")[0] == plain and not bare.startswith("/"))
 

@@ -1,0 +1,233 @@
+"""Who may be called what, and what happens to the same name or key twice. PG "JobName"; semantics.md section 5."""
+
+import pytest
+
+from iris_core.spec import MAX_REPLICAS
+
+
+def test_a_live_name_is_taken(script):
+    script.play("""
+        submit /a           -> created j1
+        submit /a           -> conflict /a exists and is pending
+        worker w0
+        schedule
+        submit /a           -> conflict /a exists and is running
+    """)
+
+
+def test_a_new_run_replaces_one_that_has_ended(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 exit 1
+        job /a              -> FAILED
+        submit /a           -> created j2
+        job /a              -> PENDING id=j2
+        job j1              -> FAILED id=j1
+    """)
+
+
+def test_keep_returns_the_live_one(script):
+    script.play("""
+        submit /a                   -> created j1
+        submit /a if_exists=keep    -> ok j1
+        queue                       -> /a/0
+        cancel /a
+        submit /a if_exists=keep    -> created j2
+    """)
+
+
+def test_replace_cancels_the_live_one_first(script):
+    script.play("""
+        worker w0
+        submit /a user=ann
+        schedule
+        /a/0 running
+        submit /a if_exists=replace user=ann    -> created j2
+        job j1                                  -> KILLED cause=replaced
+        job /a                                  -> PENDING id=j2
+        capacity w0                             -> cpu=0
+    """)
+
+
+def test_replace_needs_the_right_to_cancel(script):
+    script.play("""
+        submit /a user=ann
+        submit /a if_exists=replace user=bob    -> forbidden
+        job /a                                  -> PENDING id=j1
+    """)
+
+
+def test_replacing_a_parent_ends_its_children(script):
+    script.play("""
+        submit /a
+        submit /a/b
+        submit /a if_exists=replace     -> created j3
+        job /a/b                        -> KILLED
+    """)
+
+
+def test_the_same_idempotency_key_is_one_job_for_ever(script):
+    script.play("""
+        worker w0
+        submit /a key=k user=ann    -> created j1
+        submit /a key=k user=ann    -> replayed j1
+        schedule
+        /a/0 exit 0
+        submit /a key=k user=ann    -> replayed j1
+        submit /b key=k user=ann    -> replayed j1
+        job /b                      -> unknown
+    """)
+
+
+def test_an_idempotency_key_belongs_to_its_user(script):
+    script.play("""
+        submit /a key=k user=ann    -> created j1
+        submit /b key=k user=bob    -> created j2
+    """)
+
+
+def test_nobody_learns_a_key_by_acting_for_another(script):
+    script.play("""
+        submit /a key=k user=ann                -> created j1
+        submit /a key=k user=bob for_user=ann   -> forbidden bob may not submit a job for ann
+    """)
+
+
+def test_a_key_outlives_its_job(script):
+    script.play("""
+        policy keep_jobs=1
+        submit /a key=k     -> created j1
+        submit /b
+        cancel /a
+        cancel /b
+        wait 1
+        job j1              -> unknown
+        submit /a key=k     -> conflict ~has ended and is forgotten
+        job /a              -> unknown
+    """)
+
+
+def test_the_same_request_is_answered_the_same(script):
+    script.play("""
+        submit /a request=once  -> created j1
+        submit /a request=once  -> created j1
+        submit /a               -> conflict
+    """)
+
+
+def test_a_refusal_is_answered_the_same(script):
+    script.play("""
+        submit /a
+        submit /a request=late  -> conflict
+        cancel /a
+        submit /a request=late  -> conflict
+    """)
+
+
+@pytest.mark.parametrize(("replicas", "outcome"), [(0, "invalid"), (1, "created"), (MAX_REPLICAS, "created")])
+def test_replicas_are_bounded(script, replicas, outcome):
+    script.play(f"submit /a replicas={replicas} -> {outcome}")
+
+
+def test_ten_thousand_and_one_replicas_are_refused(script):
+    script.play("submit /a replicas=10001 -> invalid ~10001 is not between 1 and 10000")
+
+
+@pytest.mark.parametrize("name", ["a", "/", "/a/", "/a//b", "/-a", "/a/7", "/a b", "/" + "x" * 64, "/a" * 17, "/../a"])
+def test_what_is_no_name_is_refused(script, name):
+    from iris_core.spec import JobSpec
+
+    answer = script.world.submit(JobSpec(name=name, command=("true",)))
+    assert answer.status == "invalid"
+    assert not script.world.ledger.jobs
+
+
+def test_sixteen_levels_are_a_name(script):
+    script.play(f"submit {'/a' * 16} -> created")
+
+
+def test_a_job_under_a_job_that_ended_is_refused(script):
+    script.play("""
+        submit /a
+        cancel /a
+        submit /a/b     -> parent_ended ~/a has ended (killed)
+        worker w0
+        submit /c
+        schedule
+        /c/0 exit 0
+        submit /c/d     -> parent_ended
+    """)
+
+
+def test_a_child_belongs_to_the_owner_of_its_parent(script):
+    script.play("""
+        submit /a user=ann
+        submit /a/b user=bob                -> forbidden /a belongs to ann; only its owner submits under it
+        submit /a/b user=ann                -> created
+        submit /a/c user=ops role=admin     -> created
+    """)
+
+
+def test_a_user_submits_for_nobody_else(script):
+    script.play("""
+        submit /a user=bob for_user=ann                 -> forbidden
+        submit /a user=ops role=admin for_user=ann      -> created
+        cancel /a user=ann                              -> accepted
+    """)
+
+
+def test_rerun_submits_again_what_ended(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2 user=ann tolerate=1
+        rerun /a user=ann           -> conflict
+        schedule
+        /a/0 exit 0
+        /a/1 exit 1
+        rerun /a user=bob           -> forbidden
+        rerun /a user=ann           -> created j2
+        job /a                      -> PENDING tasks=pending:2 id=j2
+    """)
+
+
+def test_rerun_of_what_failed_takes_only_that(script):
+    script.play("""
+        worker w0 cpu=3
+        submit /a replicas=3 tolerate=3
+        schedule
+        /a/0 exit 1
+        /a/1 exit 0
+        /a/2 exit 1
+        rerun /a --failed           -> created j2
+        job /a                      -> PENDING tasks=pending:2
+    """)
+    assert script.world.ledger.jobs[2].spec.env["IRIS_RERUN_INDEXES"] == "0,2"
+
+
+# ── PG, Spiral 2 and "Test Plan": by name ───────────────────────────────────────────────────────────────────────
+
+
+def test_child_job_inherits_root_submitted_at(script):
+    script.play("""
+        at 1
+        submit /parent
+        at 2
+        submit /parent/child
+        at 3
+        submit /parent/child/grandchild
+        job /parent                     -> PENDING root=1
+        job /parent/child               -> PENDING root=1 parent=/parent
+        job /parent/child/grandchild    -> PENDING root=1
+    """)
+
+
+def test_orphan_child_uses_own_submitted_at(script):
+    script.play("""
+        at 1
+        submit /older
+        at 5
+        submit /gone/child      -> created
+        job /gone/child         -> PENDING root=5 parent=/gone
+    """)
