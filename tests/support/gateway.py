@@ -65,7 +65,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     numbers = itertools.count(1)
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.commands.start()
-    await gateway.feed.start()
+    await gateway.feed.wake()
     transport = httpx.ASGITransport(Front(gateway, ENDPOINTS), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:

@@ -49,6 +49,7 @@ class Ending:
         return self.state in ENDED or self._watcher is None or self._watcher.done()
 
     async def __aenter__(self) -> Self:
+        await self._feed.wake()
         position = self._feed.newest
         self.state = await self._ask()
         if self.state not in ENDED:

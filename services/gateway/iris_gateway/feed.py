@@ -1,5 +1,7 @@
 """Public events for many watchers at once: one reader of the stream, a ring of what it read, a place per watcher.
 
+While nobody watches nothing is read: a gateway without watchers costs the cluster nothing per event.
+
 A watcher holds nothing but its place in the ring. One that falls out of the ring is let go, and comes back with the
 last sequence it saw; what is older than the ring is read from the stream. So nothing is lost and nobody is waited for.
 Not in this room: how events are written to a connection (`sse`). Source: interfaces.md section 3; performance.md B9.
@@ -24,6 +26,7 @@ RING = 20_000
 _ROUND_S = 0.0001
 _LONGEST_ROUND_S = 0.1
 _AGAIN_S = 0.5
+_REST_S = 10.0
 _sequence = attrgetter("sequence")
 
 
@@ -44,12 +47,16 @@ class Feed:
     Args:
         ring: how many of the newest events are kept for watchers.
         tick_s: silence after which watchers are woken with nothing, so that they can say they are still there.
+        rest_s: how long it goes on reading when nobody watches.
     """
 
-    def __init__(self, streams: Streams, *, ring: int = RING, tick_s: float = 5.0) -> None:
+    def __init__(self, streams: Streams, *, ring: int = RING, tick_s: float = 5.0, rest_s: float = _REST_S) -> None:
         self.streams = streams
         self._size = ring
         self._tick_s = tick_s
+        self._rest_s = rest_s
+        self._woken_at = 0.0
+        self._waking = asyncio.Lock()
         self._ring: list[Occurrence] = []
         self._after = 0
         self._bells: set[asyncio.Event] = set()
@@ -59,14 +66,24 @@ class Feed:
 
     @property
     def newest(self) -> int:
-        """The sequence of the last event read."""
+        """The sequence of the last event read; that of the stream's last one after `wake`."""
         return self._ring[-1].sequence if self._ring else self._after
 
-    async def start(self) -> None:
-        """Begin behind what the stream holds now. Raises Unavailable."""
-        self._after = await self.last()
-        self._reader = self.streams.read(EVENTS.name, self._after)
-        self._task = asyncio.create_task(self._run())
+    @property
+    def reading(self) -> bool:
+        """Whether the stream is being read."""
+        return self._task is not None and not self._task.done()
+
+    async def wake(self) -> None:
+        """Read, from what the stream holds now unless it is being read already. Raises Unavailable."""
+        self._woken_at = asyncio.get_running_loop().time()
+        async with self._waking:
+            if self.reading:
+                return
+            self._ring.clear()
+            self._after = await self.last()
+            self._reader = self.streams.read(EVENTS.name, self._after)
+            self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
         """Let every watcher go."""
@@ -89,6 +106,7 @@ class Feed:
 
         Raises Problem gone when ``after`` is not kept any more, before anything is yielded; Lagging.
         """
+        await self.wake()
         position = after
         async for older in self._older(position):
             position = older[-1].sequence
@@ -128,17 +146,24 @@ class Feed:
         while True:
             try:
                 await self._read()
+                return
             except Unavailable:
                 await asyncio.sleep(_AGAIN_S)
             except Gap:
                 await self._restart()
 
     async def _read(self) -> None:
+        """Until nobody has watched for a while."""
         assert self._reader is not None
-        while True:
+        while not self._may_rest():
             self._take(await self._reader.batch(wait=self._tick_s))
             self._ring_bells()
             await asyncio.sleep(min(len(self._bells) * _ROUND_S, _LONGEST_ROUND_S))
+
+        await self._reader.close()
+
+    def _may_rest(self) -> bool:
+        return not self._bells and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
 
     async def _restart(self) -> None:
         """Go on behind a hole: watchers that had not passed it are let go and find it by their last sequence."""

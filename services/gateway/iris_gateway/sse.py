@@ -59,6 +59,7 @@ def resume_point(call: Call, after: int | None) -> int | None:
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
     """Wanted events behind ``after``, or from now on. Raises Problem gone when they are not kept any more."""
     feed = call.gateway.feed
+    await feed.wake()
     if after is not None and after > feed.newest:
         await _check_not_ahead(call, after)
     position = feed.newest if after is None else after

@@ -109,7 +109,7 @@ async def test_what_happened_before_this_gateway_started_is_still_told():
         for number in range(3):
             await first.state.tell_job(f"/a{number}", "pending")
         feed = Feed(first.gateway.feed.streams)
-        await feed.start()
+        await feed.wake()
         _, events = await anext(feed.watch(Filter(), 0))
         await feed.close()
     assert [event.sequence for event in events] == [1, 2, 3]
@@ -122,7 +122,7 @@ async def test_a_place_that_is_not_kept_or_not_there_yet_is_gone():
         await iris.state.streams.trim("IRIS_EVENTS", 3)
         await iris.gateway.feed.close()
         iris.gateway.feed = Feed(iris.gateway.feed.streams)
-        await iris.gateway.feed.start()
+        await iris.gateway.feed.wake()
         async with listening(iris) as http:
             statuses = [
                 (await http.get("/v1/events", headers={**SSE, "Last-Event-ID": place})).status_code
@@ -180,3 +180,14 @@ async def test_no_more_streams_are_opened_than_allowed_and_room_is_free_again_af
             refused = await http.get("/v1/events", headers=SSE)
         await rounds_until(lambda: iris.gateway.watching == 0)
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+
+
+async def test_nothing_is_read_while_nobody_watches_and_a_later_watcher_misses_nothing():
+    async with house() as iris:
+        feed = Feed(iris.gateway.feed.streams, tick_s=0.01, rest_s=0.0)
+        await feed.wake()
+        await rounds_until(lambda: not feed.reading)
+        await iris.state.tell_job("/a", "pending")
+        _, events = await anext(feed.watch(Filter(), 0))
+        await feed.close()
+    assert [event.sequence for event in events] == [1]
