@@ -17,6 +17,9 @@ from iris_core.resources import Amount, ResourceAsk
 
 CPU, MEMORY, DISK, CHIPS, WINDOW = range(5)
 DEPTH = 5
+_LOOKED_AT = (WINDOW, CHIPS, CPU, MEMORY, DISK)
+"""What runs out first is looked at first."""
+
 
 Matrix = NDArray[np.int64]
 """Shape (DEPTH, workers)."""
@@ -43,7 +46,7 @@ def need_of(ask: ResourceAsk) -> Need:
     """What a task with this ask takes while it is being brought up."""
     amount = ask.amount
     amounts = (amount.cpu_millis, amount.memory_bytes, amount.disk_bytes, amount.chips, 1)
-    return Need(amounts, tuple((d, a) for d, a in enumerate(amounts) if a > 0))
+    return Need(amounts, tuple((d, amounts[d]) for d in _LOOKED_AT if amounts[d] > 0))
 
 
 def row_of(total: Amount, window: int) -> tuple[int, int, int, int, int]:
@@ -58,6 +61,15 @@ def fitting(room: Matrix, need: Need, slots: Slots) -> Mask:
     for dimension, amount in rest:
         fits &= room[dimension].take(slots) >= amount
     return np.asarray(fits, np.bool_)
+
+
+def with_room(room: Matrix, need: Need, slots: Slots) -> Slots:
+    """Those of ``slots`` where one more task fits now: the same, quicker where most are full."""
+    for dimension, amount in need.asked:
+        slots = slots[room[dimension].take(slots) >= amount]
+        if not len(slots):
+            break
+    return slots
 
 
 def covers(have: Sequence[int], need: Need) -> bool:
@@ -85,6 +97,21 @@ class Room:
         """How many more such tasks fit on one worker; 0 or less is none."""
         flat, width = self._flat, self._width
         return min([int(flat[dimension * width + slot]) // amount for dimension, amount in need.asked])
+
+    def fill(self, slot: int, need: Need, count: int) -> int:
+        """Give up to ``count`` tasks their place on one worker. Returns how many fit."""
+        flat, width, asked = self._flat, self._width, need.asked
+        fits = count
+        for dimension, amount in asked:
+            left = flat[dimension * width + slot]
+            if left < amount * fits:
+                fits = left // amount
+                if fits <= 0:
+                    return 0
+        for dimension, amount in asked:
+            flat[dimension * width + slot] -= amount * fits
+        self.taken.append(slot)
+        return fits
 
     def take(self, slot: int, need: Need, count: int = 1) -> None:
         """Give ``count`` tasks their place."""

@@ -34,6 +34,10 @@ class ClassKey(NamedTuple):
     timeout_ms: int | None
 
 
+Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
+"""What decides which workers a class may use: required, preferred, mentioned taints."""
+
+
 def class_key(row: JobRow, size: int) -> ClassKey:
     return ClassKey(row.band, row.resources, row.constraints, row.group_by, size if row.group_by else 0, row.timeout_ms)
 
@@ -46,14 +50,15 @@ class JobClass:
         waiting: the places of its waiting jobs, see `place_of`.
     """
 
-    __slots__ = ("key", "need", "preferred", "required", "tolerated", "waiting")
+    __slots__ = ("key", "need", "preferred", "required", "shape", "tolerated", "waiting")
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)
-        self.tolerated = frozenset(c.key for c in key.constraints)
+        self.tolerated = frozenset(c.key for c in key.constraints if c.key.startswith(constraints.TAINT))
+        self.shape: Shape = (self.required, self.preferred, self.tolerated)
         self.waiting = SortedList()
 
     @property

@@ -21,9 +21,12 @@ from iris_core.messages import WorkerRow
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
 from iris_scheduler.capacity import Mask, Slots
-from iris_scheduler.classes import JobClass
+from iris_scheduler.classes import JobClass, Shape
 
 Codes = NDArray[np.int64]
+
+_MANY = 10_000
+"""Answers kept at most, beyond those of the classes there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Columns:
         self._columns: dict[str, Column] = {}
         self._masks: dict[Constraint, Mask] = {}
         self._usable: dict[JobClass, Usable] = {}
+        self._shapes: dict[Shape, Usable] = {}
         self._groups: dict[str, Groups] = {}
 
     def __len__(self) -> int:
@@ -102,18 +106,23 @@ class Columns:
         """The workers a class may use."""
         known = self._usable.get(kind)
         if known is None:
-            known = self._usable[kind] = self._find_usable(kind)
+            known = self._shapes.get(kind.shape)
+            if known is None:
+                known = self._shapes[kind.shape] = self._find_usable(kind)
+            self._usable[kind] = known
         return known
 
     def forget(self, kind: JobClass) -> None:
         """A class has no jobs any more."""
         self._usable.pop(kind, None)
+        if len(self._shapes) > _MANY:
+            self._shapes.clear()
 
     def mask(self, constraint: Constraint) -> Mask:
         """The workers that satisfy one constraint."""
         known = self._masks.get(constraint)
         if known is None:
-            if len(self._masks) > 10_000:
+            if len(self._masks) > _MANY:
                 self._masks.clear()
             known = self._masks[constraint] = self._column(constraint.key).mask(constraint)
         return known

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from iris_scheduler.capacity import Need, Room, fitting
+from iris_scheduler.capacity import Need, Room, with_room
 from iris_scheduler.columns import Groups, Usable
 
 Entry = tuple[bool, int, int, int]
@@ -48,6 +48,7 @@ class GroupWalk:
         self._late = frozenset(int(groups.codes[slot]) for slot in last)
         self._heap = self._rank()
         self._caught_up = len(room.taken)
+        self._spacious = any(entry[2] > 0 for entry in self._heap)
 
     def seat(self) -> list[int] | None:
         """Place one gang and return its workers, the first task's first. None when no group has room for it."""
@@ -67,12 +68,15 @@ class GroupWalk:
     def _rank(self) -> list[Entry]:
         codes = self._groups.codes.take(self._usable.slots)
         grouped = self._usable.slots[codes >= 0]
-        free = grouped[fitting(self._room.matrix, self._need, grouped)]
+        free = with_room(self._room.matrix, self._need, grouped)
         free = free[np.frombuffer(self._may, np.bool_).take(free)]
         counts = np.bincount(self._groups.codes.take(free), minlength=len(self._groups.names))
         large = np.flatnonzero(counts >= self._size)
         pairs = zip(large.tolist(), counts[large].tolist(), strict=True)
-        entries = [self._entry(group, count) for group, count in pairs]
+        if self._usable.rank is None and not self._late:
+            entries = [(False, 0, count - self._size, group) for group, count in pairs]
+        else:
+            entries = [self._entry(group, count) for group, count in pairs]
         heapify(entries)
         return entries
 
@@ -96,8 +100,8 @@ class GroupWalk:
         """Something was taken in groups with spare hosts: they may have become the better choice."""
         if self._caught_up == len(self._room.taken):
             return
-        spacious = {entry[3] for entry in self._heap if entry[2] > 0}
-        if spacious:
+        if self._spacious:
+            spacious = {entry[3] for entry in self._heap if entry[2] > 0}
             touched = {int(self._groups.codes[slot]) for slot in self._room.taken[self._caught_up :]}
             for group in sorted(touched & spacious):
                 free = len(self._free(group))

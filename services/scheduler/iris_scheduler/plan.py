@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -94,9 +94,10 @@ def _turn(cycle: Cycle, kinds: Sequence[JobClass], special: Iterable[int], place
 
 def _assemble(cycle: Cycle, reasons: tuple[JobReason, ...]) -> Plan:
     workers, numbers = _table(cycle.columns, cycle.given)
-    seats = iter(numbers)
+    ends = list(accumulate((len(given.slots) for given in cycle.given), initial=0))
     placements = tuple(
-        Placement(given.job, tuple(given.indexes), tuple(next(seats) for _ in given.slots)) for given in cycle.given
+        Placement(given.job, tuple(given.indexes), tuple(numbers[start:stop]))
+        for given, start, stop in zip(cycle.given, ends, ends[1:], strict=False)
     )
     return Plan(
         scheduler=cycle.settings.name,
