@@ -1,0 +1,189 @@
+"""Gangs: whole or not at all, on one group, in order, and not starved."""
+
+from __future__ import annotations
+
+from iris_core.states import WorkerState
+from iris_scheduler.settings import Settings
+from tests.support.scheduling import Story, tpu, worker
+
+
+def slices(*names: str, vms: int = 2) -> list[object]:
+    return [tpu(name, number) for name in names for number in range(vms)]
+
+
+def test_all_tasks_land_on_workers_that_share_the_group() -> None:
+    story = Story(*slices("s1", "s2"))
+    story.gang("/train", 2)
+    assert story.cycle() == {"/train/0": "s1-0", "/train/1": "s1-1"}
+
+
+def test_a_gang_is_placed_whole_or_not_at_all() -> None:
+    story = Story(tpu("s1", 0), tpu("s2", 0))
+    story.gang("/train", 2)
+    assert story.cycle() == {}
+
+
+def test_each_task_has_a_worker_of_its_own() -> None:
+    story = Story(tpu("s1", 0, chips=8), tpu("s1", 1, chips=8))
+    story.gang("/train", 2)
+    assert story.cycle() == {"/train/0": "s1-0", "/train/1": "s1-1"}
+
+
+def test_tasks_meet_workers_by_numeric_worker_id() -> None:
+    story = Story(*(tpu("s1", number) for number in (10, 9, 2, 0)))
+    story.gang("/train", 4)
+    assert list(story.cycle().values()) == ["s1-0", "s1-2", "s1-9", "s1-10"]
+
+
+def test_a_worker_without_a_number_comes_last() -> None:
+    rack = [worker("x", rack="r"), worker("y", rack="r", tpu_worker_id="1"), worker("z", rack="r", tpu_worker_id="?")]
+    story = Story(*rack)
+    story.submit("/gang", 3, group_by="rack")
+    assert list(story.cycle().values()) == ["y", "x", "z"]
+
+
+def test_the_group_with_the_fewest_spare_hosts_is_taken() -> None:
+    racks = [
+        worker(f"{rack}{number}", rack=rack) for rack, size in (("a", 4), ("b", 2), ("c", 3)) for number in range(size)
+    ]
+    story = Story(*racks)
+    story.submit("/pair", 2, group_by="rack")
+    assert list(story.cycle().values()) == ["b0", "b1"]
+
+
+def test_equal_groups_are_taken_by_name() -> None:
+    story = Story(*slices("z", "m", "a"))
+    for name in ("/g1", "/g2", "/g3"):
+        story.gang(name, 2)
+    assert list(story.cycle().values()) == ["a-0", "a-1", "m-0", "m-1", "z-0", "z-1"]
+
+
+def test_a_group_that_shrank_meanwhile_becomes_the_better_choice() -> None:
+    racks = [
+        worker(f"{rack}{number}", cpu=1, rack=rack) for rack, size in (("a", 4), ("b", 3)) for number in range(size)
+    ]
+    story = Story(*racks)
+    story.submit("/pair-1", 2, group_by="rack", at_ms=1)
+    story.submit("/single", 1, group_by="rack", at_ms=2)
+    story.submit("/pair-2", 2, group_by="rack", at_ms=3)
+    assert story.cycle() == {
+        "/pair-1/0": "b0",
+        "/pair-1/1": "b1",
+        "/single/0": "b2",
+        "/pair-2/0": "a0",
+        "/pair-2/1": "a1",
+    }
+
+
+def test_coscheduled_jobs_respect_priority() -> None:
+    story = Story(*slices("s1"))
+    story.gang("/root", 2, at_ms=1)
+    story.gang("/root/deep", 2, at_ms=2)
+    assert set(story.cycle()) == {"/root/deep/0", "/root/deep/1"}
+
+
+def test_gangs_go_before_single_tasks_of_their_band() -> None:
+    story = Story(*slices("s1"))
+    story.submit("/early", 2, cpu=4, at_ms=1)
+    story.gang("/gang", 2, at_ms=2)
+    assert set(story.cycle()) == {"/gang/0", "/gang/1"}
+
+
+def test_a_gang_never_goes_before_a_higher_band() -> None:
+    story = Story(*slices("s1"))
+    story.gang("/gang", 2, at_ms=1)
+    story.submit("/urgent", 1, cpu=4, band="production", at_ms=2)
+    assert story.cycle() == {"/urgent/0": "s1-0"}
+
+
+def test_workers_without_the_attribute_are_in_no_group() -> None:
+    story = Story(worker("a"), worker("b"))
+    story.submit("/gang", 2, group_by="rack")
+    assert story.cycle() == {}
+
+
+def test_a_draining_worker_spoils_its_slice() -> None:
+    story = Story(tpu("s1", 0), tpu("s1", 1, state=WorkerState.DRAINING), *slices("s2"))
+    story.gang("/train", 2)
+    assert list(story.cycle().values()) == ["s2-0", "s2-1"]
+
+
+def test_a_gang_keeps_off_a_worker_that_could_not_bring_one_of_it_up() -> None:
+    story = Story(*slices("s1", "s2"))
+    story.gang("/train", 2)
+    story.avoid("/train", 1, "s1-1", for_s=5)
+    assert list(story.cycle().values()) == ["s2-0", "s2-1"]
+
+
+def test_a_slice_to_avoid_is_taken_last_once_the_delay_is_over() -> None:
+    story = Story(*slices("s1", "s2"))
+    story.gang("/one", 2, at_ms=1)
+    story.avoid("/one", 1, "s1-1", for_s=5)
+    story.wait(6)
+    assert list(story.cycle().values()) == ["s2-0", "s2-1"]
+
+
+# ── patience ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def blocked() -> Story:
+    """Two slices, each with a VM taken; a gang waits."""
+    story = Story(*slices("s1", "s2"))
+    story.running("/long", "s1-0", cpu=4)
+    story.running("/short", "s2-0", cpu=4, timeout_s=1000)
+    story.gang("/gang", 2)
+    return story
+
+
+def test_a_gang_that_waited_too_long_has_the_group_kept_that_is_free_first() -> None:
+    story = blocked()
+    story.cycle()
+    story.wait(301)
+    story.submit("/late", 2, cpu=4)
+    assert story.cycle() == {"/late/0": "s1-1"}
+    story.end("/short", 0)
+    assert story.cycle() == {"/gang/0": "s2-0", "/gang/1": "s2-1"}
+
+
+def test_a_patient_gang_keeps_nothing() -> None:
+    story = blocked()
+    story.cycle()
+    story.wait(300)
+    story.submit("/late", 2, cpu=4)
+    assert story.cycle() == {"/late/0": "s1-1", "/late/1": "s2-1"}
+
+
+def test_work_that_ends_before_the_gang_can_start_may_use_its_group() -> None:
+    story = blocked()
+    story.wait(301)
+    story.submit("/brief", 2, cpu=4, timeout_s=600)
+    story.submit("/lengthy", 2, cpu=4, timeout_s=800)
+    assert story.cycle() == {"/brief/0": "s1-1", "/brief/1": "s2-1"}
+
+
+def test_a_higher_band_may_use_what_is_kept_for_a_gang() -> None:
+    story = blocked()
+    story.wait(301)
+    story.submit("/urgent", 2, cpu=4, band="production")
+    assert story.cycle() == {"/urgent/0": "s1-1", "/urgent/1": "s2-1"}
+
+
+def test_the_next_cycle_comes_when_patience_ends() -> None:
+    story = blocked()
+    begun = story.now_ms
+    assert story.look().wake_ms == begun + 300_001
+    story.cycle()
+    story.wait(1)
+    story.submit("/other", cpu=100)
+    assert story.look().wake_ms == begun + 300_001
+
+
+def test_the_group_is_free_again_when_the_gang_is_gone() -> None:
+    story = Story(*slices("s1"), settings=Settings(gang_patience_s=0))
+    story.running("/long", "s1-0", cpu=4)
+    story.gang("/gang", 2)
+    story.wait(1)
+    story.submit("/late", cpu=4)
+    assert story.cycle() == {}
+    story.tell(gone=(story.rows["/gang"].job,))
+    assert story.cycle() == {"/late/0": "s1-1"}
