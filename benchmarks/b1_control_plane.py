@@ -1,7 +1,7 @@
 """B1: no-op tasks through the whole control plane, submission to all SUCCEEDED, every event published and counted.
 
 Simulated workers are separate processes with real messages; nothing is spawned. The event stream's own count of each
-subject says that all was told; the job's last event comes after its tasks', so nothing is waited for besides. B1b is the same with more tasks.
+subject says that all was told. B1b is the same with more tasks.
 """
 
 from __future__ import annotations
@@ -67,9 +67,6 @@ async def _round(made: Cluster, gateway: Gateway, watcher: Watcher, name: str, t
         await asyncio.to_thread(gateway.submit, name=f"/{name}-{part}", command=["true"], replicas=size)
         jobs.add(f"/{name}-{part}")
     ended = await watcher.until_ended(jobs, within_s=60 + tasks / 500)
-    after = await watcher.stored()
     subjects = [f"task.state.{state}" for state in EVENTS]
-    told = {subject: after.get(subject, 0) - before.get(subject, 0) for subject in subjects}
-    if set(told.values()) != {tasks}:
-        raise RuntimeError(f"not every event was told once: {told}; {made.failures()}")
+    await watcher.until_stored({subject: before.get(subject, 0) + tasks for subject in subjects})
     return ended - began

@@ -41,8 +41,16 @@ class Watcher:
         return max(self.ended[job] for job in jobs)
 
     async def stored(self) -> dict[str, int]:
-        """How many events of each subject the stream has kept."""
+        """How many events of each subject the stream has kept by now."""
         asked = msgspec.json.encode({"subjects_filter": ">"})
         answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_EVENTS", asked, timeout=10)
         subjects: dict[str, int] = msgspec.json.decode(answer.data)["state"].get("subjects") or {}
         return subjects
+
+    async def until_stored(self, wanted: dict[str, int], within_s: float = 20.0) -> None:
+        """Return when the stream keeps exactly these counts. Raises RuntimeError saying what it keeps instead."""
+        deadline = time.monotonic() + within_s
+        while (kept := {subject: n for subject, n in (await self.stored()).items() if subject in wanted}) != wanted:
+            if time.monotonic() > deadline or any(kept.get(subject, 0) > n for subject, n in wanted.items()):
+                raise RuntimeError(f"not every event was told once: {kept} instead of {wanted}")
+            await asyncio.sleep(0.02)
