@@ -35,7 +35,14 @@ COMMANDS = {
 
 
 class FakeState:
-    """Attributes: commands, queries: what has arrived. mute: take commands and answer nothing."""
+    """One leader.
+
+    Attributes:
+        commands, queries: what has arrived.
+        mute: take commands and answer nothing.
+        scripted: what to answer to a kind of command or view.
+        pages: what a view's made-up answer holds besides.
+    """
 
     def __init__(self, bus: Bus, streams: Streams) -> None:
         self.bus = bus
@@ -48,6 +55,7 @@ class FakeState:
         self.queries: list[Query] = []
         self.scripted: dict[str, Answer] = {}
         self.mute = False
+        self.pages: dict[str, dict[str, Any]] = {}
         self.preview = PlanPreview("now", ((0, "w0"),))
         self._subscriptions: list[Subscription] = []
 
@@ -146,7 +154,7 @@ class FakeState:
             return found(self.find(query.arguments["job"]), query.arguments["job"])
         if query.what == "task":
             return found(self.find_task(query.arguments["task"]), query.arguments["task"])
-        return Answer("ok", to_json({"what": query.what, **query.arguments}))
+        return Answer("ok", to_json({"what": query.what, **query.arguments, **self.pages.get(query.what, {})}))
 
     def on_plan(self, message: Message) -> None:
         self.commands.append(unpack(message.data, PlanRequest))

@@ -14,6 +14,7 @@ import httpx
 from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring
+from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
 from iris_gateway.service import HttpServer, assemble, listen
@@ -66,7 +67,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.commands.start()
     await gateway.feed.wake()
-    transport = httpx.ASGITransport(Front(gateway, ENDPOINTS), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(Front(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:
             yield House(gateway, state, http, memory)

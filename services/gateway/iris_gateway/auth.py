@@ -127,17 +127,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def same_site(host: str, fetch_site: str, safe: bool) -> None:
-    """Without authentication, keep other sites' pages out: they reach loopback through the user's own browser.
-
-    Args:
-        host: the ``Host`` header; a page that had its name pointed at loopback shows here.
-        fetch_site: ``Sec-Fetch-Site``. safe: whether the method changes nothing.
-
-    Raises Problem forbidden.
+def own_machine(host: str) -> None:
+    """Without authentication, answer only to loopback's own names: a page of another site may have had its name
+    pointed at loopback, and shows by its ``Host`` header. Raises Problem forbidden.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if not is_loopback(name):
         raise Problem("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
-    if not safe and fetch_site not in ("", "same-origin", "none"):
+
+
+def own_pages(fetch_site: str) -> None:
+    """Let no other site's page change anything through its reader's browser, as ``Sec-Fetch-Site`` tells.
+
+    Raises Problem forbidden.
+    """
+    if fetch_site not in ("", "same-origin", "none"):
         raise Problem("forbidden", "another site may not do this")

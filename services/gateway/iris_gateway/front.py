@@ -17,15 +17,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from iris_core.codec import to_json
 from iris_core.messages import Caller
-from iris_gateway.auth import require_admin, same_site
+from iris_gateway.auth import require_admin
 from iris_gateway.endpoint import Call, Endpoint
 from iris_gateway.gateway import Gateway
+from iris_gateway.identity import identify
 from iris_gateway.problem import MEDIA_TYPE, Problem
 
 log = logging.getLogger(__name__)
 
 NOBODY = Caller()
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -50,7 +50,7 @@ class Door:
         scope["iris.route"] = self._path
         request = Request(scope, receive)
         endpoint = self._endpoint(request.method)
-        caller = NOBODY if endpoint.public else self._identify(request)
+        caller = NOBODY if endpoint.public else identify(self._gateway.keyring, request)
         if endpoint.admin:
             require_admin(caller)
         response = await endpoint.handler(Call(request, self._gateway, caller))
@@ -64,12 +64,6 @@ class Door:
             detail = f"{method[:20]} is not possible here; {self._allow} is"
             raise Problem("method_not_allowed", detail, headers={"allow": self._allow})
         return endpoint
-
-    def _identify(self, request: Request) -> Caller:
-        keyring, headers = self._gateway.keyring, request.headers
-        if keyring.open:
-            same_site(headers.get("host", ""), headers.get("sec-fetch-site", ""), request.method in _SAFE)
-        return keyring.identify(headers.get("authorization"), headers.get("x-iris-user", ""))
 
 
 class Front:

@@ -28,6 +28,7 @@ from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import BadTokenFile, Keyring, parse_tokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
+from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.feed import Feed
 from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
@@ -107,7 +108,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
         self.ready = asyncio.Event()
         config = uvicorn.Config(
-            Front(gateway, ENDPOINTS),
+            Front(gateway, (*ENDPOINTS, *PAGES)),
             lifespan="off",
             ws="none",
             log_config=None,

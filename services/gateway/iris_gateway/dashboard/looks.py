@@ -1,0 +1,137 @@
+"""What each page needs to know: views of the state service, as they are.
+
+Not in this room: how they are shown (`templates`), and who may look (`pages`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from iris_core.messages import Caller
+from iris_gateway.gateway import Gateway
+from iris_gateway.lines import Line
+from iris_gateway.logs import Reading, Wish
+from iris_gateway.occurrence import Filter
+from iris_gateway.parameters import identifier, job_reference, task_reference
+from iris_gateway.retrospect import newest_first
+
+LOG_LINES = 200
+EVENTS = 100
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One person's look at the cluster.
+
+    Attributes:
+        segments: the parameters of the path, decoded. query: those behind the question mark.
+    """
+
+    gateway: Gateway
+    caller: Caller
+    segments: dict[str, str]
+    query: dict[str, str]
+
+    async def at(self, what: str, **arguments: object) -> Any:
+        """One view. Raises Problem."""
+        return msgspec.json.decode(await self.gateway.queries.ask(what, self.caller, **arguments))
+
+    async def page_of(self, what: str, *filters: str, **arguments: object) -> Any:
+        """One page of a listing, filtered and continued as the query says."""
+        wanted = {name: self.query.get(name, "") for name in (*filters, "cursor")}
+        return await self.at(what, limit=100, **wanted, **arguments)
+
+
+async def overview(look: Look) -> Facts:
+    slices = (await look.at("slices"))["items"]
+    waiting = (await look.at("queue", limit=5))["items"]
+    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
+    workers = (await look.at("workers", limit=500))["items"]
+    return {
+        "overview": await look.at("overview"),
+        "slices": slices,
+        "waiting": waiting,
+        "failed": failed[:10],
+        "unwell": [worker for worker in workers if worker["state"] != "healthy"],
+    }
+
+
+async def _latest(look: Look, state: str) -> list[Any]:
+    items: list[Any] = (await look.at("jobs", state=state, limit=5))["items"]
+    return items
+
+
+async def jobs(look: Look) -> Facts:
+    filters = ("state", "user", "band", "name_prefix")
+    query = {name: look.query.get(name, "") for name in filters}
+    return {"jobs": await look.page_of("jobs", *filters), "query": query}
+
+
+async def job(look: Look) -> Facts:
+    name = job_reference(look.segments["job"])
+    shown = await look.at("job", job=name)
+    events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None)
+    return {
+        "job": shown,
+        "tasks": await look.page_of("tasks", "state", job=shown["id"]),
+        "tree": await look.at("tree", job=shown["id"]),
+        "history": (await look.at("history", job=shown["id"], limit=100))["items"],
+        "events": [event.shown() for event in events],
+        "lines": await tail(look.gateway, Wish(int(shown["id"][1:]))),
+    }
+
+
+async def task(look: Look) -> Facts:
+    name = task_reference(look.segments["task"])
+    shown = await look.at("task", task=name)
+    job_id = (await look.at("job", job=shown["job"]))["id"]
+    number = shown["attempts"][-1]["number"] if shown["attempts"] else 0
+    wish = Wish(int(job_id[1:]), shown["index"], number)
+    return {"task": shown, "why": await look.at("why", task=name), "lines": await tail(look.gateway, wish)}
+
+
+async def queue(look: Look) -> Facts:
+    return {"queue": await look.page_of("queue")}
+
+
+async def workers(look: Look) -> Facts:
+    return {"workers": await look.page_of("workers", "state"), "slices": (await look.at("slices"))["items"]}
+
+
+async def worker(look: Look) -> Facts:
+    return {"worker": await look.at("worker", id=identifier(look.segments["worker"], "worker"))}
+
+
+async def sessions(look: Look) -> Facts:
+    return {
+        "sessions": await look.page_of("sessions", "status"),
+        "query": {"status": look.query.get("status", "")},
+    }
+
+
+async def users(look: Look) -> Facts:
+    names = (await look.at("overview"))["users"]
+    return {"quotas": [await look.at("quota", user=name) for name in names[:100]]}
+
+
+async def events(look: Look) -> Facts:
+    found, _ = await newest_first(look.gateway.feed.streams, Filter(), EVENTS, None)
+    return {"events": [event.shown() for event in found]}
+
+
+async def tail(gateway: Gateway, wish: Wish) -> list[Line]:
+    """The last lines there are. Raises Problem."""
+    until = await gateway.logs.last(wish)
+    if not until:
+        return []
+    reading, last = Reading(wish), deque[Line](maxlen=LOG_LINES)
+    with gateway.logs.open(reading) as reader:
+        async for lines in gateway.logs.present(reading, reader, until):
+            last.extend(lines)
+    last.extend(reading.rest())
+    return list(last)

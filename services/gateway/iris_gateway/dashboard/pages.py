@@ -1,0 +1,130 @@
+"""The dashboard's paths: who may look, and a page for every look, refusals included.
+
+With authentication on, a token is given once and kept in a cookie that only reads. Source: interfaces.md section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from urllib.parse import parse_qs
+
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.messages import Caller
+from iris_gateway.auth import own_pages
+from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.dashboard import looks, render
+from iris_gateway.dashboard.looks import Facts, Look
+from iris_gateway.endpoint import Answers, Call, Endpoint, Handler
+from iris_gateway.identity import COOKIE, identify
+from iris_gateway.problem import Problem
+
+HTML = "text/html"
+FORM = "application/x-www-form-urlencoded"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+}
+_FORM_BYTES = 4096
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_STATIC = resources.files("iris_gateway.dashboard") / "static"
+
+
+def page(title: str, template: str, collect: Callable[[Look], Awaitable[Facts]]) -> Handler:
+    """The endpoint that shows one template."""
+
+    async def show(call: Call) -> Response:
+        try:
+            caller = identify(call.gateway.keyring, call.request)
+            facts = await collect(_look(call, caller))
+        except Problem as problem:
+            if problem.code == "unauthenticated":
+                return RedirectResponse("/login", 303)
+            return html("problem.html", problem.kind.status, title=problem.kind.title, problem=problem)
+        return html(template, title=title, caller=caller, **facts)
+
+    return show
+
+
+def _look(call: Call, caller: Caller) -> Look:
+    segments = {name: call.segment(name) for name in call.request.path_params}
+    return Look(call.gateway, caller, segments, dict(call.request.query_params))
+
+
+def html(template: str, status: int = 200, **facts: object) -> Response:
+    """A page and the headers that keep it to itself."""
+    return Response(render.page(template, **facts), status, HEADERS, HTML)
+
+
+async def login(call: Call) -> Response:
+    return html("login.html", title="Sign in", wrong=False)
+
+
+async def signed_in(call: Call) -> Response:
+    """Take a token and keep it where pages find it."""
+    own_pages(call.request.headers.get("sec-fetch-site", ""))
+    check_media_type(call.request, FORM)
+    body = await read_body(call.request, _FORM_BYTES, call.gateway.limits.body_s)
+    token = parse_qs(body.decode("latin-1")).get("token", [""])[0]
+    try:
+        call.gateway.keyring.identify(f"Bearer {token}")
+    except Problem:
+        return html("login.html", 401, title="Sign in", wrong=True)
+    response = RedirectResponse("/", 303)
+    response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=call.request.url.scheme == "https")
+    return response
+
+
+async def logout(call: Call) -> Response:
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+async def asset(call: Call) -> Response:
+    """A style sheet, script or picture of our own."""
+    name = call.segment("file")
+    if name not in ASSETS:
+        raise Problem("not_found", "there is no such file")
+    body, kind = ASSETS[name]
+    return Response(body, 200, {"cache-control": "no-cache"}, kind)
+
+
+def _assets() -> dict[str, tuple[bytes, str]]:
+    found = {}
+    for file in _STATIC.iterdir():
+        body = file.read_bytes()
+        if file.name == "iris.css":
+            body += render.colours().encode()
+        found[file.name] = (body, _KINDS[file.name.rpartition(".")[2]])
+    return found
+
+
+ASSETS = _assets()
+
+_PAGES = (
+    ("/", "Overview", "overview.html", looks.overview),
+    ("/jobs", "Jobs", "jobs.html", looks.jobs),
+    ("/jobs/{job}", "Job", "job.html", looks.job),
+    ("/tasks/{task}", "Task", "task.html", looks.task),
+    ("/queue", "Queue", "queue.html", looks.queue),
+    ("/workers", "Workers", "workers.html", looks.workers),
+    ("/workers/{worker}", "Worker", "worker.html", looks.worker),
+    ("/sessions", "Sessions", "sessions.html", looks.sessions),
+    ("/users", "Users", "users.html", looks.users),
+    ("/events", "Events", "events.html", looks.events),
+)
+
+
+def _endpoint(method: str, path: str, handler: Handler, title: str) -> Endpoint:
+    return Endpoint(method, path, handler, title, {200: Answers("A page.", media_types=(HTML,))}, public=True)
+
+
+PAGES: tuple[Endpoint, ...] = (
+    *(_endpoint("GET", path, page(title, template, collect), title) for path, title, template, collect in _PAGES),
+    _endpoint("GET", "/login", login, "Sign in"),
+    _endpoint("POST", "/login", signed_in, "Sign in"),
+    _endpoint("POST", "/logout", logout, "Sign out"),
+    _endpoint("GET", "/static/{file}", asset, "Styles and scripts"),
+)

@@ -1,0 +1,94 @@
+"""Views to HTML: the templates, and how a state, a time or an amount is written on a page.
+
+Pure but for reading the templates once. Everything is escaped; nothing is marked safe but what is made here.
+Source: interfaces.md section 6; TS "Dashboard Display".
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from iris_core.states import DISPLAY_COLOURS, SessionStatus, TaskState, css_class, display_name
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_KNOWN = {display_name(state): css_class(state) for state in TaskState}
+
+EVENT_TYPES = " ".join(
+    [f"{entity}.state.{display_name(state)}" for entity in ("task", "job") for state in TaskState if state]
+    + [f"session.state.{status.value.lower()}" for status in SessionStatus]
+)
+"""Every type of event a page listens for."""
+
+
+def badge(state: str) -> Markup:
+    """A state as a badge that says it in words; TS's class, or a plain one for states that are not a task's."""
+    return Markup('<span class="badge {}">{}</span>').format(_KNOWN.get(state, "status-other"), state)
+
+
+def segment(name: str) -> str:
+    """A name as one path segment."""
+    return quote(name, safe="")
+
+
+def moment(text: str | None) -> Markup:
+    """An RFC 3339 time, short, in UTC."""
+    if not text:
+        return Markup('<span class="faint">–</span>')
+    when = datetime.fromisoformat(text)
+    return Markup('<time datetime="{}">{}</time>').format(text, when.strftime("%Y-%m-%d %H:%M:%S"))
+
+
+def span(start: str | None, end: str | None) -> str:
+    """How long something took, or nothing while it lasts."""
+    if not (start and end):
+        return ""
+    seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: int) -> str:
+    """Bytes in a unit one can read."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"
+
+
+def cores(millis: int) -> str:
+    """Millicores as cores."""
+    return f"{millis / 1000:g}"
+
+
+@cache
+def environment() -> Environment:
+    """The templates."""
+    made = Environment(
+        loader=PackageLoader("iris_gateway.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"badge": badge, "segment": segment, "moment": moment, "size": size, "cores": cores}
+    made.globals |= {"span": span, "event_types": EVENT_TYPES}
+    return made
+
+
+def page(template: str, **facts: Any) -> str:
+    """One page."""
+    return environment().get_template(template).render(facts)
+
+
+@cache
+def colours() -> str:
+    """TS's table of classes and colours as CSS."""
+    return "".join(f".{css_class(state)} {{ --state: {colour}; }}\n" for state, colour in DISPLAY_COLOURS.items())

@@ -1,0 +1,25 @@
+"""Who is behind a request: its token, from the header or, for reading only, from the page's cookie."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from iris_core.messages import Caller
+from iris_gateway.auth import Keyring, own_machine, own_pages
+
+COOKIE = "iris_token"
+_SAFE = frozenset({"GET", "HEAD"})
+
+
+def identify(keyring: Keyring, request: Request) -> Caller:
+    """The caller. Raises Problem unauthenticated, or forbidden for other sites' pages."""
+    headers = request.headers
+    safe = request.method in _SAFE
+    if keyring.open:
+        own_machine(headers.get("host", ""))
+    if not safe:
+        own_pages(headers.get("sec-fetch-site", ""))
+    authorization = headers.get("authorization")
+    if authorization is None and safe and COOKIE in request.cookies:
+        authorization = f"Bearer {request.cookies[COOKIE]}"
+    return keyring.identify(authorization, headers.get("x-iris-user", ""))
