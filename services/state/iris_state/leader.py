@@ -18,6 +18,7 @@ from iris_core import codec, subjects
 from iris_core.messages import Order, OrderTaken, Ping
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
+from iris_state.pace import Pace
 from iris_state.replica import Replica
 from iris_state.snapshotter import Snapshotter
 
@@ -44,6 +45,7 @@ class Leader:
         self._stop = stop
         self._inbox: list[Input] = []
         self._arrived = asyncio.Event()
+        self._pace = Pace(replica.policy.commit_burst, replica.policy.commit_spacing_s)
         self._orders: set[asyncio.Task[None]] = set()
         self._snapshots = Snapshotter(
             replica.machine,
@@ -125,7 +127,10 @@ class Leader:
         self._arrived.set()
 
     async def _wait(self) -> None:
-        """Until something arrives, something is due, or the process should end."""
+        """Until something arrives, something is due, or the process should end; longer under load (see `pace`)."""
+        wait = self._pace.wait_s(time.monotonic())
+        if wait:
+            await asyncio.sleep(wait)
         if self._inbox or self._snapshots.busy:
             self._arrived.clear()
             await asyncio.sleep(0)
@@ -143,6 +148,7 @@ class Leader:
         if output.commit is not None:
             began = time.perf_counter()
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
+            self._pace.committed(time.monotonic())
             self._metrics.committed(output, time.perf_counter() - began)
         elif output.replies:
             await self._confirm()
