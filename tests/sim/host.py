@@ -1,0 +1,252 @@
+"""A simulated host: the worker's own agent and pulse under a small shell, and the processes it runs.
+
+Processes belong to the host and outlive their worker; a worker that starts again adopts them, a host that starts again
+has none. Not in this room: what a task does when it runs; that is the fate of its attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from iris_bus.contract import Message, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, WorkerReport
+from iris_core.resources import Amount
+from iris_core.spec import Attribute
+from iris_core.states import Cause, KernelStatus
+from iris_worker.agent import Agent, Attempt, Discard, Instruction, Kill, Prepare
+from iris_worker.heartbeat import Heartbeat, Pulse
+from tests.sim.network import Link
+from tests.sim.process import Process
+
+_PULSE_S = 0.5
+_REPORT_S = 2.0
+_AGAIN_S = 0.2
+
+
+@dataclass
+class Running:
+    """One process of a task on a host; ``ended`` once it is gone."""
+
+    ref: AttemptRef
+    host: str
+    since_s: float
+    until_s: float
+    exit_code: int
+    stage: Stage
+    ended: Ended | None = None
+
+
+Fate = Callable[[AttemptRef], tuple[float, int]]
+"""How long an attempt runs, in seconds, and the exit code it ends with."""
+
+
+class Machine:
+    """One host and what runs on it.
+
+    Args:
+        started: told of each process, for whoever counts.
+    """
+
+    def __init__(
+        self, name: str, attributes: dict[str, Attribute], fate: Fate, started: Callable[[Running], None]
+    ) -> None:
+        self.name = name
+        self.attributes = attributes
+        self.total = Amount(4000, 8 << 30, 8 << 30, 4)
+        self.fate = fate
+        self.started = started
+        self.running: dict[AttemptRef, Running] = {}
+
+    def reboot(self, now_s: float) -> None:
+        """Every process is gone, and nobody remembers them."""
+        for running in self.running.values():
+            if running.ended is None:
+                running.ended, running.until_s = Ended(Cause.MISSING), now_s
+        self.running.clear()
+
+
+class Worker:
+    """The worker's shell on one host."""
+
+    def __init__(self, machine: Machine, link: Link, process: Process, incarnation: str) -> None:
+        self.machine = machine
+        self.agent = Agent(incarnation)
+        self._link = link
+        self._bus = link.bus
+        self._process = process
+        self._pulse = Pulse(3.0, 10.0)
+        self._heart = Heartbeat(machine.name, incarnation, 5.0)
+        self._news = asyncio.Event()
+        self._registered = self._settled = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._pulse.begin(loop.time())
+        self._adopt()
+        await self._bus.subscribe(subjects.order(self.machine.name), self._on_order)
+        self._tasks = [loop.create_task(work) for work in (self._beat(), self._watch_pulse(), self._report())]
+        self._news.set()
+        await asyncio.gather(*self._tasks)
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000) + self._process.jump_ms + 1_700_000_000_000
+
+    def _adopt(self) -> None:
+        """Everything that still runs, or whose end nobody has acknowledged."""
+        for running in self.machine.running.values():
+            self.agent.adopt(running.stage)
+            if running.ended is None:
+                self._await_end(running)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_order(self, message: Message) -> None:
+        order = codec.unpack(message.data, Order)
+        if self._pulse.slept(self._steady()):
+            self._doubt()
+        taken, todo = self.agent.on_order(order, self._now_ms())
+        self._bus.publish(message.reply, codec.pack(taken))
+        if taken.taken:
+            self._pulse.touch(self._steady())
+        if order.register:
+            self._registered = self._settled = False
+        self._do(todo)
+
+    def _steady(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _do(self, todo: Iterable[Instruction]) -> None:
+        loop = asyncio.get_running_loop()
+        for one in todo:
+            if isinstance(one, Kill):
+                loop.call_later(0.05, self._killed, one.ref)
+            elif isinstance(one, Prepare):
+                loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
+            else:
+                assert isinstance(one, Discard)
+        self._launch()
+        self._told()
+
+    def _launch(self) -> None:
+        while True:
+            if not self._pulse.may_launch(self._steady()):
+                self._doubt()
+            held = self.agent.next_launch()
+            if held is None:
+                return
+            self._begin(held)
+
+    def _begin(self, held: Attempt) -> None:
+        seconds, code = self.machine.fate(held.ref)
+        now = self._steady()
+        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage)
+        self.machine.running[held.ref] = running
+        self.machine.started(running)
+        self.agent.on_started(held.ref, self._now_ms())
+        running.stage = Stage(held.ref, KernelStatus.RUNNING, self._now_ms())
+        self._await_end(running)
+
+    def _await_end(self, running: Running) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(running.until_s, loop.time()), self._exited, running.ref)
+
+    def _exited(self, ref: AttemptRef) -> None:
+        running = self.machine.running.get(ref)
+        if running is not None and running.ended is None:
+            self._over(running, Ended(Cause.EXITED, running.exit_code))
+
+    def _killed(self, ref: AttemptRef) -> None:
+        running = self.machine.running.get(ref)
+        if running is not None and running.ended is None:
+            self._over(running, Ended(Cause.EXITED, None, 15))
+
+    def _over(self, running: Running, ended: Ended) -> None:
+        running.ended = ended
+        running.until_s = self._steady()
+        self.agent.on_ended(running.ref, ended, self._now_ms())
+        held = {stage.ref: stage for stage in self.agent.attempts()}
+        running.stage = held.get(running.ref, running.stage)
+        self._told()
+
+    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(self) -> None:
+        if self.agent.reports or not self._settled:
+            self._news.set()
+
+    def _doubt(self) -> None:
+        self._settled = False
+        self._news.set()
+        self.agent.in_doubt = True
+
+    async def _report(self) -> None:
+        while True:
+            await self._news.wait()
+            if not self._settled:
+                await self._settle()
+            stages = self.agent.reports.take()
+            if not stages:
+                self._news.clear()
+                continue
+            answer = await self._ask(WorkerReport(self.machine.name, self.agent.incarnation, stages))
+            if answer is not None and answer.known:
+                self._taken(stages, answer)
+            else:
+                self.agent.on_untaken(stages)
+                self._settled = self._registered = self._settled and answer is None
+
+    async def _settle(self) -> None:
+        while not self._settled:
+            stages = self.agent.tell_all()
+            was = self._registered
+            register = None if was else self._registration(stages)
+            answer = await self._ask(
+                WorkerReport(self.machine.name, self.agent.incarnation, stages if was else (), register)
+            )
+            if answer is None:
+                continue
+            self._registered = answer.known or not was
+            if self._registered and not self._pulse.slept(self._steady()):
+                self._settled, self.agent.in_doubt = True, False
+                self._taken(stages, answer)
+
+    def _registration(self, stages: tuple[Stage, ...]) -> Register:
+        machine = self.machine
+        return Register(
+            machine.name, self.agent.incarnation, machine.attributes, machine.total, self._now_ms(), stages
+        )
+
+    async def _ask(self, report: WorkerReport) -> ReportTaken | None:
+        try:
+            answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=_REPORT_S)
+            taken = codec.unpack(answer.data, ReportTaken)
+        except (Unavailable, codec.Undecodable):
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        self._pulse.touch(self._steady())
+        return taken
+
+    def _taken(self, stages: tuple[Stage, ...], answer: ReportTaken) -> None:
+        todo = self.agent.on_taken(stages, answer, self._now_ms())
+        for stage in stages:
+            running = self.machine.running.get(stage.ref)
+            if stage.ended is not None and running is not None and running.ended is not None:
+                del self.machine.running[stage.ref]
+        self._do(todo)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heart.wait_s(self._steady()))
+            beat, _ = self._heart.beat(self.agent.attempts(), self._steady(), self._now_ms())
+            if self._registered:
+                self._bus.publish(subjects.beat(self.machine.name), codec.pack(beat))
+
+    async def _watch_pulse(self) -> None:
+        while True:
+            if self._pulse.tick(self._steady()):
+                self._doubt()
+            await asyncio.sleep(_PULSE_S)

@@ -1,0 +1,194 @@
+"""What must have been true of a whole run: nothing lost, nothing doubled, nothing stuck, and the record replays.
+
+Invariants of one ledger are `iris_state.check`'s; here is what spans time and processes: P1, P2, P5, P6, P8 and the
+equality of every way to the same ledger. Source: reliability.md sections 1 and 4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef
+from iris_core.states import TaskState, WorkerState
+from iris_core.views import JobEvent, TaskEvent
+from iris_state import snapshot
+from iris_state.changes import Commit, WorkerMoved
+from iris_state.check import Growth, check
+from iris_state.machine import Machine
+from iris_state.outbox import told_before
+from iris_state.policy import Policy
+from iris_state.sealed import encoder
+from tests.sim.host import Running
+from tests.sim.network import Server
+from tests.sim.people import Promises
+
+_ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def expect(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise Violation(sentence)
+
+
+@dataclass
+class Heard:
+    """Everything told on the stream of events, in order, also what the stream has lost again since."""
+
+    ids: list[tuple[int, int]] = field(default_factory=list)
+    tasks: dict[str, list[TaskEvent]] = field(default_factory=lambda: defaultdict(list))
+    jobs: dict[str, list[JobEvent]] = field(default_factory=lambda: defaultdict(list))
+
+
+class Judge:
+    """Watches one run."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._growth = Growth()
+        self.ran: list[Running] = []
+        self.commits = 0
+
+    def on_commit(self, machine: Machine) -> None:
+        """A leader's commit is in the journal: its ledger must be whole."""
+        self.commits += 1
+        check(machine.ledger)
+        self._growth.look(machine.ledger)
+        told = self._server.streams[subjects.EVENTS.name].messages
+        if told:
+            last = told_before(next(reversed(told.values())).headers["Nats-Msg-Id"])
+            expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
+
+    def on_start(self, running: Running) -> None:
+        """A process of a task starts: no other attempt of it may run, unless its host was given up for it."""
+        again = [r for r in self.ran if r.ref == running.ref]
+        expect(not again, f"attempt {running.ref} was started twice: {again} {running}")
+        self.ran.append(running)
+
+    def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
+        """Everything is quiet. Returns a digest of the whole run."""
+        self._no_job_is_lost(machine, promises)
+        self._nothing_is_stuck(machine)
+        self._nothing_runs_on()
+        heard = self._events_are_once_and_in_order(machine)
+        self._events_match_the_ledger(machine, heard)
+        self._replays_are_equal(machine, policy)
+        digest = hashlib.sha256()
+        for data in self._server.journal_of_all_times:
+            digest.update(data)
+        for message in self._server.streams[subjects.EVENTS.name].messages.values():
+            digest.update(message.data)
+        return digest.hexdigest()
+
+    def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
+        expect(promises.answered == promises.asked, f"{promises.asked} asked, {promises.answered} answered")
+        admitted = _admitted(self._server)
+        for request, number in promises.created.items():
+            expect(number in admitted, f"{request} was promised j{number}, which was never admitted")
+            expect(admitted[number] == promises.names[number], f"j{number} is {admitted[number]}")
+        for key, numbers in promises.keys.items():
+            expect(len(numbers) == 1, f"the key {key} made the jobs {sorted(numbers)}")
+        expect(len(set(admitted)) == machine.ledger.totals.admitted, "admitted jobs are counted wrongly")
+
+    def _nothing_is_stuck(self, machine: Machine) -> None:
+        living = [f"{job.name} {job.state.name}" for job in machine.ledger.jobs.values() if not job.is_terminal]
+        expect(not living, f"never ended: {living}")
+        for worker in machine.ledger.workers.values():
+            if worker.state is not WorkerState.LOST:
+                left = list(machine.ledger.presence[worker.id].open)
+                expect(not left, f"{worker.id} still holds {left}")
+
+    def _nothing_runs_on(self) -> None:
+        """An attempt its task has left may run until its stop has arrived; in the end none does."""
+        left = [running for running in self.ran if running.ended is None]
+        expect(not left, f"still running: {left}")
+
+    def _events_are_once_and_in_order(self, machine: Machine) -> Heard:
+        heard = Heard()
+        for message in self._server.streams[subjects.EVENTS.name].messages.values():
+            heard.ids.append(told_before(message.headers["Nats-Msg-Id"]))
+            if message.subject.startswith("task."):
+                event = codec.from_json(message.data, TaskEvent)
+                heard.tasks[event.task].append(event)
+            elif message.subject.startswith("job."):
+                job = codec.from_json(message.data, JobEvent)
+                heard.jobs[job.job].append(job)
+        expect(heard.ids == sorted(set(heard.ids)), "events were told twice or out of order")
+        wanted = _worded(self._server)
+        missing = sorted(set(wanted) - set(heard.ids))[:5]
+        expect(not missing, f"events {missing} were never told")
+        expect(not set(heard.ids) - set(wanted), "events were told that no commit made")
+        return heard
+
+    def _events_match_the_ledger(self, machine: Machine, heard: Heard) -> None:
+        """Each task's events form one chain of states that ends where the ledger says."""
+        for name, events in heard.tasks.items():
+            before: str | None = None
+            for event in events:
+                if event.previous is None:
+                    before = None
+                expect(event.previous == before, f"{name} went from {event.previous}, it was {before}")
+                expect(before not in _ENDED, f"{name} went on from {before} to {event.state}")
+                before = event.state
+        for job in machine.ledger.jobs.values():
+            if machine.ledger.names[job.name] != job.number:
+                continue
+            for index, task in enumerate(job.tasks):
+                events = heard.tasks[f"{job.name}/{index}"]
+                expect(bool(events) and events[-1].state == TaskState(task.state).name.lower(), f"{job.name}/{index}")
+
+    def _replays_are_equal(self, machine: Machine, policy: Policy) -> None:
+        """All commits ever, and the newest snapshot with what stands behind it, make the same ledger."""
+        whole = Machine(policy, "replay")
+        for sequence, data in enumerate(self._server.journal_of_all_times, 1):
+            whole.replay(sequence, data)
+        expect(image(whole) == image(machine), "the whole journal replays to another ledger")
+        restored = Machine(policy, "restored")
+        restored.restore(snapshot.read(snapshot.cut(whole.ledger, whole.sequence, whole.cursor, whole.last_ms)))
+        check(restored.ledger)
+        expect(image(restored) == image(machine), "a snapshot restores to another ledger")
+
+
+def image(machine: Machine) -> bytes:
+    """The records as bytes, for comparison."""
+    ledger = machine.ledger
+    return encoder.encode(
+        [
+            machine.sequence,
+            machine.cursor,
+            sorted(ledger.jobs.items()),
+            sorted(ledger.workers.items()),
+            sorted(ledger.idempotency.items()),
+            list(ledger.answers.items()),
+            sorted(ledger.promises.items()),
+            sorted((key, sorted(found.items())) for key, found in ledger.avoided.items()),
+            ledger.totals,
+            sorted(ledger.names.items()),
+        ]
+    )
+
+
+def _commits(server: Server) -> list[Commit]:
+    return [codec.unpack(data, Commit) for data in server.journal_of_all_times]
+
+
+def _admitted(server: Server) -> dict[int, str]:
+    from iris_state.changes import JobAdmitted
+
+    return {c.number: c.name for commit in _commits(server) for c in commit.changes if isinstance(c, JobAdmitted)}
+
+
+def _worded(server: Server) -> list[tuple[int, int]]:
+    """The id of every event that every commit ever made."""
+    machine = Machine(Policy(), "words")
+    found: list[tuple[int, int]] = []
+    for sequence, data in enumerate(server.journal_of_all_times, 1):
+        count = sum(fact.tasks if fact.entity == "task" else 1 for fact in machine.replay(sequence, data))
+        found += [(sequence, place) for place in range(count)]
+    return found

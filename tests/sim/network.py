@@ -1,0 +1,626 @@
+"""The simulated server and the links to it: streams, core messages, and everything that can go wrong on the way.
+
+The server stores like the in-memory bus does; each process has a link that delays, loses, repeats and shuffles what
+the weather says. The contract of `iris_bus.contract` is kept: appends find out what became of them, readers miss
+nothing, core messages may do anything. Not in this room: who talks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iris_bus.contract import (
+    Callback,
+    Entry,
+    Fenced,
+    Gap,
+    Headers,
+    Message,
+    NoResponders,
+    Telling,
+    Unavailable,
+)
+from iris_bus.memory_store import Stored, digest, matches
+from iris_bus.window import Window
+from iris_core import subjects
+from tests.sim.process import Process
+
+_NOTICE_S = 1.0
+_FORGET_S = 2.0
+_ANSWER_S = 1.5
+_PATIENCE_S = 15.0
+
+
+class Crash(BaseException):
+    """The process is killed in the middle of a step."""
+
+
+@dataclass
+class Weather:
+    """What happens to core messages now."""
+
+    delay_s: float = 0.0005
+    jitter_s: float = 0.0005
+    loss: float = 0.0
+    repeat: float = 0.0
+    shuffle_s: float = 0.0
+
+
+FAIR = Weather()
+
+
+class Server:
+    """The NATS server, and the world's clock.
+
+    Args:
+        dice: the only source of chance in the whole simulation.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.now = 0.0
+        self.weather = FAIR
+        self.up = True
+        self.links: list[Link] = []
+        self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
+        self.streams = {row.name: Stored(row, self._soon) for row in subjects.STREAMS}
+        self.journal_of_all_times: list[bytes] = []
+        self.faults: dict[str, int] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._inboxes = 0
+        self.appended: list[Callable[[Link, int], None]] = []
+        self.crashed: Callable[[Process], None] = lambda process: None
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def at(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Have ``call`` made after ``delay_s``."""
+        self._order += 1
+        heapq.heappush(self._events, (self.now + delay_s, self._order, call))
+
+    @property
+    def next_s(self) -> float | None:
+        return self._events[0][0] if self._events else None
+
+    def happen(self) -> None:
+        """Make the next event happen."""
+        when, _, call = heapq.heappop(self._events)
+        self.now = max(self.now, when)
+        call()
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        self.at(0.0003, call)
+
+    def count(self, fault: str) -> None:
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def crash(self, seconds: float, lazily_lost: int) -> None:
+        """Gone for a while; of streams that are written lazily the newest messages are lost."""
+        self.up = False
+        for stored in self.streams.values():
+            if not stored.row.fsync and stored.row.name == subjects.EVENTS.name:
+                for sequence in range(max(stored.first, stored.last - lazily_lost + 1), stored.last + 1):
+                    stored._drop(sequence)  # noqa: SLF001
+                stored.last = max(stored.first - 1, stored.last - lazily_lost)
+        for link in self.links:
+            link.cut(seconds + self.dice.random() * 0.5, told=True)
+        self.at(seconds, self._back)
+
+    def _back(self) -> None:
+        self.up = True
+
+    # ── core messages ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def inbox(self) -> str:
+        self._inboxes += 1
+        return f"_INBOX.{self._inboxes}"
+
+    def route(self, message: Message) -> bool:
+        """Hand a message to every subscription; whether there was any."""
+        tokens = message.subject.split(".")
+        heard = False
+        for link in self.links:
+            if link.process.alive and link.known:
+                for pattern, callback in link.listeners:
+                    if matches(pattern, tokens):
+                        heard = True
+                        link.deliver(message, callback)
+        stored = self._stream_of(tokens)
+        if stored is not None:
+            stored.store(message.subject, message.data, message.headers)
+        return heard or stored is not None
+
+    def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
+        stored = self._stream_of(subject.split("."))
+        assert stored is not None
+        sequence = stored.store(subject, data, headers, expected)
+        for link in self.links:
+            if link.process.alive and link.known:
+                for pattern, callback in link.listeners:
+                    if matches(pattern, subject.split(".")):
+                        link.deliver(Message(subject, data, headers), callback)
+        return sequence
+
+    def _stream_of(self, tokens: Sequence[str]) -> Stored | None:
+        for stored in self.streams.values():
+            if any(matches(pattern.split("."), tokens) for pattern in stored.row.subjects):
+                return stored
+        return None
+
+
+class Link:
+    """One process' connection, as the contract has it.
+
+    Attributes:
+        up: whether messages get through. known: whether the server still counts its subscriptions.
+        connected: what the process itself believes.
+    """
+
+    def __init__(self, server: Server, process: Process) -> None:
+        self.server = server
+        self.process = process
+        self.up = self.known = self.connected = True
+        self.reconnects = 0
+        self.listeners: list[tuple[tuple[str, ...], Callback]] = []
+        self.bus = SimBus(self)
+        self.streams = SimStreams(self)
+        self.crash_after: int | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._calls = 0
+        self._cuts = 0
+        server.links.append(self)
+        process.on_death.append(self._dead)
+
+    # ── the contract ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def journal(self) -> SimJournal:
+        return SimJournal(self)
+
+    def teller(self) -> SimTeller:
+        return SimTeller(self)
+
+    def blobs(self, bucket: str) -> SimBlobs:
+        return SimBlobs(self, bucket)
+
+    async def close(self) -> None:
+        self._dead()
+
+    # ── weather ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def cut(self, seconds: float, told: bool = False) -> None:
+        """Nothing gets through for a while; both ends notice after a moment, or at once when ``told``."""
+        self._cuts += 1
+        cut = self._cuts
+        self.up = False
+        self.server.at(0.0 if told else _NOTICE_S, lambda: self._notice(cut))
+        self.server.at(0.0 if told else _FORGET_S, lambda: self._forgotten(cut))
+        self.server.at(seconds, lambda: self._heal(cut))
+
+    def _notice(self, cut: int) -> None:
+        if cut == self._cuts and not self.up:
+            self.connected = False
+            waiting, self._waiting = self._waiting, {}
+            for future in waiting.values():
+                self.process.soon(_fail, future)
+
+    def _forgotten(self, cut: int) -> None:
+        if cut == self._cuts and not self.up:
+            self.known = False
+
+    def _heal(self, cut: int) -> None:
+        if cut != self._cuts:
+            return
+        if not self.server.up:
+            self.server.at(0.25, lambda: self._heal(cut))
+            return
+        self.up = self.known = self.connected = True
+        self.reconnects += 1
+        for stored in self.server.streams.values():
+            stored.wake()
+
+    def _dead(self) -> None:
+        self.up = self.known = False
+        if self in self.server.links:
+            self.server.links.remove(self)
+
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def send(self, message: Message) -> None:
+        """On its way to the server, or nowhere. Raises Crash where the weather wants it."""
+        if not self.process.alive:
+            return
+        if self.crash_after is not None:
+            self.crash_after -= 1
+            if self.crash_after < 0:
+                self.server.count("killed in the middle of sending")
+                self.process.kill()
+                self.server.crashed(self.process)
+                raise Crash
+        if not self.up:
+            return
+        self.server.at(self._delay(), lambda: self._reached(message))
+
+    def _reached(self, message: Message) -> None:
+        if self.server.up and not self.server.route(message) and message.reply:
+            self._no_responders(message)
+
+    def _no_responders(self, message: Message) -> None:
+        call = self.bus.calls.get(message.reply)
+        if call is not None:
+            self.server.at(self._delay(), lambda: self.process.soon(_fail, call, True))
+        else:
+            self.server.route(Message(message.reply, b""))
+
+    def deliver(self, message: Message, callback: Callback) -> None:
+        """On its way from the server; a subscriber's messages stay in order unless the weather is wild."""
+        dice, weather = self.server.dice, self.server.weather
+        if weather.loss and dice.random() < weather.loss:
+            self.server.count("message lost")
+            return
+        copies = 1
+        if weather.repeat and dice.random() < weather.repeat:
+            self.server.count("message doubled")
+            copies = 2
+        for _ in range(copies):
+            late = dice.random() * weather.shuffle_s if weather.shuffle_s and dice.random() < 0.2 else 0.0
+            if late:
+                self.server.count("message late")
+            self.server.at(self._delay() + late, lambda: self._arrived(message, callback))
+
+    def _arrived(self, message: Message, callback: Callback) -> None:
+        if self.up:
+            self.process.soon(callback, message)
+
+    def _delay(self) -> float:
+        weather = self.server.weather
+        return weather.delay_s + self.server.dice.random() * weather.jitter_s
+
+    # ── calls of the server ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def call(self, effect: Callable[[], Any], timeout: float = _ANSWER_S) -> Any:
+        """Have the server do something and hear how it went. Raises Unavailable: it may or may not have been done."""
+        if not self.connected:
+            raise Unavailable("not connected")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls += 1
+        number = self._calls
+        self._waiting[number] = future
+        if self.up and self.process.alive:
+            self.server.at(self._delay(), lambda: self._do(effect, future))
+        try:
+            async with asyncio.timeout(timeout):
+                outcome = await future
+        except TimeoutError:
+            raise Unavailable("no answer in time") from None
+        finally:
+            self._waiting.pop(number, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _do(self, effect: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        if not self.server.up:
+            return
+        try:
+            outcome = effect()
+        except Exception as error:
+            outcome = error
+        if self.up:
+            self.server.at(self._delay(), lambda: self._answer(future, outcome))
+
+    def _answer(self, future: asyncio.Future[Any], outcome: Any) -> None:
+        if self.up:
+            self.process.soon(_settle, future, outcome)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _fail(future: asyncio.Future[Any], deaf: bool = False) -> None:
+    if not future.done():
+        future.set_result(NoResponders("nobody listens") if deaf else Unavailable("the connection is gone"))
+
+
+class _Listening:
+    def __init__(self, link: Link, entry: tuple[tuple[str, ...], Callback]) -> None:
+        self._link, self._entry = link, entry
+
+    async def close(self) -> None:
+        with contextlib.suppress(ValueError):
+            self._link.listeners.remove(self._entry)
+
+
+class SimBus:
+    """Core messages of one link."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.calls: dict[str, asyncio.Future[Any]] = {}
+
+    def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
+        self._link.send(Message(subject, data, headers or {}, reply))
+
+    async def flush(self) -> None:
+        await self._link.call(lambda: None)
+
+    async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
+        if not self._link.connected:
+            raise Unavailable("not connected")
+        inbox = self.new_inbox()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.calls[inbox] = future
+        listening = await self.subscribe(inbox, lambda message: _settle(future, message))
+        try:
+            self._link.send(Message(subject, data, headers or {}, inbox))
+            async with asyncio.timeout(timeout):
+                answer = await future
+        except TimeoutError:
+            raise Unavailable("no answer in time") from None
+        finally:
+            del self.calls[inbox]
+            await listening.close()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> _Listening:
+        entry = (tuple(subject.split(".")), callback)
+        if self._link.process.alive:
+            self._link.listeners.append(entry)
+        return _Listening(self._link, entry)
+
+    def new_inbox(self) -> str:
+        return self._link.server.inbox() if self._link.process.alive else "_INBOX.dead"
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class SimReader:
+    """Messages of one stream in order, none missing, none twice."""
+
+    def __init__(self, link: Link, stored: Stored, after: int, strict: bool) -> None:
+        self._link, self._stored = link, stored
+        self._position = after if strict or after else stored.first - 1
+        self._seen = stored.last
+        self._notify: Callable[[], None] = lambda: None
+        self._closed = False
+        stored.readers.append(self)  # type: ignore[arg-type]
+
+    def take(self, limit: int = 2000) -> Sequence[Message]:
+        if self._closed or not self._link.up:
+            return []
+        if self._stored.first > self._position + 1:
+            raise Gap(f"{self._stored.row.name} begins at {self._stored.first}")
+        taken = [m for m in self._stored.behind(self._position, limit, "") if m.sequence <= self._seen]
+        if taken:
+            self._position = taken[-1].sequence
+        return taken
+
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
+        raise NotImplementedError
+
+    def on_arrival(self, notify: Callable[[], None]) -> None:
+        self._notify = notify
+        if self._seen > self._position:
+            notify()
+
+    def arrived(self) -> None:
+        """The server has something; it gets here when the link is up."""
+        if not self._closed and self._link.up and self._link.process.alive:
+            self._seen = self._stored.last
+            self._link.process.soon(self._notify)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stored.readers.remove(self)  # type: ignore[arg-type]
+
+
+class SimStreams:
+    """Stored messages."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def ensure(self) -> None:
+        await _persist(lambda: self._link.call(lambda: None))
+
+    async def publish(
+        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
+    ) -> int:
+        known = {**(headers or {}), **({"Nats-Msg-Id": message_id} if message_id else {})}
+        return int(await self._link.call(lambda: self._link.server.store(subject, data, known), timeout))
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> SimReader:
+        return SimReader(self._link, self._link.server.streams[stream], after, strict=False)
+
+    async def last(self, stream: str, *, subject: str = "") -> Message | None:
+        stored = self._link.server.streams[stream]
+        found: Message | None = await _persist(lambda: self._link.call(lambda: stored.messages.get(stored.last)))
+        return found
+
+    async def trim(self, stream: str, below: int) -> None:
+        await self._link.call(lambda: self._link.server.streams[stream].trim(below))
+
+
+async def _persist(attempt: Callable[[], Any]) -> Any:
+    """Again and again while the server is away."""
+    deadline = asyncio.get_running_loop().time() + 60
+    while True:
+        try:
+            return await attempt()
+        except Unavailable:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.25)
+
+
+class SimJournal:
+    """The record; an append whose answer is lost is looked into, as on JetStream."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._stored = link.server.streams[subjects.JOURNAL.name]
+
+    async def append(self, data: bytes, *, expected: int) -> int:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + _PATIENCE_S
+        while True:
+            try:
+                return int(await self._link.call(lambda: self._store(data, expected)))
+            except (Fenced, Unavailable) as error:
+                with contextlib.suppress(Unavailable):
+                    if await self._link.call(lambda: self._stands(data, expected + 1)):
+                        return expected + 1
+                    if isinstance(error, Fenced):
+                        raise
+                if clock() > deadline:
+                    raise Unavailable("unknown whether it is stored") from error
+            await asyncio.sleep(0.1)
+
+    def _store(self, data: bytes, expected: int) -> int:
+        server = self._link.server
+        sequence = server.store(subjects.JOURNAL_SUBJECT, data, {}, expected)
+        server.journal_of_all_times.append(data)
+        for told in server.appended:
+            told(self._link, sequence)
+        return sequence
+
+    def _stands(self, data: bytes, sequence: int) -> bool:
+        """Whether ``data`` is the entry at ``sequence``; False when nothing is. Raises Fenced."""
+        if self._stored.last < sequence:
+            return False
+        found = self._stored.messages.get(sequence)
+        if found is not None and found.data == data:
+            return True
+        raise Fenced("another writer's entry stands there")
+
+    async def replay(self, after: int) -> AsyncIterator[Entry]:
+        def entries() -> list[Entry]:
+            if self._stored.first > after + 1:
+                raise Gap(f"the journal begins at {self._stored.first}")
+            return [Entry(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last, "")]
+
+        return self._entries(await _persist(lambda: self._link.call(entries)))
+
+    async def _entries(self, found: list[Entry]) -> AsyncIterator[Entry]:
+        for entry in found:
+            yield entry
+
+    async def end(self) -> int:
+        return int(await self._link.call(lambda: self._stored.last))
+
+    async def tail(self, after: int) -> SimReader:
+        first = await _persist(lambda: self._link.call(lambda: self._stored.first))
+        if first > after + 1:
+            raise Gap(f"the journal begins at {first}")
+        return SimReader(self._link, self._stored, after, strict=True)
+
+    async def trim(self, below: int) -> None:
+        await self._link.call(lambda: self._stored.trim(below))
+
+
+class SimTeller:
+    """The outbox over a chain of expected sequences; see `iris_bus.teller`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._stored = link.server.streams[subjects.EVENTS.name]
+        self._window = Window(200)
+        self._failure: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def told(self) -> str:
+        return self._window.told
+
+    @property
+    def backlog(self) -> int:
+        return self._window.backlog
+
+    async def resume(self) -> str:
+        if self._task is not None:
+            self._task.cancel()
+        self._window.start(*await _persist(lambda: self._link.call(self._last)))
+        self._failure = None
+        return self.told
+
+    def tell(self, events: Sequence[Telling]) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self._window.add(events)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._pump())
+
+    async def drain(self, timeout: float) -> None:
+        if self._task is not None:
+            await self._task
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _pump(self) -> None:
+        while self.backlog and self._failure is None:
+            after, events = self._window.next(20)
+            try:
+                self._window.confirm(await self._link.call(lambda: self._store(after, events)))  # noqa: B023
+            except (Fenced, Unavailable):
+                await self._find_place()
+
+    def _store(self, after: int, events: Sequence[Telling]) -> int:
+        for at, event in enumerate(events):
+            known = {**event.headers, "Nats-Msg-Id": event.message_id}
+            self._link.server.store(event.subject, event.data, known, after + at)
+        return after + len(events)
+
+    async def _find_place(self) -> None:
+        place = await _persist(lambda: self._link.call(self._last))
+        try:
+            self._window.go_on(*place)
+        except (Fenced, Unavailable) as error:
+            self._failure = error
+
+    def _last(self) -> tuple[int, str]:
+        end = self._stored.last
+        stored = self._stored.messages.get(end)
+        return end, stored.headers.get("Nats-Msg-Id", "") if stored is not None else ""
+
+
+class SimBlobs:
+    """Whole objects with a digest."""
+
+    def __init__(self, link: Link, bucket: str) -> None:
+        self._link = link
+        self._objects = link.server.buckets.setdefault(bucket, {})
+
+    async def put(self, name: str, data: bytes) -> None:
+        def store() -> None:
+            self._objects.pop(name, None)
+            self._objects[name] = (data, digest(data))
+
+        await self._link.call(store)
+
+    async def get(self, name: str) -> bytes | None:
+        found = await _persist(lambda: self._link.call(lambda: self._objects.get(name)))
+        if found is not None and digest(found[0]) != found[1]:
+            raise ValueError(f"{name} is damaged")
+        return found[0] if found is not None else None
+
+    async def names(self) -> Sequence[str]:
+        return list(await _persist(lambda: self._link.call(lambda: list(self._objects))))
+
+    async def delete(self, name: str) -> None:
+        await self._link.call(lambda: self._objects.pop(name, None) and None)

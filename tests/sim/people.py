@@ -1,0 +1,171 @@
+"""Simulated people: they submit, cancel and run again what is theirs, and keep asking until they are answered.
+
+They remember every promise they were given; the judge holds the cluster to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import msgspec
+
+from iris_bus.contract import Message, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, SubmitJob
+from iris_core.resources import ResourceAsk
+from iris_core.spec import Coscheduling, JobSpec
+from tests.sim.network import Link
+
+_AGAIN_S = 1.0
+_TRIES = 400
+
+
+@dataclass
+class Promises:
+    """What people were told.
+
+    Attributes:
+        created: job number by request id. keys: the job numbers each idempotency key was answered with.
+        names: the name of each promised job. refused: answers that were no.
+    """
+
+    created: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, set[int]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    answers: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
+    asked: int = 0
+    answered: int = 0
+
+
+class People:
+    """Everybody who uses the gateway.
+
+    Args:
+        plan: when what is wanted, made beforehand, so that chance is drawn in one place.
+    """
+
+    def __init__(self, link: Link, promises: Promises, plan: list[tuple[float, object]]) -> None:
+        self._bus = link.bus
+        self._streams = link.streams
+        self._promises = promises
+        self._plan = plan
+        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self._inbox = ""
+
+    async def run(self) -> None:
+        self._inbox = self._bus.new_inbox()
+        await self._bus.subscribe(f"{self._inbox}.*", self._answered)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        asking = []
+        for at, wish in self._plan:
+            await asyncio.sleep(max(0.0, began + at - loop.time()))
+            self._promises.asked += 1
+            asking.append(loop.create_task(self._ask(wish)))
+        await asyncio.gather(*asking)
+        await asyncio.Event().wait()
+
+    async def _ask(self, wish: object) -> None:
+        """Until there is an answer; the same request every time."""
+        assert isinstance(wish, SubmitJob | CancelJob | AdminCommand)
+        subject = {SubmitJob: subjects.CMD_SUBMIT, CancelJob: subjects.CMD_CANCEL, AdminCommand: subjects.CMD_ADMIN}
+        token = wish.request_id
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        data = codec.pack(_to(wish, f"{self._inbox}.{token}"))
+        for number in range(_TRIES):
+            try:
+                await self._streams.publish(subject[type(wish)], data, message_id=f"{token}.{number // 3}")
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            done, _ = await asyncio.wait([future], timeout=_AGAIN_S)
+            if done:
+                self._note(wish, future.result())
+                return
+
+    def _answered(self, message: Message) -> None:
+        future = self._waiting.get(message.subject.rpartition(".")[2])
+        if future is not None and not future.done():
+            future.set_result(codec.unpack(message.data, Answer))
+
+    def _note(self, wish: object, answer: Answer) -> None:
+        promises = self._promises
+        promises.answered += 1
+        if not isinstance(wish, SubmitJob) or answer.status not in ("created", "replayed"):
+            return
+        body = codec.from_json(answer.body, dict)
+        number = int(body["id"][1:])
+        promises.created[wish.request_id] = number
+        promises.names[number] = body["name"]
+        if wish.idempotency_key:
+            promises.keys.setdefault(wish.idempotency_key, set()).add(number)
+
+
+def _to(wish: SubmitJob | CancelJob | AdminCommand, inbox: str) -> object:
+    return msgspec.structs.replace(wish, answer_to=inbox)
+
+
+USER = Caller("ann", "user")
+ADMIN = Caller("root", "admin")
+
+
+def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> list[tuple[float, object]]:
+    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back."""
+    plan: list[tuple[float, object]] = []
+    names: list[str] = []
+    for number in range(jobs):
+        at = dice.random() * seconds * 0.7
+        spec = _spec(dice, number, names)
+        names.append(spec.name)
+        key = f"key-{number}" if dice.random() < 0.3 else ""
+        plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key)))
+        if key and dice.random() < 0.5:
+            plan.append((at + dice.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
+        if dice.random() < 0.15:
+            plan.append((at + dice.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1)))
+    if dice.random() < 0.5:
+        host = dice.choice(hosts)
+        at = dice.random() * seconds / 2
+        plan.append((at, AdminCommand("drain", host, ADMIN, "drain", 1)))
+        plan.append((at + 15, AdminCommand("undrain", host, ADMIN, "undrain", 1)))
+    if dice.random() < 0.2:
+        plan.append((dice.random() * seconds, AdminCommand("mark_lost", dice.choice(hosts), ADMIN, "lost", 1)))
+    return sorted(plan, key=lambda each: each[0])
+
+
+def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
+    kind = dice.random()
+    name = f"/job-{number}"
+    if names and kind < 0.2:
+        name = f"{dice.choice(names)}/part-{number}"
+    elif names and kind < 0.25:
+        name = dice.choice(names)
+    if kind > 0.8:
+        return JobSpec(
+            name=name,
+            command=("work",),
+            replicas=2,
+            resources=ResourceAsk(cpu_millis=dice.choice((1000, 3000))),
+            coscheduling=Coscheduling("rack"),
+            band=dice.choice(("production", "interactive", "batch")),
+            max_retries_failure=dice.choice((0, 1, 3)),
+            timeout_s=dice.choice((None, 20.0)),
+            user="ann",
+        )
+    return JobSpec(
+        name=name,
+        command=("work",),
+        replicas=dice.choice((1, 1, 2, 3, 6)),
+        resources=ResourceAsk(cpu_millis=dice.choice((500, 1000, 2000, 4000))),
+        band=dice.choice(("production", "interactive", "batch")),
+        max_retries_failure=dice.choice((0, 0, 1, 3)),
+        max_retries_preemption=dice.choice((0, 2, 100)),
+        max_task_failures=dice.choice((0, 0, 1)),
+        scheduling_timeout_s=dice.choice((None, None, 20.0)),
+        timeout_s=dice.choice((None, None, 8.0)),
+        bundle=dice.choice((None, None, "a" * 64)),
+        user="ann",
+    )

@@ -1,0 +1,461 @@
+"""One simulated cluster and one schedule of faults: built from a seed, run until everything is quiet, then judged.
+
+Two state replicas, a scheduler, hosts in racks, and people. A supervisor starts again whatever dies. While the storm
+lasts everything may be killed, frozen, cut off, and the server with it; then the sky clears, and every job must end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from iris_core.messages import AttemptRef
+from iris_scheduler.service import Scheduler
+from iris_scheduler.settings import Settings
+from iris_state.clock import Clock
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+from iris_state.service import State
+from tests.sim.host import Machine, Worker
+from tests.sim.judge import Judge, Violation
+from tests.sim.network import FAIR, Crash, Link, Server, Weather
+from tests.sim.people import People, Promises, wishes
+from tests.sim.process import Process
+
+WALL_MS = 1_700_000_000_000
+STORM_S = 60.0
+CALM_S = 900.0
+LAST_S = 3.0
+POLICY = Policy(
+    worker_grace_s=12.0,
+    beat_interval_s=4.0,
+    scheduled_patience_s=20.0,
+    preparing_patience_s=30.0,
+    prepared_patience_s=20.0,
+    creating_patience_s=30.0,
+    terminating_patience_s=20.0,
+    snapshot_changes=60,
+    snapshot_after_s=30.0,
+    ping_s=0.5,
+    keep_jobs=0,
+)
+
+
+@dataclass
+class Outcome:
+    """How one seed went."""
+
+    seed: int
+    digest: str
+    jobs: int
+    commits: int
+    seconds: float
+    faults: dict[str, int]
+    wrong: str = ""
+
+
+class World:
+    """One run of one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.server = Server(self.dice)
+        self.judge = Judge(self.server)
+        self.promises = Promises()
+        self.processes: dict[str, Process] = {}
+        self.links: dict[str, Link] = {}
+        self.states: dict[str, State] = {}
+        self.machines: dict[str, Machine] = {}
+        self.wrong = ""
+        self.policy = _policy(self.dice)
+        self._starts: dict[str, int] = {}
+        self._mains: dict[str, Callable[[Process, Link], Any]] = {}
+        self._dead: list[Process] = []
+        self._stormy = True
+        self.server.appended.append(self._appended)
+        self.server.crashed = self._buried
+        self._build()
+
+    # ── the cluster ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _build(self) -> None:
+        hosts = [f"w{n}" for n in range(self.dice.choice((3, 4, 5)))]
+        for n, host in enumerate(hosts):
+            self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start)
+            self._mains[host] = self._worker
+        self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
+        self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts)
+        self._mains["people"] = self._people
+        for name in self._mains:
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        self._starts[name] = self._starts.get(name, 0) + 1
+        process = Process(name, lambda: self.server.now, self._ended)
+        link = Link(self.server, process)
+        if self.processes.get(name) is not None:
+            process.jump_ms = self.processes[name].jump_ms
+        self.processes[name], self.links[name] = process, link
+        process.start(self._mains[name](process, link))
+
+    def _again(self, name: str) -> None:
+        if not self.processes[name].alive:
+            self._start(name)
+
+    def _ended(self, process: Process, error: BaseException | None) -> None:
+        """A process is gone: the supervisor starts it again, unless what ended it is a finding."""
+        if isinstance(error, AssertionError) or _is_bug(error):
+            self.wrong = self.wrong or f"{process.name} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
+            import traceback, os; os.environ.get("SIMTB") and traceback.print_exception(error)
+        self._buried(process)
+
+    def _buried(self, process: Process) -> None:
+        self._dead.append(process)
+        if process.name != "people":
+            self.server.at(0.3 + self.dice.random(), lambda: self._again(process.name))
+
+    async def _state(self, process: Process, link: Link) -> None:
+        clock = Clock(lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns)
+        name = f"{process.name}.{self._starts[process.name]}"
+        state = State(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]
+        self.states[process.name] = state
+        await state.run()
+
+    def _steady_ns(self) -> int:
+        return int(self.server.now * 1e9)
+
+    async def _scheduler(self, process: Process, link: Link) -> None:
+        await _SimScheduler(link, process, lambda: self.server.now).run()
+
+    async def _worker(self, process: Process, link: Link) -> None:
+        incarnation = f"{process.name}.{self._starts[process.name]}"
+        await Worker(self.machines[process.name], link, process, incarnation).run()
+
+    async def _people(self, process: Process, link: Link) -> None:
+        await People(link, self.promises, self._plan).run()
+
+    def _fate(self, ref: AttemptRef) -> tuple[float, int]:
+        dice = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
+        return dice.choice((0.05, 0.5, 3.0, 12.0)), int(dice.random() < 0.25)
+
+    def _appended(self, link: Link, sequence: int) -> None:
+        state = self.states.get(link.process.name)
+        if state is None or self.wrong:
+            return
+        machine = state.replica.machine
+        if machine.sequence == sequence:
+            try:
+                self.judge.on_commit(machine)
+            except Exception as error:
+                self.wrong = f"commit {sequence} at {self.server.now:.3f} s: {type(error).__name__}: {error}"; import traceback, os; os.environ.get("SIMTB") and traceback.print_exc()
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> Outcome:
+        """The storm, the calm, the verdict."""
+        digest = ""
+        gc.disable()
+        try:
+            self._plan_faults()
+            self._until(lambda: False, STORM_S)
+            self._clear_up()
+            deadline = STORM_S + CALM_S
+            while not self.wrong:
+                if not self._until(self._is_quiet, deadline):
+                    self.wrong = self.wrong or f"not quiet after {self.server.now:.0f} s: {self._left()}"
+                    break
+                commits = len(self.server.journal_of_all_times)
+                self._until(lambda: False, self.server.now + LAST_S)
+                if self._is_quiet() and commits == len(self.server.journal_of_all_times):
+                    break
+            if not self.wrong:
+                digest = self._verdict()
+        except Violation as error:
+            self.wrong = self.wrong or str(error)
+        finally:
+            self._end()
+            gc.enable()
+        jobs = self.promises.asked
+        return Outcome(
+            self.seed, digest, jobs, self.judge.commits, self.server.now, dict(self.server.faults), self.wrong
+        )
+
+    def _verdict(self) -> str:
+        leader = self._leader()
+        if leader is None:
+            raise Violation("nobody leads")
+        return self.judge.at_the_end(leader.replica.machine, self.promises, self.policy)
+
+    def _until(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Go on until ``done``, a finding, or the deadline. False when the deadline came first."""
+        turns = 0
+        while not self.wrong:
+            self._settle()
+            turns += 1
+            if turns % 50 == 0 and done():
+                return True
+            event_s = self.server.next_s
+            timer_s, process = self._next_timer()
+            when = min(w for w in (event_s, timer_s, deadline) if w is not None)
+            if when >= deadline:
+                self.server.now = deadline
+                return done()
+            if event_s is not None and event_s <= when:
+                self.server.happen()
+            elif process is not None:
+                self.server.now = max(self.server.now, when)
+                process.loop.step()
+        return False
+
+    def _settle(self) -> None:
+        """Give everybody who has something to do their turns."""
+        busy = True
+        while busy and not self.wrong:
+            busy = False
+            for process in list(self.processes.values()):
+                if process.alive and not process.frozen and process.loop.has_work:
+                    process.loop.step()
+                    busy = True
+            for process in self._dead:
+                process.unwind()
+            self._dead.clear()
+
+    def _next_timer(self) -> tuple[float | None, Process | None]:
+        best: tuple[float | None, Process | None] = (None, None)
+        for process in self.processes.values():
+            if process.alive and not process.frozen:
+                due = process.loop.due
+                if due is not None and (best[0] is None or due < best[0]):
+                    best = (due, process)
+        return best
+
+    # ── the storm ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _plan_faults(self) -> None:
+        for _ in range(self.dice.randint(0, 14)):
+            fault = self.dice.choice(_FAULTS)
+            self.server.at(self.dice.random() * STORM_S, lambda fault=fault: self._strike(fault))
+        if self.dice.random() < 0.6:
+            self.server.weather = Weather(
+                loss=self.dice.choice((0.0, 0.01, 0.1)),
+                repeat=self.dice.choice((0.0, 0.01, 0.1)),
+                shuffle_s=self.dice.choice((0.0, 0.1, 3.0)),
+                jitter_s=self.dice.choice((0.0005, 0.02, 0.2)),
+            )
+
+    def _strike(self, fault: Callable[[World], None]) -> None:
+        if self._stormy:
+            fault(self)
+
+    def victim(self, *kinds: str) -> str:
+        return self.dice.choice([name for name in self._mains if name.startswith(kinds)])
+
+    def kill(self, name: str) -> None:
+        process = self.processes[name]
+        if process.alive:
+            self.server.count(f"{_kind(name)} killed")
+            process.kill()
+            self._buried(process)
+
+    def freeze(self, name: str, seconds: float) -> None:
+        process = self.processes[name]
+        if process.alive and not process.frozen:
+            self.server.count(f"{_kind(name)} frozen")
+            process.frozen = True
+            self.server.at(seconds, lambda: setattr(process, "frozen", False))
+
+    def _leader(self) -> State | None:
+        for name, state in self.states.items():
+            if self.processes[name].alive and state.ready:
+                return state
+        return None
+
+    def leader_name(self) -> str:
+        for name, state in self.states.items():
+            if self.processes[name].alive and state.ready:
+                return name
+        return "state-0"
+
+    def _clear_up(self) -> None:
+        self._stormy = False
+        self.server.weather = FAIR
+
+    def _is_quiet(self) -> bool:
+        """Everybody was answered, every job has ended, and nothing is under way."""
+        leader = self._leader()
+        if leader is None or self.promises.answered < self.promises.asked:
+            return False
+        machine = leader.replica.machine
+        if any(not job.is_terminal for job in machine.ledger.jobs.values()):
+            return False
+        if any(presence.open for presence in machine.ledger.presence.values()):
+            return False
+        if machine.sequence != len(self.server.journal_of_all_times):
+            return False
+        events = self.server.streams["IRIS_EVENTS"]
+        return bool(events.messages) and not leader._leader._teller.backlog  # type: ignore[union-attr]  # noqa: SLF001
+
+    def _left(self) -> str:
+        leader = self._leader()
+        if leader is None:
+            return "nobody leads"
+        ledger = leader.replica.machine.ledger
+        living = [
+            (job.name, job.state.name, {s.name: n for s, n in job.counted().items()}, job.session and job.session.status)
+            for job in ledger.jobs.values()
+            if not job.is_terminal
+        ]
+        held = {name: sorted(p.open) for name, p in ledger.presence.items() if p.open}
+        return f"answered {self.promises.answered} of {self.promises.asked}, living {living}, held {held}"
+
+    def _end(self) -> None:
+        for process in self.processes.values():
+            if process.alive:
+                process.kill()
+                self._dead.append(process)
+        for process in self._dead:
+            process.unwind()
+
+
+class _SimScheduler(Scheduler):
+    """The scheduler on simulated time."""
+
+    def __init__(self, link: Link, process: Process, time: Callable[[], float]) -> None:
+        self._time, self._process = time, process
+        super().__init__(link.bus, Settings(answer_timeout_s=2.0, gang_patience_s=20.0), asyncio.Event())  # type: ignore[arg-type]
+
+    def _now_ms(self) -> int:
+        return max(int(self._time() * 1000) + self._process.jump_ms + WALL_MS, self._mirror.at_ms if self._mirror else 0)
+
+
+def _policy(dice: random.Random) -> Policy:
+    import msgspec
+
+    return msgspec.structs.replace(
+        POLICY, snapshot_changes=dice.choice((20, 60, 100_000)), keep_jobs=dice.choice((0, 0, 3))
+    )
+
+
+def _kind(name: str) -> str:
+    return "worker" if name[0] == "w" else name.split("-")[0]
+
+
+def _is_bug(error: BaseException | None) -> bool:
+    """Whether an exception that ended a process is not one of those a process may end with."""
+    from iris_bus.contract import Fenced, Full, Gap, Unavailable
+
+    return error is not None and not isinstance(error, Fenced | Full | Gap | Unavailable | TimeoutError | Crash)
+
+
+# ── what may happen ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _kill_leader(world: World) -> None:
+    world.kill(world.leader_name())
+
+
+def _kill_any(world: World) -> None:
+    world.kill(world.victim("state", "scheduler", "w"))
+
+
+def _kill_both_states(world: World) -> None:
+    world.kill("state-0")
+    world.kill("state-1")
+
+
+def _crash_mid_send(world: World) -> None:
+    world.links[world.leader_name()].crash_after = world.dice.randint(0, 6)
+
+
+def _freeze_leader(world: World) -> None:
+    world.freeze(world.leader_name(), world.dice.choice((0.3, 1.0, 4.0, 20.0)))
+
+
+def _freeze_worker(world: World) -> None:
+    world.freeze(world.victim("w"), world.dice.choice((0.3, 4.0, 25.0)))
+
+
+def _reboot(world: World) -> None:
+    name = world.victim("w")
+    if world.processes[name].alive:
+        world.kill(name)
+        world.machines[name].reboot(world.server.now)
+        world.server.count("host rebooted")
+
+
+def _cut(world: World) -> None:
+    name = world.victim("state", "scheduler", "w", "people")
+    world.server.count(f"{_kind(name)} cut off")
+    world.links[name].cut(world.dice.choice((0.5, 3.0, 20.0)))
+
+
+def _crash_server(world: World) -> None:
+    world.server.count("server killed")
+    world.server.crash(world.dice.choice((0.2, 2.0, 6.0)), 0)
+
+
+def _power_loss(world: World) -> None:
+    """Everything is gone at once, and the newest events with it; processes on hosts too."""
+    world.server.count("power lost")
+    world.server.crash(2.0, world.dice.randint(0, 8))
+    for name in list(world.processes):
+        if name != "people":
+            world.kill(name)
+    for machine in world.machines.values():
+        machine.reboot(world.server.now)
+
+
+def _jump(world: World) -> None:
+    name = world.victim("state", "w", "scheduler")
+    world.server.count("clock jumped")
+    world.processes[name].jump_ms += world.dice.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
+
+
+def _damage_snapshot(world: World) -> None:
+    """The newest snapshot is damaged, if there is one before it."""
+    objects = world.server.buckets.get("iris-snapshots", {})
+    if len(objects) > 1:
+        world.server.count("snapshot damaged")
+        name = sorted(objects)[-1]
+        data, known = objects[name]
+        objects[name] = (data[:-20] + b"x" * 20, known)
+
+
+_FAULTS: tuple[Callable[[World], None], ...] = (
+    _kill_leader,
+    _kill_leader,
+    _kill_any,
+    _kill_any,
+    _kill_both_states,
+    _crash_mid_send,
+    _crash_mid_send,
+    _freeze_leader,
+    _freeze_leader,
+    _freeze_worker,
+    _reboot,
+    _cut,
+    _cut,
+    _crash_server,
+    _power_loss,
+    _jump,
+    _damage_snapshot,
+)
+
+
+def play(seed: int) -> Outcome:
+    """Run one seed."""
+    import os
+    if os.environ.get("SIMTB"):
+        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+        return World(seed).run()
+    logging.disable(logging.CRITICAL)
+    try:
+        return World(seed).run()
+    finally:
+        logging.disable(logging.NOTSET)
