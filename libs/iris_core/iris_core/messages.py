@@ -455,9 +455,10 @@ class PlanPreview(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Who leads, since when, and how far."""
+    """Who leads, since when, how far, and the id of the last event it has told."""
 
     leader: str = ""
     epoch: int = 0
     sequence: int = 0
     ready: bool = True
+    told: str = ""

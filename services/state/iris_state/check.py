@@ -30,6 +30,7 @@ from iris_state.changes import GANG
 from iris_state.ledger import HISTORY_KEPT, Ledger, kernel_status
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task
+from iris_state.sealed import is_sealed
 
 Wrongs = Iterator[str]
 
@@ -154,7 +155,7 @@ def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
-    if job.session is None:
+    if job.session is None or is_sealed(job):
         return
     recount = Counter(kernel_status(task) for task in job.tasks)
     if +ledger.kernels[job.number] != recount:

@@ -53,12 +53,12 @@ _WANTING = {
 
 
 def promote(ledger: Ledger, job: Job) -> SessionMoved | None:
-    """Where a coscheduled session's kernels have brought it; None when it stays."""
-    session = job.session
-    if session is None:
+    """Where a coscheduled session's kernels have brought it; None when it stays, or is over for good."""
+    session, kernels = job.session, ledger.kernels.get(job.number)
+    if session is None or kernels is None:
         return None
     facts = {"ended_badly": sum(job.counts[state] for state in _BADLY)}
-    row = derive(session_table.PROMOTIONS, ledger.kernels[job.number], facts, session.status)
+    row = derive(session_table.PROMOTIONS, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
 

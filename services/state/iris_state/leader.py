@@ -43,6 +43,7 @@ class Leader:
         self._teller = teller
         self._metrics = metrics
         self._stop = stop
+        self._steady = asyncio.get_running_loop().time
         self._inbox: list[Input] = []
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_burst, replica.policy.commit_spacing_s)
@@ -128,7 +129,7 @@ class Leader:
 
     async def _wait(self) -> None:
         """Until something arrives, something is due, or the process should end; longer under load (see `pace`)."""
-        wait = self._pace.wait_s(time.monotonic())
+        wait = self._pace.wait_s(self._steady())
         if wait:
             await asyncio.sleep(wait)
         if self._inbox or self._snapshots.busy:
@@ -148,7 +149,7 @@ class Leader:
         if output.commit is not None:
             began = time.perf_counter()
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
-            self._pace.committed(time.monotonic())
+            self._pace.committed(self._steady())
             self._metrics.committed(output, time.perf_counter() - began)
         elif output.replies:
             await self._confirm()

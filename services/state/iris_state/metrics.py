@@ -6,7 +6,7 @@ No ids in labels. The table is docs/metrics.md. Source: interfaces.md section 7.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -22,7 +22,7 @@ from iris_state.machine import Machine, Output
 class StateMetrics:
     """A registry of its own, so that two machines can live in one process."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Callable[[], Machine]) -> None:
         self.registry = new_registry()
         self.registry.register(LedgerCollector(machine))
         self._commit = Histogram(
@@ -58,8 +58,12 @@ class StateMetrics:
 class LedgerCollector(Collector):
     """Gauges that mirror the records, counted when asked."""
 
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
+    def __init__(self, machine: Callable[[], Machine]) -> None:
+        self._current = machine
+
+    @property
+    def _machine(self) -> Machine:
+        return self._current()
 
     def collect(self) -> Iterable[Metric]:
         yield from self._jobs_and_tasks()

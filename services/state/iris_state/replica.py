@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from iris_bus.contract import Connection, Fenced, Gap, Message, Teller
+from iris_bus.contract import Blobs, Connection, Fenced, Gap, Message, Teller
 from iris_core import subjects
 from iris_state.clock import Clock
 from iris_state.machine import Machine
 from iris_state.policy import Policy
-from iris_state.snapshotter import newest
+from iris_state.snapshot import Image
+from iris_state.snapshotter import newest, oldest
 from iris_state.untold import Untold
 
 log = logging.getLogger(__name__)
 
-_RECOVERIES = 4
+_RECOVERIES = 3
 
 
 class Replica:
@@ -50,15 +51,16 @@ class Replica:
         """
         for _ in range(_RECOVERIES):
             with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
-                await self._recover()
+                await self._recover(newest)
                 return
-        await self._recover()
+        log.error("the journal does not reach back to the last event told: some events will never be told")
+        await self._recover(lambda snapshots, told: oldest(snapshots))
 
-    async def _recover(self) -> None:
+    async def _recover(self, choose: Callable[[Blobs, str], Awaitable[Image | None]]) -> None:
         began_ms = self.clock.now_ms()
         last = await self.connection.streams.last(subjects.EVENTS.name)
         told = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
-        image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told)
+        image = await choose(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told)
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)

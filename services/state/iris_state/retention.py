@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.states import TERMINAL
-from iris_state.changes import Change, Closed, JobMoved, JobPruned, Moved
+from iris_core.states import SESSION_TERMINAL, TERMINAL
+from iris_state.changes import Change, Closed, JobMoved, JobPruned, Moved, SessionMoved
 from iris_state.ledger import Ledger
 from iris_state.records import Job
 from iris_state.sealed import is_sealed, seal
@@ -35,7 +35,7 @@ class Retention:
         if kind is JobMoved:
             if self._ledger.jobs[change.job].is_terminal:  # type: ignore[union-attr]
                 self._ended[change.job] = self._looked_at[change.job] = None  # type: ignore[union-attr]
-        elif (kind is Closed or kind is Moved) and self._ended and change.job in self._ended:  # type: ignore[union-attr]
+        elif (kind is Closed or kind is Moved or kind is SessionMoved) and self._ended and change.job in self._ended:  # type: ignore[union-attr]
             self._looked_at[change.job] = None  # type: ignore[union-attr]
 
     def settle(self) -> None:
@@ -47,6 +47,7 @@ class Retention:
             if job is not None and is_over(job):
                 self._ended.pop(number, None)
                 self._line[number] = job.finished_ms
+                self._ledger.kernels.pop(number, None)
                 seal(job)
         self._looked_at = {}
 
@@ -96,5 +97,7 @@ class Retention:
 def is_over(job: Job) -> bool:
     """Whether nothing about a job will ever change again."""
     if not job.is_terminal or sum(job.counts[state] for state in TERMINAL) != len(job.tasks):
+        return False
+    if job.session is not None and job.session.status not in SESSION_TERMINAL:
         return False
     return is_sealed(job) or not any(attempt.is_open for task in job.tasks for attempt in task.attempts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from iris_bus.contract import Blobs, Connection, Full, Teller, Unavailable
 from iris_core import subjects
@@ -26,27 +26,32 @@ SLICE_TASKS = 2000
 _PAUSE_S = 0.1
 
 
-async def newest(blobs: Blobs, told: str) -> Image | None:
-    """The newest good snapshot whose events have all been told; None when there is none.
-
-    Where the events have fallen back behind every snapshot, the oldest good one. Raises TooNew when a later release
-    wrote it, Unavailable.
-    """
-    oldest = None
+async def good(blobs: Blobs) -> AsyncIterator[Image]:
+    """Every snapshot that is whole, newest first. Raises TooNew when a later release wrote one, Unavailable."""
     for name in reversed(await _names(blobs)):
         try:
             data = await blobs.get(name)
-            image = read(data) if data is not None else None
+            if data is not None:
+                yield read(data)
         except (ValueError, Damaged) as error:
             log.warning("%s is damaged, taking the one before: %s", name, error)
-            continue
-        if image is None:
-            continue
+
+
+async def newest(blobs: Blobs, told: str) -> Image | None:
+    """The newest good snapshot whose events are all among those up to ``told``; None when there is none."""
+    async for image in good(blobs):
         if not told or told_before(image.rest.told) <= told_before(told):
             return image
-        log.warning("%s is ahead of the events, which end at %s; taking the one before", name, told)
-        oldest = image
-    return oldest
+        log.warning("the snapshot of %d is ahead of the events, which end at %s", image.rest.sequence, told)
+    return None
+
+
+async def oldest(blobs: Blobs) -> Image | None:
+    """The oldest good snapshot, whatever the events say; None when there is none."""
+    found = None
+    async for image in good(blobs):
+        found = image
+    return found
 
 
 async def _names(blobs: Blobs) -> list[str]:
