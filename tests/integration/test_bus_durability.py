@@ -30,6 +30,12 @@ async def crash(server: EmbeddedNats, connection: Connection) -> None:
         await back.wait()
 
 
+def freeze(server: EmbeddedNats) -> None:
+    """Stop the server in its tracks; returns when every thread of it stands."""
+    server.process.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+
+
 def telling(first: int, last: int) -> list[Telling]:
     return [
         Telling("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
@@ -70,7 +76,7 @@ async def test_every_append_is_decided_though_the_server_is_killed_again_and_aga
 async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, kept):
     journal = kept.journal()
     await journal.append(b"first", expected=0)
-    own_nats.process.signal(signal.SIGSTOP)
+    freeze(own_nats)
     appending = asyncio.create_task(journal.append(b"second", expected=1))
     done, _ = await asyncio.wait({appending}, timeout=2.0)  # longer than an append waits for its answer
     own_nats.process.signal(signal.SIGCONT)
@@ -94,7 +100,7 @@ async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, ke
     from iris_bus.journal import JetJournal
 
     impatient = JetJournal(kept._link, kept._api, patience=0.1)
-    own_nats.process.signal(signal.SIGSTOP)
+    freeze(own_nats)
     try:
         with pytest.raises(Unavailable):
             await impatient.append(b"x", expected=0)
@@ -261,7 +267,7 @@ async def test_a_blob_is_old_or_new_for_whoever_reads_while_it_is_replaced(kept)
 
 
 async def test_an_answer_to_a_ping_nobody_waits_for_any_more_does_no_harm(own_nats, kept):
-    own_nats.process.signal(signal.SIGSTOP)
+    freeze(own_nats)
     with pytest.raises(Unavailable):
         await kept._link.flush(0.05)
     own_nats.process.signal(signal.SIGCONT)

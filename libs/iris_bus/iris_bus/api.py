@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from iris_bus import headers as header_block
 from iris_bus.asks import Asks
 from iris_bus.contract import Fenced, Full, Headers, Message, Unavailable
 from iris_bus.patience import Busy, patiently
@@ -176,15 +177,5 @@ class Api:
 
 def to_stored(stored: StoredMessage) -> Message:
     """The message inside an answer of STREAM.MSG.GET."""
-    headers = parse_headers(base64.b64decode(stored.hdrs)) if stored.hdrs else {}
+    headers = header_block.parse(base64.b64decode(stored.hdrs))
     return Message(stored.subject, base64.b64decode(stored.data), headers, "", stored.seq)
-
-
-def parse_headers(raw: bytes) -> dict[str, str]:
-    """A header block as stored; lines that are no header are passed over."""
-    headers = {}
-    for line in raw.split(b"\r\n")[1:]:
-        name, colon, value = line.partition(b":")
-        if colon:
-            headers[name.strip().decode("ascii", "replace")] = value.strip().decode("utf-8", "replace")
-    return headers

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from nats.aio.msg import Msg
-
+from iris_bus import headers as header_block
 from iris_bus.connection import Link
-from iris_bus.contract import Headers, NoResponders, Unavailable
+from iris_bus.contract import Headers, Message, NoResponders, Unavailable
 
 
 class Forbidden(Unavailable):
@@ -27,7 +26,7 @@ class Asks:
         self._link = link
         self._prefix = ""
         self._count = 0
-        self._open: dict[str, tuple[asyncio.Future[Msg], str]] = {}
+        self._open: dict[str, tuple[asyncio.Future[Message], str]] = {}
         link.on_drop(self._dropped)
         link.on_forbidden(self._forbidden)
 
@@ -37,7 +36,7 @@ class Asks:
         self._prefix = f"{inbox}."
         await self._link.subscribe(f"{inbox}.*", self._answered)
 
-    async def ask(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Msg:
+    async def ask(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
         """One answer to one message.
 
         Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout`` seconds or when the
@@ -45,7 +44,7 @@ class Asks:
         """
         self._count += 1
         token = format(self._count, "x")
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._open[token] = (future, subject)
         try:
             self._link.send(subject, data, self._prefix + token, headers)
@@ -56,14 +55,15 @@ class Asks:
                 timer.cancel()
         finally:
             self._open.pop(token, None)
-        if not answer.data and answer.headers and answer.headers.get("Status") == "503":
+        if not answer.data and answer.headers.get("Status") == "503":
             raise NoResponders(f"nobody answers on {subject}")
         return answer
 
-    def _answered(self, message: Msg) -> None:
-        waiting = self._open.pop(message.subject[len(self._prefix) :], None)
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        inbox = subject.decode()
+        waiting = self._open.pop(inbox[len(self._prefix) :], None)
         if waiting is not None and not waiting[0].done():
-            waiting[0].set_result(message)
+            waiting[0].set_result(Message(inbox, data, header_block.parse(headers), reply.decode()))
 
     def _late(self, token: str, timeout: float) -> None:
         self._fail(token, lambda subject: Unavailable(f"no answer on {subject} within {timeout:g} s"))

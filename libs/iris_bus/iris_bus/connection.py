@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import nats.errors
-from nats.aio.client import Client, Srv
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from iris_bus.client import Tap, TappedClient
 from iris_bus.contract import Headers, Unavailable
 from iris_bus.ending import end
 
@@ -59,40 +58,6 @@ class Credentials:
         return context
 
 
-class _Client(Client):
-    """nats-py's client with a quicker header parser and two faults mended.
-
-    It leaked a socket at each failed attempt to connect, and a PONG behind a ping nobody waits for any more ended its
-    read loop.
-    """
-
-    async def _connect_to_server(self, s: Srv) -> None:
-        self.drop_socket()
-        await super()._connect_to_server(s)
-
-    def drop_socket(self) -> None:
-        """Close what an attempt left open."""
-        if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]
-
-    async def _process_pong(self) -> None:
-        if self._pongs and self._pongs[0].done():
-            self._pongs.pop(0)
-            self._pongs_received += 1
-            self._pings_outstanding = 0
-            return
-        await super()._process_pong()
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
-            name, colon, value = line.partition(":")
-            if colon:
-                headers[name] = value.strip()
-        return headers
-
-
 class Link:
     """A connected client, seen through what Iris needs of it.
 
@@ -101,7 +66,7 @@ class Link:
     """
 
     def __init__(self, on_lost: Callable[[Exception], None]) -> None:
-        self.client = _Client()
+        self.client = TappedClient()
         self.reconnects = 0
         self._on_lost = on_lost
         self._on_drop: set[Callable[[], None]] = set()
@@ -187,26 +152,20 @@ class Link:
         """Hand ready-made protocol lines to the socket's buffer (see `wire`). Raises Unavailable like `send`."""
         if not self.client.is_connected:
             raise Unavailable("not connected to NATS")
-        for step in (self.client._send_command(frames), self.client._flush_pending()):
-            with contextlib.suppress(StopIteration):
-                step.send(None)
-                raise AssertionError("nats-py's buffer suspended though nothing is limited")
+        self.client.send_frames(frames)
 
-    async def subscribe(self, subject: str, callback: Callable[[Msg], None], queue: str = "") -> NatsSubscription:
-        """Have ``callback`` called in this loop for each message; it must not raise. Raises Unavailable."""
-
-        async def received(message: Msg) -> None:
-            callback(message)
-
+    async def subscribe(self, subject: str, tap: Tap, queue: str = "") -> NatsSubscription:
+        """Have ``tap`` called in this loop for each message. Raises Unavailable, ValueError."""
         try:
-            return await self.client.subscribe(
-                subject, queue=queue, cb=received, pending_msgs_limit=4 << 20, pending_bytes_limit=1 << 30
-            )
+            return await self.client.tap(subject, tap, queue)
         except nats.errors.ConnectionClosedError as error:
             raise Unavailable(str(error)) from error
+        except nats.errors.BadSubjectError as error:
+            raise ValueError(f"not a subject: {subject!r}") from error
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
         """End a subscription; nothing happens when the connection is gone already."""
+        self.client.untap(subscription)
         with contextlib.suppress(nats.errors.Error):
             await subscription.unsubscribe()
 
@@ -252,8 +211,7 @@ class Link:
             await self.client.force_reconnect()
 
     async def _alive(self) -> bool:
-        task = self.client._reading_task  # no public way to see that the read loop has died
-        if task is None or task.done():
+        if not self.client.reading:
             return False
         try:
             await self.client.rtt(timeout=5)

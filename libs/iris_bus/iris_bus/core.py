@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from iris_bus import headers as header_block
 from iris_bus.asks import Asks
 from iris_bus.connection import Link
 from iris_bus.contract import Callback, Headers, Message, Unavailable
-
-log = logging.getLogger(__name__)
 
 
 class CoreSubscription:
@@ -28,13 +25,9 @@ class CoreSubscription:
     async def start(self, queue: str) -> None:
         self._subscription = await self._link.subscribe(self._subject, self._received, queue)
 
-    def _received(self, message: Msg) -> None:
-        if not self._open:
-            return
-        try:
-            self._callback(to_message(message))
-        except Exception:
-            log.exception("a subscriber of %s raised", self._subject)
+    def _received(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        if self._open:
+            self._callback(Message(subject.decode(), data, header_block.parse(headers), reply.decode()))
 
     async def close(self) -> None:
         self._open = False
@@ -61,7 +54,7 @@ class CoreBus:
         await self._link.flush()
 
     async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
-        return to_message(await self._asks.ask(subject, data, timeout, headers))
+        return await self._asks.ask(subject, data, timeout, headers)
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> CoreSubscription:
         subscription = CoreSubscription(self._link, callback, subject)
@@ -75,8 +68,3 @@ class CoreBus:
 
     async def close(self) -> None:
         await self._link.close()
-
-
-def to_message(message: Msg) -> Message:
-    """A message of nats-py as the contract shows it, without a sequence."""
-    return Message(message.subject, message.data, message.headers or {}, message.reply)

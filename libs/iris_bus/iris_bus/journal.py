@@ -113,4 +113,4 @@ class JetJournal:
             await self._patient.purge(JOURNAL.name, seq=below)
 
     def _reader(self, after: int) -> JetReader:
-        return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True)
+        return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True, bare=True)

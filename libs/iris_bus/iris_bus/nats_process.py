@@ -169,6 +169,7 @@ class NatsProcess:
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()
+            self.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
             try:
                 process.wait(grace)
             except subprocess.TimeoutExpired:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from iris_bus import headers as header_block
 from iris_bus.api import Api, ApiError, Trouble
 from iris_bus.connection import Link
 from iris_bus.contract import Gap, Message, Unavailable
@@ -51,11 +51,21 @@ class JetReader:
         after: the last sequence already known.
         subject: only messages on it; all when empty.
         dense: every sequence must come; a jump is a Gap. Only for streams read whole that drop nothing in between.
+        bare: messages without their headers, for who reads a million of them.
         strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
     """
 
     def __init__(
-        self, link: Link, api: Api, stream: str, after: int, subject: str = "", *, dense: bool, strict: bool
+        self,
+        link: Link,
+        api: Api,
+        stream: str,
+        after: int,
+        subject: str = "",
+        *,
+        dense: bool,
+        strict: bool,
+        bare: bool = False,
     ) -> None:
         self._link = link
         self._api = api
@@ -63,6 +73,7 @@ class JetReader:
         self._position = after
         self._subject = subject
         self._dense = dense
+        self._bare = bare
         self._strict = strict or after > 0
         self._buffer: deque[Message] = deque()
         self._failure: Exception | None = None
@@ -72,7 +83,7 @@ class JetReader:
         self._credit = 0
         self._pull_count = 0
         self._heard = 0.0
-        self._left = -1
+        self._left: bytes | int = -1
         self._begun = asyncio.Event()
         self._generation = 0
         self._consumer = ""
@@ -90,7 +101,7 @@ class JetReader:
         await self._begun.wait()
         if not self._buffer and self._failure is not None:
             raise self._failure
-        return self._left == 0 and not self._buffer
+        return int(self._left) == 0 and not self._buffer
 
     async def batch(self, *, limit: int = PULL, wait: float | None = None) -> Sequence[Message]:
         """What has arrived; waits for the first. Raises Gap; Unavailable once closed."""
@@ -159,7 +170,7 @@ class JetReader:
         generation = self._generation
         self._inbox = self._link.client.new_inbox()
         self._subscription = await self._link.subscribe(
-            f"{self._inbox}.*", lambda message: self._received(generation, message)
+            f"{self._inbox}.*", lambda *message: self._received(generation, *message)
         )
         self._consumer = f"iris-{self._inbox.rpartition('.')[2]}"
         self._next = 1
@@ -225,16 +236,15 @@ class JetReader:
             self._consumer = ""
         self._credit = 0
 
-    def _received(self, generation: int, message: Msg) -> None:
+    def _received(self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         if generation != self._generation:
             return
         self._heard = self._clock()
-        reply = message.reply
-        if not reply.startswith("$JS.ACK."):
-            self._status(message)
+        if not reply.startswith(b"$JS.ACK."):
+            self._status(header_block.parse(headers))
             return
         # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<sequence>.<count>.<time>.<left>[.<random>]
-        parts = reply.split(".")
+        parts = reply.split(b".")
         at = 5 if len(parts) == 9 else 7
         sequence = int(parts[at])
         if int(parts[at + 1]) != self._next:
@@ -247,9 +257,10 @@ class JetReader:
         self._next += 1
         self._credit -= 1
         self._position = sequence
-        self._left = int(parts[at + 3])
+        self._left = parts[at + 3]
         buffer = self._buffer
-        buffer.append(Message(message.subject, message.data, message.headers or {}, "", sequence))
+        shown = {} if self._bare else header_block.parse(headers)
+        buffer.append(Message(subject.decode(), data, shown, "", sequence))
         if len(buffer) == 1:
             self._wake()
         if self._credit < PULL // 2:
@@ -261,8 +272,7 @@ class JetReader:
         self._trouble.set()
         self._fail(Gap(f"{self._stream} went from {self._position} to {sequence}"))
 
-    def _status(self, message: Msg) -> None:
-        headers = message.headers or {}
+    def _status(self, headers: dict[str, str]) -> None:
         status = headers.get("Status", "")
         if status == "100":
             if int(headers.get("Nats-Last-Consumer", "0")) >= self._next:

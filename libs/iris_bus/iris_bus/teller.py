@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
-from nats.aio.msg import Msg
 
 from iris_bus import wire
 from iris_bus.api import Ack, Api
@@ -145,11 +144,11 @@ class JetTeller:
         if self._window.under_way and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._late)
 
-    def _answered(self, message: Msg) -> None:
-        _, sent_in, sequence = message.subject.rsplit(".", 2)
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        _, sent_in, sequence = subject.rsplit(b".", 2)
         if int(sent_in) != self._round or self._failure is not None:
             return
-        ack = _decode(message)
+        ack = _decode(data)
         if ack.seq != int(sequence) or ack.error is not None or ack.duplicate:
             log.debug("events: %s", ack)
             self._recover()
@@ -238,9 +237,9 @@ class JetTeller:
                 done.set_result(None)
 
 
-def _decode(message: Msg) -> Ack:
+def _decode(data: bytes) -> Ack:
     """The answer; an empty one when nobody answered or it cannot be read, which no sequence matches."""
     try:
-        return msgspec.json.decode(message.data, type=Ack)
+        return msgspec.json.decode(data, type=Ack)
     except msgspec.DecodeError:
         return Ack()

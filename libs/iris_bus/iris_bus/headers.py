@@ -1,0 +1,20 @@
+"""A message's header block as bytes, and as names with values. Pure."""
+
+from __future__ import annotations
+
+_VERSION_CHARS = len("NATS/1.0")
+
+
+def parse(raw: bytes | None) -> dict[str, str]:
+    """The headers; a status line of the server is ``Status`` and ``Description``. Lines that are no header are left."""
+    if not raw:
+        return {}
+    first, *lines = raw.decode("utf-8", "replace").split("\r\n")
+    headers = {}
+    if len(first) > _VERSION_CHARS:
+        headers["Status"], _, headers["Description"] = first[_VERSION_CHARS:].strip().partition(" ")
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip()] = value.strip()
+    return headers
