@@ -1,0 +1,183 @@
+"""Unpacking archives: good ones come out as they went in, bad ones touch nothing outside."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iris_worker.bundle import BundleStore, digest_of, unpack
+from iris_worker.manifest import BadBundle, BundleLimits
+
+LIMITS = BundleLimits(entries=50, bytes=1 << 20, ratio=200, ratio_from=1 << 16)
+
+
+def tar(*members: tuple[str, bytes | str], mode: str = "w:gz") -> bytes:
+    """An archive of files (bytes) and symbolic links (text)."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+                archive.addfile(info)
+            else:
+                info.size, info.mode = len(content), 0o4755
+                archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def special(kind: bytes, **fields: object) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        info = tarfile.TarInfo("x")
+        info.type = kind
+        for key, value in fields.items():
+            setattr(info, key, value)
+        archive.addfile(info)
+    return buffer.getvalue()
+
+
+def zipped(*members: tuple[str, bytes], mode: int = 0o755) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def tree(root: Path) -> dict[str, bytes | str]:
+    found: dict[str, bytes | str] = {}
+    for path in root.rglob("*"):
+        if path.is_symlink():
+            found[str(path.relative_to(root))] = os.readlink(path)
+        elif path.is_file():
+            found[str(path.relative_to(root))] = path.read_bytes()
+    return found
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_tar_comes_out_as_it_went_in(tmp_path: Path, mode: str):
+    unpack(tar(("a/run.sh", b"echo"), ("a/link", "run.sh"), mode=mode), tmp_path, LIMITS)
+    assert tree(tmp_path) == {"a/run.sh": b"echo", "a/link": "run.sh"}
+
+
+def test_a_zip_comes_out_as_it_went_in(tmp_path: Path):
+    unpack(zipped(("a/run.sh", b"echo"), ("b/", b"")), tmp_path, LIMITS)
+    assert tree(tmp_path) == {"a/run.sh": b"echo"}
+    assert (tmp_path / "b").is_dir()
+
+
+def test_files_may_be_executable_but_nothing_more(tmp_path: Path):
+    unpack(tar(("run.sh", b"echo")), tmp_path, LIMITS)
+    assert stat.S_IMODE((tmp_path / "run.sh").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: tar(("/etc/x", b"")), id="absolute"),
+        pytest.param(lambda: tar(("../x", b"")), id="up"),
+        pytest.param(lambda: tar(("x", "/etc"), ("x/y", b"")), id="through a link"),
+        pytest.param(lambda: tar(("x", ".."), ("x/y", b"")), id="through a relative link"),
+        pytest.param(lambda: special(tarfile.FIFOTYPE), id="pipe"),
+        pytest.param(lambda: special(tarfile.CHRTYPE), id="device"),
+        pytest.param(lambda: special(tarfile.LNKTYPE, linkname="/etc/passwd"), id="hard link out"),
+        pytest.param(lambda: special(tarfile.GNUTYPE_SPARSE), id="sparse file"),
+        pytest.param(lambda: tar(("x", b"\0" * (2 << 20))), id="too many bytes"),
+        pytest.param(lambda: tar(*((str(n), b"") for n in range(51))), id="too many entries"),
+        pytest.param(lambda: tar(("x", b"\0" * (1 << 19))), id="bomb"),
+        pytest.param(lambda: zipped(("x", b"\0" * (1 << 19))), id="zip bomb"),
+        pytest.param(lambda: zipped(("../x", b"")), id="zip up"),
+        pytest.param(lambda: zipped(("x", b"/etc"), mode=stat.S_IFLNK | 0o777), id="zip link out"),
+        pytest.param(lambda: zipped(*((str(n), b"") for n in range(51))), id="zip of too many entries"),
+        pytest.param(lambda: b"", id="nothing"),
+        pytest.param(lambda: b"\x1f\x8b broken", id="broken gzip"),
+        pytest.param(lambda: b"PK\x03\x04 broken", id="broken zip"),
+        pytest.param(lambda: tar(("x", b"y" * 5000))[:-30], id="cut off"),
+        pytest.param(lambda: b"plain text, no archive at all" * 40, id="no archive"),
+    ],
+)
+def test_hostile_and_broken_archives_are_refused(tmp_path: Path, make: Callable[[], bytes]):
+    root = tmp_path / "root"
+    root.mkdir()
+    with pytest.raises(BadBundle):
+        unpack(make(), root, LIMITS)
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+
+
+def test_a_header_that_claims_to_be_gigabytes_long_is_not_read(tmp_path: Path):
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 3 << 30
+    with pytest.raises(BadBundle):
+        unpack(header.tobuf() + b"\0" * 4096, tmp_path, LIMITS)
+
+
+good = tar(("a/run.sh", b"echo" * 100), ("a/link", "run.sh"), ("b", b"x" * 2000), mode="w")
+spots = st.lists(st.tuples(st.integers(0, len(good) - 1), st.integers(0, 255)), min_size=1, max_size=8)
+
+
+@given(spots)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+def test_a_damaged_archive_is_refused_or_stays_inside(tmp_path_factory: pytest.TempPathFactory, damage):
+    outer = tmp_path_factory.mktemp("fuzz")
+    root = outer / "root"
+    root.mkdir()
+    data = bytearray(good)
+    for position, value in damage:
+        data[position] = value
+    try:
+        unpack(bytes(data), root, LIMITS)
+    except BadBundle:
+        pass
+    assert [path.name for path in outer.iterdir()] == ["root"]
+    for path in root.rglob("*"):
+        assert path.resolve().is_relative_to(root.resolve())
+
+
+def test_a_bundle_is_unpacked_once_and_copied_for_each_attempt(tmp_path: Path):
+    data = tar(("run.sh", b"echo"))
+    digest = hashlib.sha256(data).hexdigest()
+    store = BundleStore(tmp_path / "bundles")
+    assert not store.has(digest)
+    store.add(digest, data)
+    assert store.has(digest)
+    for name in ("a", "b"):
+        store.copy(digest, str(tmp_path / name))
+        (tmp_path / name / "run.sh").write_text("mine")
+    assert tree(tmp_path / "bundles" / digest) == {"run.sh": b"echo"}
+
+
+def test_what_is_not_what_was_asked_for_is_refused(tmp_path: Path):
+    store = BundleStore(tmp_path / "bundles")
+    with pytest.raises(BadBundle, match="its digest is"):
+        store.add("0" * 64, tar(("x", b"")))
+    assert list((tmp_path / "bundles").iterdir()) == []
+
+
+def test_the_bundles_used_longest_ago_make_room(tmp_path: Path):
+    store = BundleStore(tmp_path / "bundles", keep=2)
+    digests = []
+    for number in range(3):
+        data = tar((f"f{number}", b""))
+        digests.append(hashlib.sha256(data).hexdigest())
+        store.add(digests[-1], data)
+        os.utime(tmp_path / "bundles" / digests[-1], (number, number))
+    assert [store.has(digest) for digest in digests] == [False, True, True]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "sha256:xyz", "../" + "a" * 61, "A" * 64, "a" * 64 + "\n"])
+def test_a_bundle_is_named_by_its_digest_only(text: str):
+    with pytest.raises(BadBundle):
+        digest_of(text)

@@ -1,0 +1,61 @@
+"""What a task finds in its environment."""
+
+from __future__ import annotations
+
+from iris_core.messages import AttemptRef, Gang, TaskTemplate
+from iris_core.resources import ResourceAsk
+from iris_worker import environment
+
+PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
+
+
+def template(**env: str) -> TaskTemplate:
+    return TaskTemplate(7, "/train", ("true",), env, 4, ResourceAsk())
+
+
+def test_a_task_is_told_who_and_where_it_is():
+    shared = environment.common(PLACE, template(MINE="1"))
+    assert environment.own(shared, AttemptRef(7, 2, 1), "/w", "/w/e", {"http": 81, "grpc-web": 82}) == {
+        "PATH": "/bin",
+        "HOME": "/home/iris",
+        "LANG": "C",
+        "MINE": "1",
+        "IRIS_JOB": "/train",
+        "IRIS_NUM_TASKS": "4",
+        "IRIS_WORKER_ID": "w0",
+        "IRIS_GATEWAY_URL": "http://gate:8080",
+        "IRIS_TASK": "/train/2",
+        "IRIS_TASK_INDEX": "2",
+        "IRIS_ATTEMPT": "1",
+        "IRIS_WORKDIR": "/w",
+        "IRIS_ERROR_FILE": "/w/e",
+        "IRIS_PORT_HTTP": "81",
+        "IRIS_PORT_GRPC_WEB": "82",
+    }
+
+
+def test_the_owners_words_outweigh_the_hosts_and_not_ours():
+    shared = environment.common(PLACE, template(PATH="/opt/bin", IRIS_WORKER_ID="w9", IRIS_TOKEN="secret"))
+    assert (shared["PATH"], shared["IRIS_WORKER_ID"], shared["IRIS_TOKEN"]) == ("/opt/bin", "w0", "secret")
+
+
+def test_the_members_of_a_gang_agree_on_each_other():
+    gang = Gang(7, ("10.0.0.1", "10.0.0.2"))
+    first, second = environment.gang_words(gang, 0), environment.gang_words(gang, 1)
+    port = environment.coordinator_port(7)
+    assert second == {
+        "IRIS_GANG_HOSTS": "10.0.0.1,10.0.0.2",
+        "IRIS_COORDINATOR_ADDRESS": f"10.0.0.1:{port}",
+        "JAX_COORDINATOR_ADDRESS": f"10.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": "2",
+        "JAX_PROCESS_ID": "1",
+        "TPU_WORKER_ID": "1",
+        "TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2",
+    }
+    assert {key for key in first if first[key] != second[key]} == {"JAX_PROCESS_ID", "TPU_WORKER_ID"}
+
+
+def test_neighbouring_jobs_have_different_coordinator_ports():
+    ports = [environment.coordinator_port(job) for job in range(1, 1000)]
+    assert len(set(ports)) == len(ports)
+    assert set(ports) <= set(environment.COORDINATOR_PORTS)

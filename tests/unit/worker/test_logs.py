@@ -1,0 +1,220 @@
+"""Output on its way into the log stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iris_core import codec
+from iris_core.messages import AttemptRef, LogChunk
+from iris_worker.budget import CHUNK, LogLimits
+from iris_worker.logs import Batch, Logs
+from iris_worker.slots import Slot, Slots
+from iris_worker.tail import last_lines
+
+REF = AttemptRef(1, 2, 3)
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Iterator[Slot]:
+    slots = Slots(tmp_path)
+    made = slots.take(REF)
+    yield made
+    slots.give(made, printed=True)
+    slots.close()
+
+
+def following(slot: Slot, limits: LogLimits | None = None) -> Logs:
+    logs = Logs(limits)
+    logs.follow(slot, 0.0)
+    return logs
+
+
+def chunks(batch: Batch) -> list[LogChunk]:
+    return [codec.unpack(data, LogChunk) for _, data in batch.messages]
+
+
+def said(batch: Batch) -> list[tuple[str, int, bytes, bool]]:
+    return [(chunk.stream, chunk.offset, chunk.data, chunk.final) for chunk in chunks(batch)]
+
+
+def test_both_outputs_are_told_with_their_offsets(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"one\n")
+    first = logs.collect(1.0, 1000)
+    logs.stored(first)
+    os.write(slot.out, b"two\n")
+    os.write(slot.err, b"oh\n")
+    assert said(first) == [("stdout", 0, b"one\n", False)]
+    assert said(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
+    assert first.messages[0][0] == "iris.log.j1.2.3"
+
+
+def test_a_silent_attempt_has_nothing_to_wait_for(slot: Slot):
+    logs = following(slot)
+    assert logs.finish(REF)
+    assert not logs.is_urgent
+    assert len(logs) == 0
+
+
+def test_the_end_waits_until_everything_is_stored(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"one\n")
+    assert not logs.finish(REF)
+    batch = logs.collect(0.0, 0)
+    assert said(batch) == [("stdout", 0, b"one\n", True)]
+    assert [tail.ref for tail in batch.ended] == [REF]
+    assert logs.is_urgent
+    logs.stored(batch)
+    assert not logs.is_urgent
+
+
+def test_output_that_was_told_before_the_end_is_closed_by_an_empty_chunk(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"one\n")
+    logs.stored(logs.collect(1.0, 0))
+    logs.finish(REF)
+    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
+
+
+def test_a_lost_batch_is_sent_again(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"one\n")
+    logs.finish(REF)
+    first = logs.collect(0.0, 0)
+    logs.unsent(first)
+    assert said(logs.collect(0.0, 0)) == said(first)
+
+
+def test_a_lost_closing_chunk_is_sent_again(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"one\n")
+    logs.stored(logs.collect(1.0, 0))
+    logs.finish(REF)
+    logs.unsent(logs.collect(1.0, 0))
+    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
+
+
+def test_large_chunks_end_at_a_line(slot: Slot):
+    logs = following(slot)
+    line = b"x" * 999 + b"\n"
+    os.write(slot.out, line * 100)
+    found = chunks(logs.collect(1.0, 0))
+    assert [len(chunk.data) for chunk in found] == [65_000, 35_000]
+
+
+def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
+    logs = following(slot)
+    os.write(slot.err, b"one\n")
+    assert logs.stored(logs.collect(1.0, 0)) == [(REF, 0, 4)]
+    logs.finish(REF)
+    assert logs.stored(logs.collect(1.0, 0)) == []
+
+
+def test_an_adopted_attempt_goes_on_where_it_stood(slot: Slot):
+    os.write(slot.out, b"old\nnew\n")
+    logs = Logs()
+    logs.follow(slot, 0.0, (4, 0))
+    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
+
+
+def test_a_silent_attempt_is_looked_at_less_and_less(slot: Slot):
+    logs = following(slot)
+    tail = logs._live[REF]
+    waits = []
+    for tick in range(20):
+        logs.collect(tick * 1.0, 0)
+        waits.append(tail.wait_s)
+    assert waits[0] < waits[1] < waits[-1] == 0.4
+
+
+def test_more_than_the_budget_is_dropped_and_counted(slot: Slot):
+    limits = LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK, attempt_bytes=1 << 30)
+    logs = following(slot, limits)
+    os.write(slot.out, b"y\n" * (4 * CHUNK))
+    first = chunks(logs.collect(0.1, 0))
+    assert sum(len(chunk.data) for chunk in first) <= 2 * CHUNK
+    os.write(slot.out, b"later\n")
+    [later] = chunks(logs.collect(10.0, 0))
+    assert later.dropped + sum(len(chunk.data) for chunk in first) == 8 * CHUNK
+    assert later.data == b"later\n"
+
+
+def test_the_last_lines_are_told_whatever_the_budget(slot: Slot):
+    limits = LogLimits(bytes_per_s=0, burst_bytes=0, attempt_bytes=0)
+    logs = following(slot, limits)
+    os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
+    logs.finish(REF)
+    [last] = chunks(logs.collect(0.0, 0))
+    assert last.final
+    assert last.data.endswith(b"y\nthe end\n")
+    assert last.dropped + len(last.data) == 8 * CHUNK + len("the end\n")
+
+
+def test_told_output_gives_its_disk_space_back(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=1 << 30, burst_bytes=1 << 30))
+    block = os.urandom(1 << 20)
+    for _ in range(20):
+        os.write(slot.out, block)
+    for tick in range(200):
+        logs.stored(logs.collect(tick * 1.0, 0))
+    seen = os.fstat(slot.out)
+    assert seen.st_size == 20 << 20
+    assert seen.st_blocks * 512 < 6 << 20
+
+
+@given(writes=st.lists(st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300)), max_size=15), data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+def test_whatever_is_lost_on_the_way_readers_get_exactly_what_was_printed(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject
+):
+    slots = Slots(tmp_path_factory.mktemp("logs"))
+    slot = slots.take(REF)
+    logs = following(slot)
+    got: dict[str, dict[int, bytes]] = {"stdout": {}, "stderr": {}}
+    now = 0.0
+    finished = False
+    for number in range(len(writes) + 20):
+        now += 1.0
+        if number < len(writes):
+            os.write(slot.out if writes[number][0] == "out" else slot.err, writes[number][1])
+        elif not finished:
+            finished = True
+            logs.finish(REF)
+        batch = logs.collect(now, 0)
+        arrived = data.draw(st.booleans()) or number > len(writes) + 10
+        for chunk in chunks(batch) if arrived or data.draw(st.booleans()) else ():
+            got[chunk.stream][chunk.offset] = chunk.data
+        if arrived:
+            logs.stored(batch)
+        else:
+            logs.unsent(batch)
+    for stream, which in (("stdout", "out"), ("stderr", "err")):
+        printed = b"".join(text for name, text in writes if name == which)
+        assert rebuilt(got[stream]) == printed
+    slots.give(slot, printed=True)
+    slots.close()
+
+
+def rebuilt(pieces: dict[int, bytes]) -> bytes:
+    """What a reader makes of chunks that may overlap."""
+    whole = b""
+    for offset, piece in sorted(pieces.items()):
+        assert offset <= len(whole)
+        whole = whole[:offset] + piece + whole[offset + len(piece) :]
+    return whole
+
+
+def test_the_end_of_standard_error_is_kept_for_the_record(slot: Slot):
+    os.write(slot.err, b"".join(b"line %d\n" % n for n in range(1000)))
+    assert last_lines(slot.err) == "\n".join(f"line {n}" for n in range(980, 1000))
+
+
+def test_one_endless_line_is_cut(slot: Slot):
+    os.write(slot.err, b"x" * 10_000)
+    assert last_lines(slot.err) == "x" * 4096
