@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -137,10 +138,8 @@ def test_a_damaged_archive_is_refused_or_stays_inside(tmp_path_factory: pytest.T
     data = bytearray(good)
     for position, value in damage:
         data[position] = value
-    try:
+    with contextlib.suppress(BadBundle):
         unpack(bytes(data), root, LIMITS)
-    except BadBundle:
-        pass
     assert [path.name for path in outer.iterdir()] == ["root"]
     for path in root.rglob("*"):
         assert path.resolve().is_relative_to(root.resolve())

@@ -168,7 +168,10 @@ def test_told_output_gives_its_disk_space_back(slot: Slot):
     assert seen.st_blocks * 512 < 6 << 20
 
 
-@given(writes=st.lists(st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300)), max_size=15), data=st.data())
+pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
+
+
+@given(writes=st.lists(pieces, max_size=15), data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 def test_whatever_is_lost_on_the_way_readers_get_exactly_what_was_printed(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject

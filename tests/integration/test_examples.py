@@ -1,0 +1,55 @@
+"""What the examples promise."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_demo_does_real_work_and_leaves_nothing(tmp_path):
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "demo.py"], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "/wordcount succeeded" in done.stdout
+    assert "merge  succeeded" in done.stdout
+    assert "self" in done.stdout
+    assert "pi = 3.14159265" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_subscriber_sees_a_task_come_to_its_end(cluster: Cluster):
+    watcher = subprocess.Popen(
+        [sys.executable, EXAMPLES / "watch_events.py", cluster.file["nats_url"]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with watcher:
+        assert watcher.stdout is not None
+        assert watcher.stderr is not None
+        watcher.stderr.readline()
+        cluster.submit("true", name="seen").wait(20)
+        lines = (line for line in watcher.stdout if "/seen/0" in line)
+        steps = [next(lines).split(maxsplit=2)[2].strip() for _ in range(5)]
+        watcher.terminate()
+
+    assert steps == [
+        "- -> pending",
+        "pending -> assigned",
+        "assigned -> building",
+        "building -> running",
+        "running -> succeeded",
+    ]

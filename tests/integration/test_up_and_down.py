@@ -1,0 +1,127 @@
+"""`iris up` and `iris down`: one machine's cluster starts whole, stops whole, and goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from iris_gateway.client import Client
+from iris_gateway.client.address import read_cluster
+from tests.support.cluster import IRIS, cluster_on, environment, start, stop, until
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_was_finished_and_printed_is_still_there_after_down_and_up(tmp_path):
+    cluster = start(tmp_path / "data", "--workers", "1")
+    first = cluster.iris("run", "--name", "before", "--", "sh", "-c", "echo kept")
+    stop(cluster)
+    with cluster_on(tmp_path / "data", "--workers", "1") as again:
+        assert first.code == 0, first.err
+        assert again.client.job("/before").state == "succeeded"
+        assert again.iris("logs", "before").out == "kept\n"
+        assert again.iris("run", "--name", "after", "--", "true").code == 0
+
+
+def test_what_runs_when_the_cluster_stops_is_stopped_and_runs_again_afterwards(tmp_path):
+    cluster = start(tmp_path / "data", "--workers", "1")
+    gate = tmp_path / "gate"
+    job = cluster.submit("sh", "-c", f"[ -e {gate} ] || sleep 1000", name="long")
+    until(lambda: job.refresh().state == "running", "it runs")
+    stop(cluster)
+    gate.touch()
+    with cluster_on(tmp_path / "data", "--workers", "1") as again:
+        assert again.client.job("/long").wait(30).state == "succeeded"
+
+
+def test_a_second_cluster_on_the_same_data_is_refused_in_a_sentence(tmp_path):
+    with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
+        second = cluster.iris("up", "--detach", "--data", cluster.data)
+
+        assert (second.code, second.out) == (11, "")
+        assert "already up" in second.err
+        assert cluster.iris("ls").code == 0
+
+
+def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
+    cluster = start(tmp_path / "data", "--workers", "1")
+    job = cluster.submit("sleep", "1000", name="long")
+    until(lambda: job.refresh().state == "running", "it runs")
+    for pid in cluster.pids("supervisor"):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not cluster.processes(), "every process has ended")
+    assert cluster.up.wait(10) == 1
+    cluster.client.close()
+    with cluster_on(tmp_path / "data", "--workers", "1") as again:
+        task = again.client.task("/long/0")
+
+        assert task.state in {"pending", "assigned", "building", "running"}, task
+
+
+def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address(tmp_path):
+    def iris(*words):
+        command = [*IRIS, *words, "--data", str(tmp_path / "data")]
+        return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+
+    up = iris("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
+    try:
+        with Client(up.stdout.strip()) as client:
+            run = client.run(["true"]).wait(20)
+            pids = [pid for running in read_cluster(tmp_path / "data").pids.values() for pid in running]
+    finally:
+        down = iris("down")
+
+    assert (up.returncode, up.stdout.count("\n"), up.stderr) == (0, 1, "")
+    assert run.state == "succeeded"
+    assert down.returncode == 0
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+
+
+def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):
+    command = [*IRIS, "up", "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--workers", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as up:
+        assert up.stderr is not None
+        first = up.stderr.readline()
+        family = [*psutil.Process(up.pid).children(recursive=True)]
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=40)
+
+    assert "dashboard and API: http://127.0.0.1:" in first
+    assert up.returncode == 0
+    assert [process for process in family if process.is_running()] == []
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with cluster_on(tmp_path / "one", "--workers", "0") as cluster:
+        address = cluster.url.removeprefix("http://")
+        second = cluster.iris("up", "-d", "--data", tmp_path / "two", "--http", address, timeout=30)
+
+        assert second.code == 1
+        assert address in second.err
+
+
+def test_settings_nobody_knows_are_refused_by_name(tmp_path):
+    config = tmp_path / "iris.toml"
+    config.write_text("[cluster]\nworkrs = 3\n")
+    done = subprocess.run(
+        [*IRIS, "up", "-d", "--data", str(tmp_path / "data"), "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "did you mean 'workers'" in done.stderr
+
+
+def test_down_without_a_cluster_is_no_failure(tmp_path):
+    done = subprocess.run(
+        [*IRIS, "down", "--data", str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (done.returncode, "no cluster is up" in done.stderr) == (0, True)

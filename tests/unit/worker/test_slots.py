@@ -1,0 +1,97 @@
+"""Places for attempts, used again and again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_core.messages import AttemptRef
+from iris_worker.slots import ERROR_FILE, Slots, read_error_file
+
+A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
+LATER_NS = 1 << 62
+
+
+@pytest.fixture
+def slots(tmp_path: Path) -> Slots:
+    made = Slots(tmp_path)
+    made.begin(set(), set())
+    return made
+
+
+def test_a_slot_that_was_left_clean_serves_the_next_attempt(slots: Slots):
+    first = slots.take(A)
+    assert not slots.clean(first, LATER_NS)
+    slots.give(first, printed=False)
+    assert slots.take(B) is first
+    assert first.ref == B
+
+
+def test_a_new_slot_is_made_while_others_are_taken(slots: Slots):
+    assert slots.take(A).workdir != slots.take(B).workdir
+
+
+@pytest.mark.parametrize("round_", [0, 1, 2])
+def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Slots, tmp_path: Path, round_: int):
+    for _ in range(round_):
+        slot = slots.take(A)
+        slots.clean(slot, LATER_NS)
+        slots.give(slot, printed=False)
+    slot = slots.take(A)
+    Path(slot.workdir, "left").touch()
+    os.write(slot.out, b"words")
+    assert slots.clean(slot, LATER_NS)
+    slots.give(slot, printed=True)
+    again = slots.take(B)
+    assert os.listdir(again.workdir) == []
+    assert os.pread(again.out, 10, 0) == b""
+    slots.empty_trash()
+    assert os.listdir(tmp_path / "trash") == []
+
+
+def test_a_change_time_is_believed_only_when_a_later_change_must_show(slots: Slots):
+    slot = slots.take(A)
+    changed_ns = os.stat(slot.workdir).st_ctime_ns
+    slots.clean(slot, changed_ns + 1)
+    assert slot.empty_ns == 0
+    slots.clean(slot, changed_ns + 1_000_000_000)
+    assert slot.empty_ns == changed_ns
+
+
+def test_a_directory_whose_rights_were_changed_is_not_used_again(slots: Slots):
+    slot = slots.take(A)
+    os.chmod(slot.workdir, 0o500)
+    assert slots.clean(slot, LATER_NS)
+
+
+def test_a_directory_that_was_deleted_is_made_again(slots: Slots):
+    slot = slots.take(A)
+    os.rmdir(slot.workdir)
+    assert not slots.clean(slot, LATER_NS)
+    slots.give(slot, printed=False)
+    assert os.path.isdir(slots.take(B).workdir)
+
+
+def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(slots: Slots, tmp_path: Path):
+    taken = [slots.take(AttemptRef(1, n, 0)) for n in range(3)]
+    again = Slots(tmp_path)
+    again.begin({taken[0].number}, {taken[1].number})
+    assert os.listdir(tmp_path / "attempts") == ["0"]
+    assert sorted(os.listdir(tmp_path / "output")) == ["0.err", "0.out", "1.err", "1.out"]
+    assert again.take(B).number == 2
+
+
+def test_the_error_file_is_read_as_one_short_line(slots: Slots):
+    slot = slots.take(A)
+    Path(slot.workdir, ERROR_FILE).write_text("no\n  luck " + "x" * 5000)
+    assert read_error_file(slot.workdir).startswith("no luck xxx")
+    assert len(read_error_file(slot.workdir)) <= 2000
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def test_an_error_file_that_is_no_file_says_nothing(slots: Slots, make):
+    slot = slots.take(A)
+    make(f"{slot.workdir}/{ERROR_FILE}")
+    assert read_error_file(slot.workdir) == ""

@@ -1,0 +1,86 @@
+"""Finding a command like a shell does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iris_worker.spawn import NotRunnable, find, spawn
+
+
+def program(path: Path, text: str = "#!/bin/sh\nexit 5\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def run(*command: str, workdir: Path, env: dict[str, str] | None = None) -> int:
+    null = os.open(os.devnull, os.O_RDWR)
+    before = os.getcwd()
+    try:
+        pid = spawn(command, env or {"PATH": os.environ["PATH"]}, str(workdir), (null, null, null))
+    finally:
+        os.chdir(before)
+        os.close(null)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_name_is_looked_for_along_the_tasks_own_path(tmp_path: Path):
+    first, second = program(tmp_path / "a" / "tool"), program(tmp_path / "b" / "tool")
+    assert find("tool", f"{tmp_path}/a:{tmp_path}/b") == str(first)
+    first.unlink()
+    assert find("tool", f"{tmp_path}/a:{tmp_path}/b") == str(second)
+
+
+def test_directories_and_plain_files_are_no_programs(tmp_path: Path):
+    (tmp_path / "a" / "tool").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "tool").write_text("text")
+    with pytest.raises(NotRunnable, match="command not found") as refused:
+        find("tool", f"{tmp_path}/a:{tmp_path}/b")
+    assert refused.value.code == 127
+
+
+def test_a_program_that_appears_later_is_found(tmp_path: Path):
+    with pytest.raises(NotRunnable):
+        find("tool", str(tmp_path))
+    tool = program(tmp_path / "tool")
+    assert find("tool", str(tmp_path)) == str(tool)
+
+
+def test_a_path_with_a_slash_is_relative_to_the_tasks_directory(tmp_path: Path):
+    program(tmp_path / "bin" / "tool")
+    assert run("./bin/tool", workdir=tmp_path) == 5
+
+
+def test_arguments_arrive_as_they_are(tmp_path: Path):
+    assert run("sh", "-c", 'test "$1" = "a b*\n\'" && exit 6', "-", "a b*\n'", workdir=tmp_path) == 6
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("./missing",), 127),
+        (("missing",), 127),
+        (("",), 127),
+        (("./directory",), 126),
+        (("./plain",), 126),
+        (("./plain/below",), 127),
+        (("/bin/true", "nul\0byte"), 126),
+        (("/bin/true", "x" * (4 << 20)), 126),
+    ],
+)
+def test_what_cannot_be_run_ends_like_in_a_shell(tmp_path: Path, command: tuple[str, ...], code: int):
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "plain").write_text("text")
+    with pytest.raises(NotRunnable) as refused:
+        run(*command, workdir=tmp_path)
+    assert refused.value.code == code
+
+
+def test_a_directory_that_is_gone_is_the_hosts_failure(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        run("true", workdir=tmp_path / "gone")
