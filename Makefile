@@ -48,7 +48,7 @@ bench: $(STAMP) ## every benchmark, one table
 bench-peers: $(STAMP) ## the same with the peers beside it
 	@$(BIN)/python -m benchmarks --peers
 
-draw: $(STAMP) ## states.md, subjects.md and configuration.md from the code
+draw: $(STAMP) ## the pages of docs/ that are made from the code
 	@$(BIN)/python docs/draw.py
 
 lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest

@@ -1,4 +1,4 @@
-"""Draw docs/states.md, docs/subjects.md and docs/configuration.md from the code: `make draw`.
+"""Draw configuration.md, metrics.md, states.md and subjects.md from the code: `make draw`.
 
 `--check` writes nothing and fails when a drawing is stale. What is drawn is in `drawings`, one document a module.
 """
@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 from drawings.configuration import configuration_document
+from drawings.metrics import metrics_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 
 DOCS = Path(__file__).resolve().parent
 DRAWINGS = {
     "configuration.md": configuration_document,
+    "metrics.md": metrics_document,
     "states.md": states_document,
     "subjects.md": subjects_document,
 }

@@ -6,6 +6,7 @@ import pytest
 
 import draw
 from drawings.configuration import SECTIONS, configuration_document
+from drawings.metrics import metrics_document, registries
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 from iris_bus import settings
@@ -40,3 +41,9 @@ def test_every_section_of_the_settings_is_drawn():
 def test_the_defaults_drawn_are_a_file_that_can_be_read(section):
     text = configuration_document().split(f"```toml\n[{section}]\n")[1].split("```")[0]
     assert tomllib.loads(text)
+
+
+def test_every_metric_of_iris_is_drawn():
+    shown = {family.name for registry in registries().values() for family in registry.collect()}
+    text = metrics_document()
+    assert [name for name in shown if name.startswith("iris_") and f"| `{name}" not in text] == []
