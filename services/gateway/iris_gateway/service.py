@@ -59,7 +59,6 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await connection.streams.ensure()
     gateway = assemble(settings, connection, keyring)
     await gateway.commands.start()
-    await gateway.feed.wake()
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings)
