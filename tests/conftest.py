@@ -4,9 +4,10 @@ import os
 
 from hypothesis import settings
 
+from tests.support.cluster import cluster
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 
-__all__ = ["connection", "nats_server", "nats_url", "own_nats"]
+__all__ = ["cluster", "connection", "nats_server", "nats_url", "own_nats"]
 
 # No deadline per example: on shared cores it would measure the neighbours.
 settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)

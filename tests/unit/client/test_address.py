@@ -59,7 +59,7 @@ def test_a_context_nobody_knows_is_refused(environ):
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:y"])
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(BadAsk, match="http://127.0.0.1:8080"):
+    with pytest.raises(BadAsk, match=r"http://127\.0\.0\.1:8080"):
         find_gateway(url, environ={})
 
 

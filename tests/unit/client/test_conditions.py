@@ -53,12 +53,7 @@ def test_a_key_in_capitals_is_refused_and_says_that_keys_are_lower_case():
 KEYS = st.text(string.ascii_lowercase, min_size=1, max_size=8)
 TEXTS = st.text(string.ascii_letters + string.digits + " ._-=<>!'\"", max_size=12)
 VALUES = st.integers(-(10**12), 10**12) | st.floats(-1e6, 1e6).map(lambda value: round(value, 3)) | TEXTS
-SINGLE = st.builds(
-    lambda key, op, value: Constraint(key, op, value),
-    KEYS,
-    st.sampled_from([Op.EQ, Op.NE, Op.GT, Op.GE, Op.LT, Op.LE]),
-    VALUES,
-)
+SINGLE = st.builds(Constraint, KEYS, st.sampled_from([Op.EQ, Op.NE, Op.GT, Op.GE, Op.LT, Op.LE]), VALUES)
 LISTED = st.builds(lambda key, values: Constraint(key, Op.IN, values=tuple(values)), KEYS, st.lists(VALUES, min_size=1))
 NAMED = st.builds(Constraint, KEYS, st.sampled_from([Op.EXISTS, Op.NOT_EXISTS]))
 

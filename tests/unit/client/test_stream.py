@@ -1,4 +1,5 @@
 import threading
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,13 @@ from iris_gateway.client.transport import Request, Transport
 from tests.support.answers import Said, answering, events, in_turn, problem
 
 SSE = {"Content-Type": "text/event-stream"}
-BODY = b'retry: 1000\n\nid: 4\nevent: task.state.running\ndata: {"a": 1}\n\n: still here\n\nid: 9\n\ndata: x\ndata: y\r\n\r\n'
+BODY = (
+    b"retry: 1000\n\n"
+    b'id: 4\nevent: task.state.running\ndata: {"a": 1}\n\n'
+    b": still here\n\n"
+    b"id: 9\n\n"
+    b"data: x\ndata: y\r\n\r\n"
+)
 
 
 def test_events_have_the_last_id_said_before_their_end():
@@ -26,7 +33,7 @@ def test_events_have_the_last_id_said_before_their_end():
 def test_events_are_the_same_however_the_bytes_are_cut(cuts):
     parser = SseParser()
     places = [0, *sorted(cuts), len(BODY)]
-    pieces = [parser.feed(BODY[start:end]) for start, end in zip(places, places[1:], strict=False)]
+    pieces = [parser.feed(BODY[start:end]) for start, end in pairwise(places)]
 
     assert [event for piece in pieces for event in piece] == SseParser().feed(BODY)
 

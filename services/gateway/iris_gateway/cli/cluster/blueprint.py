@@ -13,7 +13,7 @@ from pathlib import Path
 
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
-from iris_gateway.cli.cluster.child import Program
+from iris_gateway.cli.cluster.child import ISOLATED, Program
 from iris_gateway.cli.cluster.layout import Layout
 from iris_gateway.cli.cluster.settings import ClusterSettings, read_replicas, read_slices
 
@@ -78,7 +78,7 @@ class Blueprint:
             yield Program("worker", host.worker, argv, self._env(nats_url), self.settings.restart_workers)
 
     def _argv(self, service: str, said: Mapping[str, object]) -> list[str]:
-        argv = [sys.executable, "-m", f"iris_{service}"]
+        argv = [sys.executable, *ISOLATED, "-m", f"iris_{service}"]
         argv += ["--config", str(self.config)] if self.config else []
         for key, value in said.items():
             argv += ["--set", f"{key}={value}"]

@@ -19,7 +19,7 @@ from typing import Any
 import click
 import msgspec
 
-from iris_gateway.cli.cluster.child import end_with_parent
+from iris_gateway.cli.cluster.child import ISOLATED, end_with_parent
 from iris_gateway.cli.cluster.layout import Layout
 from iris_gateway.cli.cluster.orders import Orders
 from iris_gateway.cli.exits import ExitCode
@@ -66,9 +66,10 @@ def launch(data: Path, config: Path | None, said: Mapping[str, Any], *, detach: 
 def start_supervisor(orders: Orders, layout: Layout, *, detach: bool) -> tuple[subprocess.Popen[bytes], str]:
     """The supervisor's process and its first words."""
     read_end, write_end = os.pipe()
+    program = [sys.executable, *ISOLATED, "-m", "iris_gateway.cli.cluster"]
     with (layout.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "iris_gateway.cli.cluster", str(write_end), msgspec.json.encode(orders).decode()],
+            [*program, str(write_end), msgspec.json.encode(orders).decode()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

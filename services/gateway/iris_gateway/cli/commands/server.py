@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from iris_gateway.cli.cluster.child import ISOLATED
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
 @click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "worker"]))
@@ -14,4 +16,4 @@ import click
 def server(service: str, arguments: tuple[str, ...]) -> None:
     """Run SERVICE; everything after it is the service's own, for example --config FILE or --show-config."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", f"iris_{service}", *arguments])
+    os.execv(sys.executable, [sys.executable, *ISOLATED, "-m", f"iris_{service}", *arguments])

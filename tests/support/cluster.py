@@ -1,0 +1,205 @@
+"""A whole local cluster for a story: real NATS, real services, real workers, started and stopped by `iris` itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from iris_core.views import TaskView
+from iris_gateway.cli.cluster.child import end_with_parent
+from iris_gateway.client import Client, Job
+
+IRIS = (sys.executable, "-m", "iris_gateway.cli")
+START_S = 60
+STOP_S = 60
+_LOOK_S = 0.02
+
+
+@dataclass
+class Ended:
+    """How one command line ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Cluster:
+    """A cluster that is up: run command lines on it, find its processes, end some of them."""
+
+    def __init__(self, data: Path, up: subprocess.Popen[bytes]) -> None:
+        self.data = data
+        self.up = up
+        self.url: str = self.file["url"]
+        self.client = Client(self.url)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**environment(), "IRIS_URL": self.url, "IRIS_DATA": str(self.data)}
+
+    @property
+    def file(self) -> dict[str, Any]:
+        """``cluster.json`` as it is now."""
+        return json.loads((self.data / "cluster.json").read_text())
+
+    def iris(self, *words: object, timeout: float = 60, **environ: str) -> Ended:
+        """Run `iris` to its end."""
+        done = subprocess.run(
+            [*IRIS, *map(str, words)],
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def submit(self, *command: str, **options: Any) -> Job:
+        """Submit through the SDK."""
+        return self.client.run(command, **options)
+
+    def tasks(self, job: Job) -> list[TaskView]:
+        return list(job.tasks())
+
+    def pids(self, service: str) -> list[int]:
+        return self.file["pids"].get(service, [])
+
+    def pid_of_worker(self, worker: str) -> int:
+        """The process of the worker of that id."""
+        for pid in self.pids("worker"):
+            if f"worker.id={worker}" in psutil.Process(pid).cmdline():
+                return pid
+        raise LookupError(worker)
+
+    def kill(self, service: str) -> None:
+        """kill -9 of every process of a service, and wait until it runs again under another number."""
+        before = self.pids(service)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: self.pids(service) and not set(self.pids(service)) & set(before), f"{service} runs again")
+
+    def kill_worker(self, worker: str) -> None:
+        """kill -9 of one worker, which stays dead."""
+        os.kill(self.pid_of_worker(worker), signal.SIGKILL)
+
+    def processes(self) -> list[str]:
+        """Every process on this machine that belongs to the cluster, tasks included, as command lines."""
+        return [" ".join(process.info["cmdline"]) for process in psutil.process_iter(["cmdline"]) if self.owns(process)]
+
+    def owns(self, process: psutil.Process) -> bool:
+        """Whether a process was started with the data directory in its command line or environment."""
+        try:
+            words = [*process.cmdline(), *process.environ().values()]
+            return process.status() != psutil.STATUS_ZOMBIE and any(str(self.data) in word for word in words)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return False
+
+
+def environment() -> dict[str, str]:
+    """This process' own, without what would point at another cluster; a start that fails says so in time."""
+    foreign = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
+    return {**foreign, "IRIS_CLUSTER_READY_S": "30"}
+
+
+def start(data: Path, *options: str) -> Cluster:
+    """A cluster on ``data``, ready to be used; it ends when this process does, however that ends."""
+    data.parent.mkdir(parents=True, exist_ok=True)
+    log = data.parent / f"{data.name}-up.log"
+    with log.open("wb") as errors:
+        up = subprocess.Popen(
+            [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", *options],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+        )
+    until(lambda: b"dashboard" in log.read_bytes() or up.poll() is not None, "the cluster is up", START_S)
+    assert up.poll() is None, log.read_text()
+    return Cluster(data, up)
+
+
+def stop(cluster: Cluster) -> None:
+    """Stop it and see that nothing is left."""
+    cluster.client.close()
+    done = cluster.iris("down", "--data", cluster.data, timeout=STOP_S)
+    cluster.up.wait(STOP_S)
+    assert done.code == 0, done.err
+    assert cluster.processes() == []
+
+
+@contextmanager
+def cluster_on(data: Path, *options: str) -> Iterator[Cluster]:
+    """A cluster for as long as the block lasts."""
+    cluster = start(data, *options)
+    try:
+        yield cluster
+    finally:
+        stop(cluster)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all stories that leave it as they found it."""
+    with cluster_on(tmp_path_factory.mktemp("cluster"), "--tpu", "v4-16x2") as running:
+        yield running
+
+
+def settings(data: Path, text: str) -> tuple[str, str]:
+    """Options that make a cluster read this `iris.toml`."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / "iris.toml"
+    path.write_text(text)
+    return "--config", str(path)
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """What ``condition`` returns as soon as that is true. Fails when the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not after {seconds:g} s: {what}")
+        time.sleep(_LOOK_S)
+
+
+Heard = list[dict[str, Any]]
+
+
+async def heard(url: str, subject: str, play: Callable[[], Any], enough: Callable[[Heard], bool]) -> Heard:
+    """What a plain NATS subscriber hears on ``subject`` while ``play`` runs, until it has heard ``enough``."""
+    import nats
+
+    events: Heard = []
+    done = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        events.append({**json.loads(message.data), "subject": message.subject, "headers": dict(message.headers or {})})
+        if enough(events):
+            done.set()
+
+    client = await nats.connect(url)
+    try:
+        await client.subscribe(subject, cb=hear)
+        await client.flush()
+        await asyncio.to_thread(play)
+        async with asyncio.timeout(20):
+            await done.wait()
+        await client.flush()
+    finally:
+        await client.close()
+    return events
