@@ -22,7 +22,7 @@ shows the whole story with what came of each line. What is *not* here: the machi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -57,6 +57,16 @@ _ENDS = {
     "stopped": Ended(Cause.CANCELLED, signal=15),
     "timeout": Ended(Cause.TIMEOUT, signal=9),
 }
+
+
+class Listed(str):
+    """An outcome that is a list: nothing more and nothing less may be in it, ``nothing`` when it is empty."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, items: Iterable[str], separator: str = " ") -> Listed:
+        return cls(separator.join(items) or "nothing")
 
 
 class StoryError(AssertionError):
@@ -345,7 +355,7 @@ class Script:
             kind, name = "session", f"j{self._number(name.removeprefix('session:'))}"
         start, self._marks[line.words[1]] = self._marks.get(line.words[1], 0), len(self.world.events)
         found = (body for subject, body in self.world.events[start:] if subject.startswith(f"{kind}."))
-        return " ".join(body["state"] for body in found if body[kind] == name) or "nothing"
+        return Listed.of(body["state"] for body in found if body[kind] == name)
 
     def _said(self, line: Line) -> str:
         """What a host was ordered since this was last asked."""
@@ -353,7 +363,7 @@ class Script:
         orders = self.world.hosts[name].orders
         start, self._marks[f"orders {name}"] = self._marks.get(f"orders {name}", 0), len(orders)
         words = [word for order in orders[start:] for word in self._ordered(order)]
-        return " ".join(dict.fromkeys(words)) or "nothing"
+        return Listed.of(dict.fromkeys(words))
 
     def _ordered(self, order: Any) -> Iterator[str]:
         for part in ("run", "prepare", "start"):
@@ -367,7 +377,7 @@ class Script:
         return f"{job['name'] if job else f'j{ref.job}'}/{ref.index}#{ref.attempt}"
 
     def _queue(self, line: Line) -> str:
-        return " ".join(
+        return Listed.of(
             f"{job}/{index}"
             for row in self.world.query("queue", limit=500)["items"]
             for job, index in self._waiting(row)
@@ -380,12 +390,13 @@ class Script:
     def _history(self, line: Line) -> str:
         """``history /a``: one piece per row, ``handler:from>to:result`` with ``x n`` when it happened n times."""
         rows = self.world.query("history", job=line.words[1], limit=500)["items"]
-        return " | ".join(
+        said = (
             f"{row['handler']} {row['from']}>{row['to']} {row['result']}"
             + (f" x{row['attempts']}" if row["attempts"] > 1 else "")
             + (f" ({row['reason']})" if row["reason"] else "")
             for row in rows
         )
+        return Listed.of(said, " | ")
 
     def _why(self, line: Line) -> str:
         view = self.world.query("why", job=line.words[1])
@@ -396,13 +407,13 @@ class Script:
         """The places kept, and for whom."""
         names = {row.job: row.name for row in self.world.snapshot().jobs}
         kept = (f"{p.worker}:{names.get(p.job, p.job)}/{p.index}" for p in self.world.snapshot().promises)
-        return " ".join(sorted(kept)) or "nothing"
+        return Listed.of(sorted(kept))
 
     def _avoided(self, line: Line) -> str:
         kept = (
             f"{a.worker}:{a.index}:{(a.until_ms - self.world.now_ms) / 1000:g}" for a in self.world.snapshot().avoid
         )
-        return " ".join(kept) or "nothing"
+        return Listed.of(kept)
 
 
 _VERBS: dict[str, Callable[[Script, Line], str]] = {
@@ -542,8 +553,10 @@ def _plainly(plain: str, outcome: str) -> bool:
         return False
     if not (plain := plain.strip()):
         return True
+    if isinstance(outcome, Listed):
+        return outcome == plain
     bare = re.split(r"\s\w+=", outcome, maxsplit=1)[0].strip()
-    return bare == plain or (" " not in plain and bare.split(" ")[0] == plain and not bare.startswith("/"))
+    return bare == plain or (" " not in plain and bare.split(" ")[0] == plain)
 
 
 def _pairs(outcome: str) -> dict[str, str]:

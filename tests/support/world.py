@@ -150,11 +150,13 @@ class World:
             self._delivered(name, order, error)
 
     def wait(self, seconds: float, *, beat: bool = True) -> None:
-        """Let time pass in steps of at most half a beat; hosts beat meanwhile unless they are silent."""
+        """Let time pass, stopping at half a beat and whenever something is due; hosts beat unless they are silent."""
         until = self.now_ms + round(seconds * 1000)
         pace = round(self.policy.beat_interval_s * 500)
         while self.now_ms < until:
-            self.now_ms = min(until, self.now_ms + pace)
+            due = self.machine.next_due()
+            pause = pace if due is None else max(1, min(pace, due - self.now_ms))
+            self.now_ms = min(until, self.now_ms + pause)
             if beat:
                 for name in self.hosts:
                     self.beat(name)

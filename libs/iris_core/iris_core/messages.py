@@ -401,10 +401,15 @@ class Eviction(_Message, frozen=True):
 
 
 class JobReason(_Message, frozen=True):
-    """Why the pending tasks of a job were passed over in this cycle; only told when it changed."""
+    """Why the pending tasks of a job were passed over; told when it changed, and now and then when it has not.
+
+    ``looks``: how often it was passed over like this since it was last told. ``since_ms``: the first of them, 0: now.
+    """
 
     job: int
     reason: Reason
+    looks: int = 1
+    since_ms: int = 0
 
 
 class Plan(_Message, frozen=True):

@@ -6,6 +6,7 @@ Source: interfaces.md section 3 "Objects".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -240,15 +241,15 @@ def _after(arguments: dict[str, Any]) -> int | None:
     return int(cursor)
 
 
-def _page(rows: Iterable[tuple[int, Any]], view: Callable[[Any], Any], arguments: dict[str, Any]) -> Page:
+def _page(rows: Iterable[tuple[int | str, Any]], view: Callable[[Any], Any], arguments: dict[str, Any]) -> Page:
     """The first ``limit`` of (position, record) rows, worded; the cursor names the last position shown."""
     items: list[Any] = []
-    limit, last = _limit(arguments), 0
+    limit, last = _limit(arguments), ""
     for position, record in rows:
         if len(items) == limit:
-            return Page(items=items, next_cursor=str(last))
+            return Page(items=items, next_cursor=last)
         items.append(view(record))
-        last = position
+        last = str(position)
     return Page(items=items)
 
 
@@ -324,18 +325,30 @@ def _history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 def _sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Coscheduled sessions, and every placed or waiting session of one; newest job first."""
-    after, wanted = _after(arguments), arguments.get("status")
+    wanted = arguments.get("status")
     only = ledger.find_job(str(arguments["job"])) if arguments.get("job") else None
     records = [only] if only is not None else [ledger.jobs[number] for number in reversed(ledger.jobs)]
     if arguments.get("job") and only is None:
         raise Refused(Code.NOT_FOUND, f"there is no job {arguments['job']}")
+    after = _after_session(arguments)
     rows = (
-        (position, (record, index))
-        for position, (record, index) in enumerate(_all_sessions(records))
-        if (after is None or position > after)
+        (f"{record.number}-{-1 if index is None else index}", (record, index))
+        for record, index in _all_sessions(records)
+        if (after is None or (-record.number, -1 if index is None else index) > after)
         and wanted in (None, "", ledger.session_status(record, index or 0).value.lower())
     )
     return _page(rows, lambda row: session_view(ledger, *row), arguments)
+
+
+def _after_session(arguments: dict[str, Any]) -> tuple[int, int] | None:
+    """Newest job first, so the key is (minus the job's number, task index or -1)."""
+    cursor = arguments.get("cursor")
+    if not cursor:
+        return None
+    found = re.fullmatch(r"(\d+)-(-1|\d+)", str(cursor))
+    if found is None:
+        raise Refused(Code.INVALID, "not a cursor of this listing")
+    return -int(found[1]), int(found[2])
 
 
 def _all_sessions(records: Iterable[Job]) -> Iterable[tuple[Job, int | None]]:

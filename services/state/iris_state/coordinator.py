@@ -15,7 +15,6 @@ from iris_core.states import (
     KERNEL_UNPREPARED,
     KERNEL_UNSTARTED,
     Cause,
-    KernelStatus,
     Outcome,
     SchedulingResult,
     SessionStatus,
@@ -43,12 +42,7 @@ _CAUSES = {
 }
 """Why tasks go back to PENDING."""
 
-_WANTING = {
-    (PREPARE.name, Result.GIVE_UP): frozenset({KernelStatus.SCHEDULED}),
-    (PREPARE.name, Result.EXPIRED): KERNEL_UNPREPARED,
-    (START.name, Result.GIVE_UP): frozenset({KernelStatus.PREPARED}),
-    (START.name, Result.EXPIRED): KERNEL_UNSTARTED,
-}
+_LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
 """Which members of a gang have kept the others waiting; they pay, the others start again with them."""
 
 
@@ -83,7 +77,7 @@ def run(
     for view in shown:
         if (view.status, view.version) == seen(ledger, view.id):
             outcome = outcomes.get(view.id, Outcome.SKIPPED)
-            yield from settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms)
+            yield from settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms, view.wanting)
 
 
 def seen(ledger: Ledger, id_: SessionId) -> tuple[SessionStatus | None, int]:
@@ -103,9 +97,13 @@ def settle(
     outcome: Outcome,
     reason: str,
     now_ms: int,
+    wanting: Sequence[int] = (),
     version: int = 0,
 ) -> Steps:
-    """One session, one outcome, one judgement, and what it changes. ``version``: see `changes.Judged`."""
+    """One session, one outcome, one judgement, and what it changes.
+
+    ``wanting``: the members that have failed it, by task index. ``version``: see `changes.Judged`.
+    """
     job = ledger.jobs.get(id_[0])
     if job is None:
         return
@@ -121,65 +119,50 @@ def settle(
     )
     if result is Result.EXPIRED:
         reason = reason or f"{status.value} for more than {(patience or 0) / 1000:g} s"
-    if result is not Result.SKIPPED:
-        yield from _effect(ledger, rule, job, id_, result, reason, tries + 1, version)
-
-
-def _effect(
-    ledger: Ledger,
-    rule: SessionRule,
-    job: Job,
-    id_: SessionId,
-    result: SchedulingResult,
-    reason: str,
-    tries: int,
-    version: int,
-) -> Steps:
-    """What a judgement changes: the tasks of the session first, and then its status if they allow it."""
+    if result is Result.SKIPPED:
+        return
     to = rule.target(result)
     target = to.status if to is not None else None
-    judged = Judged(job.number, id_[1], rule.name, result, reason, tries, version=version)
-    if id_[1] != GANG or target is None:
-        if result is not Result.SUCCESS:
-            yield judged
-        yield from _of_tasks(job, id_, rule, result, target, reason)
+    judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
+    if id_[1] == GANG and target is not None:
+        yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason)
+        if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
+            yield judged  # a member has no retry left: it is the end of this gang, which DetectTermination says
+        elif target is not status:
+            yield SessionMoved(job.number, target, rule.name, result, reason)
         return
-    status = ledger.session_status(job, GANG)
-    yield from _of_tasks(job, id_, rule, result, target, reason)
-    if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
-        yield judged  # a member has no retry left: it is the end of this gang, which DetectTermination says
-    elif target is not status:
-        yield SessionMoved(job.number, target, rule.name, result, reason)
+    if result is not Result.SUCCESS:
+        yield judged  # a session of one follows its kernel; only what did not succeed is worth a record
+    yield from _of_tasks(job, rule, result, target, [id_[1]], reason)
+
+
+def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:
+    """Which tasks of a gang a judgement meets first; the others follow them (`cascade.siblings`)."""
+    active = [index for index, task in enumerate(job.tasks) if task.state in ACTIVE]
+    if result is Result.GIVE_UP and wanting:
+        return list(wanting)
+    late = _LATE.get(rule.name, frozenset())
+    return [index for index in active if job.tasks[index].attempts[-1].status in late] or active
 
 
 def _of_tasks(
-    job: Job, id_: SessionId, rule: SessionRule, result: SchedulingResult, target: SessionStatus | None, reason: str
+    job: Job,
+    rule: SessionRule,
+    result: SchedulingResult,
+    target: SessionStatus | None,
+    members: Sequence[int],
+    reason: str,
 ) -> Iterator[Claim]:
-    if target is SessionStatus.PENDING:
-        yield from _requeue(job, id_[1], rule, result, reason)
-    elif target is SessionStatus.CANCELLED:
-        yield from _give_up_placing(job, id_[1], reason)
-
-
-def _requeue(job: Job, index: int, rule: SessionRule, result: SchedulingResult, reason: str) -> Iterator[Claim]:
-    """The tasks of a session that goes back to PENDING: free from ASSIGNED, charged after."""
-    cause = _CAUSES[rule.name, result]
-    members = _culprits(job, _WANTING[rule.name, result]) if index == GANG else [index]
-    for member in members:
-        free = cause is Cause.UNDELIVERED and job.tasks[member].state is TaskState.ASSIGNED
-        row = task_table.UNDELIVER if free else task_table.OVERDUE
-        yield Claim(row, job.number, member, outcome=Outcome.FAILURE, cause=cause, note=reason)
-
-
-def _culprits(job: Job, wanting: frozenset[KernelStatus]) -> list[int]:
-    active = [index for index, task in enumerate(job.tasks) if task.state in ACTIVE]
-    return [index for index in active if job.tasks[index].attempts[-1].status in wanting] or active
-
-
-def _give_up_placing(job: Job, index: int, reason: str) -> Iterator[Claim]:
-    """The tasks of a session that is CANCELLED before it was placed are UNSCHEDULABLE."""
-    for member in range(len(job.tasks)) if index == GANG else (index,):
-        yield Claim(task_table.EXPIRE, job.number, member, cause=Cause.RESCHEDULES_SPENT, note=reason)
+    """What becomes of the tasks: requeued free from ASSIGNED and charged after, or UNSCHEDULABLE when never placed."""
+    if target is SessionStatus.CANCELLED:
+        for index in range(len(job.tasks)) if job.is_gang else members:
+            yield Claim(task_table.EXPIRE, job.number, index, cause=Cause.RESCHEDULES_SPENT, note=reason)
+    elif target is SessionStatus.PENDING:
+        cause = _CAUSES[rule.name, result]
+        for index in members:
+            free = cause is Cause.UNDELIVERED and job.tasks[index].state is TaskState.ASSIGNED
+            row = task_table.UNDELIVER if free else task_table.OVERDUE
+            yield Claim(row, job.number, index, outcome=Outcome.FAILURE, cause=cause, note=reason)
 
 
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:

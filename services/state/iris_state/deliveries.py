@@ -55,13 +55,14 @@ class Deliveries:
                 found[(job.number, ref.index)] = None
         yield from found
 
-    def acknowledged(self, job: Job) -> int:
-        """How many members of a gang have taken the order its status asks for: told so, or already past it."""
+    def wanting(self, job: Job) -> tuple[int, ...]:
+        """The members of a gang that have not taken the order its status asks for: not told so, nor past it."""
         starting = job.session is not None and job.session.status in START.sources
-        return sum(
-            task.current is not None
-            and self._has(job, AttemptRef(job.number, index, task.current.number), starting=starting)
+        return tuple(
+            index
             for index, task in enumerate(job.tasks)
+            if task.current is not None
+            and not self._has(job, AttemptRef(job.number, index, task.current.number), starting=starting)
         )
 
     def _has(self, job: Job, ref: AttemptRef, *, starting: bool) -> bool:

@@ -22,7 +22,7 @@ class SessionView:
 
     Attributes:
         version: of the record, for compare-and-set. kernels: how many it has.
-        acknowledged: how many workers took the handler's order.
+        wanting: the members, by task index, whose workers have not taken the handler's order.
         undelivered: why the order could not be delivered; empty when nothing failed.
         open: how many of its attempts have no known end.
     """
@@ -30,7 +30,7 @@ class SessionView:
     id: SessionId
     status: SessionStatus
     kernels: int
-    acknowledged: int = 0
+    wanting: tuple[int, ...] = ()
     undelivered: str = ""
     open: int = 0
     version: int = 0
@@ -68,7 +68,7 @@ def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
 
 def _delivered(sessions: Sequence[SessionView], before: SessionStatus) -> Report:
     failed = [s.id for s in sessions if s.undelivered]
-    taken = [s.id for s in sessions if not s.undelivered and s.status is before and s.acknowledged == s.kernels]
+    taken = [s.id for s in sessions if not s.undelivered and s.status is before and not s.wanting]
     said = {*failed, *taken}
     return Report(successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in said])
 

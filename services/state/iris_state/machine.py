@@ -24,6 +24,7 @@ from iris_core.messages import (
     Beat,
     CancelJob,
     Delta,
+    JobReason,
     Order,
     Plan,
     PlanTaken,
@@ -157,6 +158,7 @@ class Machine:
         self._dirty: dict[int, None] = {}
         self._replies: list[tuple[str, bytes]] = []
         self._reads: list[Asked] = []
+        self._said: dict[int, str] = {}
         self._now_ms = 0
 
     @property
@@ -299,6 +301,7 @@ class Machine:
             self._keep_off(change)
         elif type(change) is JobMoved:
             if self.ledger.jobs[change.job].is_terminal:
+                self._said.pop(change.job, None)
                 self._claims.extend(cascade.remaining(self.ledger, change))
         elif type(change) is Assigned:
             if not self.ledger.jobs[change.job].started_ms:
@@ -433,7 +436,15 @@ class Machine:
             before = self.ledger.reasons.get(told.job)
             self.ledger.reasons[told.job] = told.reason
             if before is None or before.code is not told.reason.code:
-                self._apply(Judged(told.job, GANG, SCHEDULE.name, SchedulingResult.SKIPPED, told.reason.message))
+                self._said[told.job] = told.reason.message
+            self._apply(self._passed_over(told))
+
+    def _passed_over(self, told: JobReason) -> Judged:
+        """Numbers in a reason may change from look to look; it is one row for as long as it is one kind of reason."""
+        words = self._said.get(told.job, told.reason.message)
+        return Judged(
+            told.job, GANG, SCHEDULE.name, SchedulingResult.SKIPPED, words, looks=told.looks, since_ms=told.since_ms
+        )
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -499,11 +510,9 @@ class Machine:
         status, version = coordinator.seen(self.ledger, id_)
         assert status is not None
         if id_[1] != GANG:
-            return SessionView(id_, status, 1, 0, error, version=version)
+            return SessionView(id_, status, 1, (id_[1],), error, version=version)
         alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
-        return SessionView(
-            id_, status, len(job.tasks), self.deliveries.acknowledged(job), error, open=alive, version=version
-        )
+        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, alive, version)
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────
 

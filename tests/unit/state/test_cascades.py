@@ -116,7 +116,7 @@ def test_cancel_kills_a_whole_subtree_in_one_step(script):
         job /a                  -> KILLED cause=cancelled
         job /a/b                -> KILLED cause=parent_ended
         job /a/b/c              -> KILLED cause=parent_ended
-        queue                   ->
+        queue                   -> nothing
     """)
 
 

@@ -58,7 +58,7 @@ def test_a_task_never_placed_is_unschedulable_after_its_timeout(script):
         wait 0.1
         /a/0            -> UNSCHEDULABLE attempts=0 error=~not_placed_within_10_s
         job /a          -> UNSCHEDULABLE
-        queue           ->
+        queue           -> nothing
         history /a      -> ~ScheduleNewSessions pending>cancelled EXPIRED
     """)
 

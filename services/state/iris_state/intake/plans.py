@@ -41,7 +41,7 @@ def on_plan(
     for id_, cause in _failed(ledger, refused):
         if _knew(ledger, plan, id_):
             yield from coordinator.settle(
-                ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, sequence
+                ledger, policy, SCHEDULE, id_, Outcome.FAILURE, f"refused: {cause}", now_ms, version=sequence
             )
     for eviction in plan.evictions:
         yield from _evict(ledger, eviction)
@@ -84,8 +84,9 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
         cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
         if cause:
             return cause
-    groups = {ledger.workers[plan.workers[at]].attributes.get(_group_by(job)) for at in placement.workers}
-    if len(groups) != 1 or None in groups or len(set(placement.workers)) != len(job.tasks):
+    hosts = {plan.workers[at] for at in placement.workers}
+    groups = {ledger.workers[host].attributes.get(_group_by(job)) for host in hosts}
+    if len(groups) != 1 or None in groups or len(hosts) != len(job.tasks):
         return "gang_split"
     return ""
 

@@ -1,0 +1,366 @@
+"""Hosts start, fall silent, come back. semantics.md sections 4 and 9; architecture.md "level-triggered"."""
+
+
+def test_a_worker_that_restarts_keeps_the_processes_that_still_run(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2
+        schedule
+        /a/0 running
+        /a/1 running
+        restart w0              -> healthy
+        /a/0                    -> RUNNING attempts=1
+        capacity w0             -> cpu=0
+        /a/0 exit 0             -> SUCCEEDED
+    """)
+
+
+def test_what_a_restarted_worker_cannot_find_is_missing(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2 preemptions=1
+        schedule
+        /a/0 running
+        /a/1 running
+        restart w0 without /a/1
+        /a/0                    -> RUNNING
+        /a/1                    -> PENDING preemptions=1
+        attempt /a/1#0          -> cause=missing open=no
+        capacity w0             -> cpu=1
+    """)
+
+
+def test_a_restarted_worker_is_told_to_stop_what_was_taken_from_it(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 deaf
+        cancel /a
+        orders w0 listens
+        told w0
+        restart w0
+        told w0                 -> stop:/a/0#0
+        capacity w0             -> cpu=0
+        /a/0 stopped
+        capacity w0             -> cpu=1
+    """)
+
+
+def test_the_same_start_told_twice_declares_nothing_missing(script):
+    from iris_core.messages import Register
+
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        schedule
+        /a/0            -> ASSIGNED
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    world._report(host, register=Register("w0", "1", {}, host.total, world.now_ms))
+    script.play("""
+        /a/0            -> ASSIGNED attempts=1
+        /a/0 running    -> RUNNING
+    """)
+
+
+def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
+    from iris_core.messages import Register
+
+    script.play("""
+        worker w0
+        wait 5
+        restart w0
+        submit /a
+        schedule
+        /a/0 running
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    late = Register("w0", "1", {}, host.total, world.now_ms - 5000)
+    world._report(host, register=late)
+    script.play("""
+        /a/0            -> RUNNING
+        beat w0         -> healthy
+    """)
+
+
+def test_a_silent_worker_is_lost_after_its_grace_and_not_before(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        silence 30
+        worker? w0      -> healthy
+        /a/0            -> RUNNING
+        silence 1
+        worker? w0      -> lost detail=~not_heard_of_for
+        /a/0            -> PENDING preemptions=1
+        attempt /a/0#0  -> cause=worker_lost
+        capacity w0     -> cpu=1
+    """)
+
+
+def test_a_stall_of_the_service_itself_loses_nobody(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+    """)
+    script.world.now_ms += 600_000
+    script.world.step()
+    script.play("""
+        worker? w0      -> healthy
+        /a/0            -> RUNNING
+        silence 31
+        worker? w0      -> lost
+    """)
+
+
+def test_a_report_is_a_sign_of_life_too(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        silence 20
+        /a/0 running
+        silence 20
+        worker? w0      -> healthy
+    """)
+
+
+def test_a_lost_worker_that_comes_back_kills_what_is_no_longer_its(script):
+    script.play("""
+        worker w0
+        worker w1
+        submit /a
+        place /a/0 w0
+        /a/0 running
+        lose w0                 -> lost
+        place /a/0 w1           -> placed
+        told w0
+        beat w0                 -> lost
+        told w0                 -> register
+        restart w0              -> healthy
+        told w0                 -> stop:/a/0#0
+        /a/0                    -> ASSIGNED worker=w1
+        /a/0#0 exit 0           -> ASSIGNED
+        attempt /a/0#0          -> state=worker_failed cause=worker_lost open=no
+        /a/0 running            -> RUNNING
+    """)
+
+
+def test_a_lost_worker_must_register_before_it_is_heard(script):
+    from iris_core.messages import Ended, Stage
+    from iris_core.states import Cause, KernelStatus
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        lose w0
+        /a/0            -> PENDING
+    """)
+    (ref,) = script.world.hosts["w0"].believes
+    ended = Stage(ref, KernelStatus.TERMINATED, script.world.now_ms, Ended(Cause.EXITED, exit_code=0))
+    assert not script.world.say("w0", ended).known
+    script.play("/a/0 -> PENDING")
+
+
+def test_a_worker_nobody_knows_is_asked_to_register(script):
+    from iris_core.resources import Amount
+    from tests.support.world import Host
+
+    script.world.hosts["new"] = Host("new", Amount(1000), {})
+    script.world.beat("new")
+    script.play("told new -> register")
+
+
+def test_an_order_that_never_arrived_is_given_again_by_the_next_beat(script):
+    script.play("""
+        worker w0
+        orders w0 held
+        submit /a
+        schedule
+        told w0         -> run:/a/0#0
+        beat w0
+        told w0         -> run:/a/0#0
+        /a/0 building
+        beat w0
+        told w0         -> nothing
+    """)
+
+
+def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        wait 1
+        beat w0 without /a/0
+        /a/0            -> PENDING preemptions=1
+        attempt /a/0#0  -> cause=missing open=no
+        capacity w0     -> cpu=1
+    """)
+
+
+def test_a_beat_older_than_a_report_declares_nothing_missing(script):
+    from iris_core import codec
+    from iris_core.messages import Beat
+    from iris_state.machine import Heard
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        wait 5
+        /a/0 running
+    """)
+    old = Beat("w0", "1", 99, script.world.now_ms - 1000, ())
+    script.world.step(Heard(codec.pack(old)))
+    script.play("/a/0 -> RUNNING")
+
+
+def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
+    from iris_core import codec
+    from iris_core.messages import Beat
+    from iris_state.machine import Heard
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        wait 5
+    """)
+    script.world.step(Heard(codec.pack(Beat("w0", "1", 1, script.world.now_ms, ()))))
+    script.play("/a/0 -> RUNNING")
+
+
+def test_a_beat_heals_a_lost_report(script):
+    from iris_core.messages import Stage
+    from iris_core.states import KernelStatus
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+    """)
+    host = script.world.hosts["w0"]
+    (ref,) = host.believes
+    host.believes[ref] = Stage(ref, KernelStatus.RUNNING, script.world.now_ms)
+    script.play("""
+        beat w0
+        /a/0            -> RUNNING
+    """)
+
+
+def test_a_beat_repeats_a_stop_that_was_not_heard(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 held
+        cancel /a
+        told w0         -> ~stop:/a/0#0
+        beat w0
+        told w0         -> stop:/a/0#0
+    """)
+
+
+def test_a_stop_that_could_not_be_delivered_is_tried_again(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 deaf
+        cancel /a
+        told w0         -> ~stop:/a/0#0
+        silence 2
+        told w0         -> stop:/a/0#0
+    """)
+
+
+def test_an_unhealthy_worker_keeps_what_it_has_and_gets_nothing_new(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        schedule
+        /a/0 running
+        beat w0 unhealthy   -> degraded
+        submit /b
+        schedule            -> placed 0
+        /a/0                -> RUNNING
+        beat w0             -> healthy
+        schedule            -> placed 1
+    """)
+
+
+def test_a_drained_worker_finishes_its_work_and_gets_nothing_new(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        schedule
+        admin drain w0          -> accepted
+        worker? w0              -> draining tasks=/a/0
+        submit /b
+        schedule                -> placed 0
+        /a/0 exit 0             -> SUCCEEDED
+        beat w0 unhealthy       -> draining
+        admin undrain w0        -> accepted
+        schedule                -> placed 1
+    """)
+
+
+def test_a_drained_worker_stays_drained_over_restart_and_loss(script):
+    script.play("""
+        worker w0
+        admin drain w0
+        restart w0              -> draining
+        lose w0                 -> lost
+        restart w0              -> draining
+        admin undrain w0
+        worker? w0              -> healthy
+        lose w0
+        restart w0              -> healthy
+    """)
+
+
+def test_only_an_admin_drains(script):
+    script.play("""
+        worker w0
+        admin drain w0 user=ann     -> forbidden only an admin may drain
+        admin drain w9              -> not_found there is no worker w9
+        admin explode w0            -> invalid no such action: explode
+        worker? w0                  -> healthy
+    """)
+
+
+def test_a_new_leader_gives_everybody_a_full_grace_and_every_open_order_again(script):
+    script.play("""
+        worker w0 cpu=3
+        submit /a replicas=3
+        schedule
+        /a/1 running
+        /a/2 running
+        orders w0 deaf
+        cancel /a
+        told w0
+    """)
+    world = script.world
+    world.now_ms += 25_000
+    world._lead()
+    world.mirror = None
+    script.play("""
+        told w0             -> stop:/a/0#0 stop:/a/1#0 stop:/a/2#0
+        silence 29
+        worker? w0          -> healthy
+        silence 2
+        worker? w0          -> lost
+    """)
