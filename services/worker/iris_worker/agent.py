@@ -252,10 +252,9 @@ class Agent:
         """Everything that lives here or whose end is not acknowledged; for beats and registrations."""
         return fitting(tuple(held.stage for held in self._held.values()))
 
-    @property
-    def is_empty(self) -> bool:
-        """Nothing lives here, and every end is acknowledged."""
-        return not self._held
+    def __len__(self) -> int:
+        """Attempts that live here, or whose end is not acknowledged."""
+        return len(self._held)
 
     def running(self) -> int:
         """Attempts whose end is not known yet."""

@@ -34,6 +34,7 @@ from iris_worker.logs import TICK_S, Batch
 from iris_worker.manifest import BadBundle
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop import NoopWorkshop
+from iris_worker.reports import Pace
 from iris_worker.settings import WorkerSettings
 from iris_worker.workshop import Workshop
 
@@ -94,7 +95,8 @@ class Worker:
         self._settled = False
         self._registered = False
         self._doubts = 0
-        self._settling = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._pace = Pace(settings.report_gap_s)
         self._launching = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -261,13 +263,17 @@ class Worker:
     async def _report(self) -> None:
         """One hand: tells what there is to tell, for ever."""
         while True:
-            await self._news.wait()
-            if not self._settled:
-                await self._settle()
-            stages = self.agent.reports.take()
-            if not stages:
-                self._news.clear()
-                continue
+            async with self._turn:
+                await self._news.wait()
+                if not self._settled:
+                    await self._settle()
+                if wait_s := self._pace.wait_s(self._clock.steady_s()):
+                    await asyncio.sleep(wait_s)
+                stages = self.agent.reports.take()
+                if not stages:
+                    self._news.clear()
+                    continue
+                self._pace.spend(self._clock.steady_s(), len(self.agent))
             answer = await self._ask(WorkerReport(self.id, self.agent.incarnation, stages))
             if answer is not None and answer.known:
                 self._taken(stages, answer)
@@ -278,20 +284,19 @@ class Worker:
 
     async def _settle(self) -> None:
         """Register, or end a doubt: tell everything, and trust orders again once that is answered."""
-        async with self._settling:
-            while not self._settled:
-                doubts, registered = self._doubts, self._registered
-                stages = self.agent.tell_all()
-                register = None if registered else self._registration(stages)
-                report = WorkerReport(self.id, self.agent.incarnation, stages if registered else (), register)
-                answer = await self._ask(report)
-                if answer is None:
-                    continue
-                self._registered = answer.known or not registered
-                if self._registered and doubts == self._doubts:
-                    self._settled = True
-                    self.agent.in_doubt = False
-                    self._taken(stages, answer)
+        while not self._settled:
+            doubts, registered = self._doubts, self._registered
+            stages = self.agent.tell_all()
+            register = None if registered else self._registration(stages)
+            report = WorkerReport(self.id, self.agent.incarnation, stages if registered else (), register)
+            answer = await self._ask(report)
+            if answer is None:
+                continue
+            self._registered = answer.known or not registered
+            if self._registered and doubts == self._doubts:
+                self._settled = True
+                self.agent.in_doubt = False
+                self._taken(stages, answer)
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         return Register(
@@ -324,7 +329,7 @@ class Worker:
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
         self._workshop.acknowledged(stage.ref for stage in stages if stage.ended is not None)
-        if self.agent.is_empty:
+        if not len(self.agent):
             self._emptied.set()
         self._do(todo)
 
@@ -407,7 +412,7 @@ class Worker:
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s + _LAST_WORDS_S):
-                while not self.agent.is_empty:
+                while len(self.agent):
                     self._emptied.clear()
                     await self._emptied.wait()
 

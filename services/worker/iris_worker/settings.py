@@ -28,6 +28,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         beat_s: between beats. pause_s: a longer stall of this process makes it doubt its orders. fresh_s: how old
             contact with the state service may be when something is started.
+        report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
         report_timeout_s: for one report to be committed, before it is sent again.
         log_patience_s: how long an attempt's end waits until its output is stored.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
@@ -51,6 +52,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     beat_s: Positive = 5.0
     pause_s: Positive = 3.0
     fresh_s: Positive = 10.0
+    report_gap_s: Annotated[float, msgspec.Meta(ge=0)] = 0.01
     report_timeout_s: Positive = 5.0
     log_patience_s: Positive = 5.0
     stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
