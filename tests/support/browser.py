@@ -1,0 +1,104 @@
+"""A real browser, driven over its debugging pipe: no driver program, no WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe")
+
+
+class Page:
+    """One tab. ``complaints``: what the browser has written to its console, violated policies included."""
+
+    def __init__(self, write: asyncio.StreamWriter) -> None:
+        self._write = write
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.session = ""
+        self.complaints: list[str] = []
+
+    async def send(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._write.write(json.dumps(message).encode() + b"\0")
+        async with asyncio.timeout(30):
+            return await self._waiting[number]
+
+    def received(self, message: dict[str, Any]) -> None:
+        if message.get("method") == "Log.entryAdded":
+            self.complaints.append(message["params"]["entry"]["text"])
+        future = self._waiting.pop(message.get("id", 0), None)
+        if future is not None and not future.done():
+            future.set_result(message.get("result", {}))
+
+    async def open(self, url: str) -> None:
+        await self.send("Page.navigate", url=url)
+
+    async def html(self) -> str:
+        document = await self.send("DOM.getDocument")
+        shown = await self.send("DOM.getOuterHTML", nodeId=document["root"]["nodeId"])
+        return shown["outerHTML"]
+
+    async def shows(self, text: str, seconds: float = 20.0) -> bool:
+        """Whether ``text`` comes to stand in the page in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                while text not in await self.html():
+                    await asyncio.sleep(0.05)  # a page does not tell when it has changed
+        except TimeoutError:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def browser(profile: Path) -> AsyncIterator[Page]:
+    """A tab of a browser of its own."""
+    theirs_in, ours_out = os.pipe()
+    ours_in, theirs_out = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        "bash",  # dash knows no file descriptor above 9
+        "-c",
+        f'exec chromium "$@" 3<&{theirs_in} 4>&{theirs_out}',
+        "bash",
+        *FLAGS,
+        f"--user-data-dir={profile}",
+        pass_fds=(theirs_in, theirs_out),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    os.close(theirs_in)
+    os.close(theirs_out)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=1 << 24)
+    hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours_in, "rb"))
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(ours_out, "wb"))
+    page = Page(asyncio.StreamWriter(transport, protocol, None, loop))
+    listening = asyncio.create_task(_listen(reader, page))
+    try:
+        target = await page.send("Target.createTarget", url="about:blank")
+        attached = await page.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page.session = attached["sessionId"]
+        for domain in ("Page", "DOM", "Log"):
+            await page.send(f"{domain}.enable")
+        yield page
+    finally:
+        process.terminate()
+        await process.wait()
+        listening.cancel()
+        hearing.close()
+        transport.close()
+
+
+async def _listen(reader: asyncio.StreamReader, page: Page) -> None:
+    while True:
+        message = await reader.readuntil(b"\0")
+        page.received(json.loads(message[:-1]))
