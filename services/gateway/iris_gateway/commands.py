@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from iris_bus.contract import Bus, Full, Message, Streams, Subscription, Unavailable
+from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Answer
 from iris_gateway.problem import Problem, refused
@@ -27,6 +27,15 @@ class Envelope(NamedTuple):
     request_id: str
     answer_to: str
     at_ms: int
+
+
+class _Parcel(NamedTuple):
+    """A command as it is stored, as often as need be."""
+
+    subject: str
+    data: bytes
+    token: str
+    headers: Headers | None
 
 
 class Commands:
@@ -67,11 +76,14 @@ class Commands:
         if self._subscription is not None:
             await self._subscription.close()
 
-    async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
+    async def ask(
+        self, subject: str, build: Callable[[Envelope], Any], *, key: str = "", traceparent: str = ""
+    ) -> Answer:
         """Store a command and return its answer once what it did is durable.
 
         Args:
             key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
+            traceparent: the trace context it belongs to.
 
         Raises Problem: the refusal of the state service, or unavailable when no answer came in time. In the second
         case a stored command is still carried out later; repeating it with the same Idempotency-Key is safe.
@@ -82,7 +94,8 @@ class Commands:
         message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms()))
         try:
             async with asyncio.timeout(self._patience_s):
-                answer = await self._exchange(subject, pack(message), token, future)
+                headers = {"traceparent": traceparent} if traceparent else None
+                answer = await self._exchange(_Parcel(subject, pack(message), token, headers), future)
         except TimeoutError:
             raise Problem("unavailable", "the state service has not answered yet") from None
         except Full:
@@ -93,20 +106,26 @@ class Commands:
             raise refused(answer.status, answer.body)
         return answer
 
-    async def _exchange(self, subject: str, data: bytes, token: str, future: asyncio.Future[Answer]) -> Answer:
+    async def _exchange(self, parcel: _Parcel, future: asyncio.Future[Answer]) -> Answer:
         """Store, and store again when no answer comes: the state service knows the request by its id."""
         number = 0
         while True:
-            await self._store(subject, data, f"{token}.{number}")
+            await self._store(parcel, f"{parcel.token}.{number}")
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
             number += 1
 
-    async def _store(self, subject: str, data: bytes, message_id: str) -> None:
+    async def _store(self, parcel: _Parcel, message_id: str) -> None:
         """Repeat with one id until the stream has it, so that it has it once. Raises Full."""
         while True:
             try:
-                await self._streams.publish(subject, data, message_id=message_id, timeout=_STORE_TIMEOUT_S)
+                await self._streams.publish(
+                    parcel.subject,
+                    parcel.data,
+                    message_id=message_id,
+                    headers=parcel.headers,
+                    timeout=_STORE_TIMEOUT_S,
+                )
             except Unavailable:
                 await asyncio.sleep(_PAUSE_S)
             else:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from iris_bus.contract import Bus
+from iris_bus.tracing import Tracer
 from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
@@ -45,6 +46,7 @@ class Gateway:
     logs: Logs
     bundles: Bundles
     metrics: Metrics
+    tracer: Tracer
     keyring: Keyring
     limits: Limits
     now_ms: Callable[[], int]

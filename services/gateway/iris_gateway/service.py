@@ -23,6 +23,7 @@ from iris_bus.jetstream import Connection
 from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
+from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import BadTokenFile, Keyring, parse_tokens
@@ -57,7 +58,8 @@ async def serve(service: Service[GatewaySettings]) -> None:
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
     await connection.streams.ensure()
-    gateway = assemble(settings, connection, keyring)
+    tracer = Tracer("gateway", service.run.otlp_endpoint)
+    gateway = assemble(settings, connection, keyring, tracer)
     await gateway.commands.start()
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
@@ -72,9 +74,12 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await serving
     await gateway.commands.close()
     await connection.close()
+    tracer.close()
 
 
-def assemble(settings: GatewaySettings, connection: Connection, keyring: Keyring) -> Gateway:
+def assemble(
+    settings: GatewaySettings, connection: Connection, keyring: Keyring, tracer: Tracer | None = None
+) -> Gateway:
     """The parts, on one connection."""
     bus, streams = connection.bus, connection.streams
     return Gateway(
@@ -85,6 +90,7 @@ def assemble(settings: GatewaySettings, connection: Connection, keyring: Keyring
         logs=Logs(streams),
         bundles=Bundles(connection.blobs(BUNDLES_BUCKET)),
         metrics=Metrics(new_registry()),
+        tracer=tracer or Tracer("gateway"),
         keyring=keyring,
         limits=settings.limits(),
         now_ms=now_ms,

@@ -10,6 +10,7 @@ import re
 import msgspec
 from starlette.responses import Response
 
+from iris_bus.telemetry import Trace
 from iris_core.errors import Mistake
 from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import JobSpec
@@ -31,7 +32,6 @@ BANDS = ("production", "interactive", "batch")
 IF_EXISTS = ("error", "keep", "replace")
 SESSION_STATES = tuple(status.value.lower() for status in SessionStatus)
 
-_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _A_PREFIX = r"/[A-Za-z0-9._/-]{0,1023}"
 _PREFIX = re.compile(rf"{_A_PREFIX}\Z")
 
@@ -63,21 +63,22 @@ async def submit(call: Call) -> Response:
     parameters.finish()
     key = idempotency_key(call)
     spec = await read_spec(call)
-    trace = call.request.headers.get("traceparent", "")
+    with call.gateway.tracer.span("submit", Trace.of(call.request.headers), job=spec.name) as trace:
+        traceparent = str(trace) if trace is not None else ""
 
-    def command(envelope: Envelope) -> SubmitJob:
-        return SubmitJob(
-            spec=spec,
-            caller=call.caller,
-            request_id=envelope.request_id,
-            submitted_ms=envelope.at_ms,
-            idempotency_key=key,
-            if_exists=if_exists,
-            answer_to=envelope.answer_to,
-            traceparent=trace if _TRACE.match(trace) else "",
-        )
+        def command(envelope: Envelope) -> SubmitJob:
+            return SubmitJob(
+                spec=spec,
+                caller=call.caller,
+                request_id=envelope.request_id,
+                submitted_ms=envelope.at_ms,
+                idempotency_key=key,
+                if_exists=if_exists,
+                answer_to=envelope.answer_to,
+                traceparent=traceparent,
+            )
 
-    return made(await call.gateway.commands.ask(CMD_SUBMIT, command))
+        return made(await call.gateway.commands.ask(CMD_SUBMIT, command, traceparent=traceparent))
 
 
 async def read_spec(call: Call) -> JobSpec:
