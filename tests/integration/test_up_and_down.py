@@ -9,6 +9,7 @@ import subprocess
 import psutil
 import pytest
 
+from iris_gateway.cli.cluster.supervisor import is_alive
 from iris_gateway.client import Client
 from iris_gateway.client.address import read_cluster
 from tests.support.cluster import IRIS, cluster_on, environment, start, stop, until
@@ -78,7 +79,7 @@ def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address
     assert (up.returncode, up.stdout.count("\n"), up.stderr) == (0, 1, "")
     assert run.state == "succeeded"
     assert down.returncode == 0
-    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+    assert [pid for pid in pids if is_alive(pid)] == []
 
 
 def test_ctrl_c_of_a_cluster_in_the_foreground_stops_everything(tmp_path):

@@ -25,7 +25,6 @@ from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 from iris_gateway.client.address import Address, find_gateway
 from iris_gateway.client.ask import JobOptions, job_spec
-from iris_gateway.client.bundle import pack_directory
 from iris_gateway.client.events import Event, read_events, read_lines
 from iris_gateway.client.jobs import Job
 from iris_gateway.client.problems import NotFound
@@ -150,6 +149,8 @@ class Client:
 
     def send_bundle(self, directory: Path) -> str:
         """Store a directory's files and return the digest a job names them by; what is stored is not sent again."""
+        from iris_gateway.client.bundle import pack_directory  # archives are needed by those who send one only
+
         with tempfile.TemporaryFile() as file:
             digest = pack_directory(directory, file)
             path = f"/v1/bundles/{digest}"

@@ -83,8 +83,14 @@ class Job:
         return self._seen
 
     def follow(self) -> Iterator[Event]:
-        """Every change of the job and its tasks from now on, until the job has ended; survives lost connections."""
-        with self.stream() as stream:
+        """Every change of the job, its tasks and what is below it from this call on, until the job has ended.
+
+        Survives lost connections. Nothing is yielded when the job has ended already.
+        """
+        return self._changes(self.stream())
+
+    def _changes(self, stream: EventStream) -> Iterator[Event]:
+        with stream:
             if self.refresh().state in TERMINAL:
                 return
             for event in read_events(stream):

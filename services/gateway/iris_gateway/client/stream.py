@@ -92,6 +92,7 @@ class EventStream:
         self._parser.restart(last_id)
         self._ready: deque[ServerEvent] = deque()
         self._closed = threading.Event()
+        self._reading = threading.Lock()
         self._channel: Channel | None = None
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
@@ -106,7 +107,6 @@ class EventStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        self._drop()
 
     def __iter__(self) -> EventStream:
         return self
@@ -114,21 +114,25 @@ class EventStream:
     def __next__(self) -> ServerEvent:
         while not self._ready:
             if self._closed.is_set() or self._left_s() <= 0:
-                self.__exit__()
+                self.close()
                 raise StopIteration
-            self._fill()
+            with self._reading:
+                self._fill()
         event = self._ready.popleft()
         if event.name == END:
-            self.__exit__()
+            self.close()
             raise StopIteration
         return event
 
     def close(self) -> None:
-        """End it; a thread that waits in iterating is woken."""
+        """End it; a thread that waits in iterating is woken, and lets go of the connection itself."""
         self._closed.set()
         channel = self._channel
         if channel is not None:
             channel.interrupt()
+        if self._reading.acquire(blocking=False):
+            self._drop()
+            self._reading.release()
 
     def _left_s(self) -> float:
         return _SILENCE_S if self._deadline is None else min(_SILENCE_S, self._deadline - time.monotonic())

@@ -1,0 +1,95 @@
+"""The Python SDK on a whole cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from iris import AsyncClient
+from iris_core.views import JobEvent, TaskEvent
+from iris_gateway.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_job_in_hand_is_waited_for_and_its_end_is_raised(cluster):
+    good = cluster.submit("true", name="sdk-good")
+    bad = cluster.submit("sh", "-c", "exit 3", name="sdk-bad")
+
+    assert good.result(20).state == "succeeded"
+    assert bad.wait(20).task_counts == {"failed": 1}
+    with pytest.raises(JobFailed, match="/sdk-bad failed"):
+        bad.raise_for_state()
+
+
+def test_waiting_ends_when_its_time_is_over_and_the_job_goes_on(cluster):
+    job = cluster.submit("sleep", "1000", name="sdk-long")
+    begun = time.monotonic()
+    with pytest.raises(WaitTimeout, match="it goes on"):
+        job.wait(0.3)
+
+    assert time.monotonic() - begun < 5
+    assert not job.ended
+    assert job.cancel("enough").state in {"running", "killed"}
+    with pytest.raises(JobKilled):
+        job.result(20)
+
+
+def test_following_yields_each_change_once_and_ends_with_the_job(cluster, tmp_path):
+    gate = tmp_path / "gate"
+    job = cluster.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done", name="sdk-follow")
+    changes = job.follow()
+    gate.touch()
+    events = [(type(event), event.state) for event in changes]
+
+    assert events[-2:] == [(TaskEvent, "succeeded"), (JobEvent, "succeeded")]
+    assert len(set(events)) == len(events)
+    assert job.state == "succeeded"
+
+
+def test_what_is_not_there_is_not_found(cluster):
+    with pytest.raises(NotFound):
+        cluster.client.job("/nobody")
+
+
+async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(cluster):
+    async with AsyncClient(cluster.url) as client:
+        jobs = await asyncio.gather(
+            *(
+                client.run(["sh", "-c", "echo $IRIS_TASK_INDEX"], name=f"aio-{number}", replicas=2)
+                for number in range(3)
+            )
+        )
+        ends = await asyncio.gather(*(job.result(30) for job in jobs))
+        lines = [line.line async for line in jobs[0].logs()]
+        tasks = [task.task async for task in jobs[0].tasks()]
+        found = await client.job("/aio-1")
+
+    assert {end.state for end in ends} == {"succeeded"}
+    assert sorted(lines) == ["0", "1"]
+    assert tasks == ["/aio-0/0", "/aio-0/1"]
+    assert found.state == "succeeded"
+
+
+async def test_an_asynchronous_wait_can_be_given_up(cluster):
+    async with AsyncClient(cluster.url) as client:
+        job = await client.run(["sleep", "1000"], name="aio-long")
+        with pytest.raises(WaitTimeout):
+            await job.wait(0.2)
+        await job.cancel()
+
+        assert (await job.wait(20)).state == "killed"
+
+
+async def test_events_of_everything_are_streamed_to_an_asynchronous_client(cluster):
+    async with AsyncClient(cluster.url) as client:
+        events = client.events({"type": "job.state", "within": None})
+        first = asyncio.ensure_future(anext(events))
+        job = await client.run(["true"], name="aio-events")
+        event = await asyncio.wait_for(first, 20)
+        await events.aclose()
+        await job.wait(20)
+
+    assert isinstance(event, JobEvent)
