@@ -17,6 +17,13 @@ pytestmark = [
 ]
 
 
+INJECTED = """
+    const script = document.createElement("script");
+    script.textContent = "document.title = 1";
+    document.body.append(script);
+"""
+
+
 @pytest.fixture
 async def page(tmp_path: Path) -> AsyncIterator[Page]:
     async with browser(tmp_path / "profile") as tab:
