@@ -104,7 +104,8 @@ def diagram(table: Any) -> str:
     lines = [f"    {a.name} --> {b.name}: {', '.join(found[a, b])}" for a, b in ordered]
     ends = {b for _, b in found} - {a for a, _ in found}
     lines += [f"    {end.name} --> [*]" for end in sorted(ends, key=rank)]
-    return "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> PENDING", *lines, "```"])
+    start = min((a for a, _ in found), key=rank)
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}", *lines, "```"])
 
 
 def rule_rows(table: Any) -> str:

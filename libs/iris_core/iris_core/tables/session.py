@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from iris_core.guard import guard
 from iris_core.lifecycle import Condition, Derivation, Rule, To
 from iris_core.states import (
     KERNEL_NON_TERMINAL,
@@ -16,6 +17,7 @@ from iris_core.states import (
     KERNEL_UNPREPARED,
     KERNEL_UNSTARTED,
     SESSION_LIVE,
+    SESSION_TERMINAL,
     KernelStatus,
     MatchType,
     SessionStatus,
@@ -148,3 +150,11 @@ class Patience:
             S.CREATING: self.creating_ms,
             S.TERMINATING: self.terminating_ms,
         }.get(status)
+
+
+CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if Patience().of(status) is not None)})
+
+WAYS_OUT: dict[SessionStatus, SessionRule | Promotion] = {**OWNER, S.RUNNING: DETECT_TERMINATION}
+"""A running session ends with its kernels, and the loss of a worker ends those."""
+
+guard("session", SessionStatus, SESSION_TERMINAL, (*HANDLERS, *PROMOTIONS), WAYS_OUT, clocked=CLOCKED)

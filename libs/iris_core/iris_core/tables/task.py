@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from iris_core.guard import guard
 from iris_core.lifecycle import Rule, To
-from iris_core.states import ACTIVE, NON_TERMINAL, Budget, TaskState
+from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, TaskState
 
 T = TaskState
 TaskRule: TypeAlias = Rule[TaskState, TaskState]
@@ -86,6 +87,17 @@ TABLE: tuple[TaskRule, ...] = (
     RESTART_WITH_SIBLING,
     KILL,
     EXPIRE,
+)
+
+WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}
+"""The scheduling timeout, the loss of a worker, the patience of what is built."""
+
+guard(
+    "task",
+    (state for state in TaskState if state is not T.UNSPECIFIED),
+    TERMINAL,
+    TABLE,
+    WAYS_OUT,
 )
 
 BUDGET_OF_STATE = {

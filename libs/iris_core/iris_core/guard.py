@@ -1,0 +1,82 @@
+"""What every status table must keep to, asked when it is imported: a table that breaks this never runs.
+
+An owner and a way out for every status that is no end, no way out of an end, and no cell that nothing can reach. What
+is *not* here: whether a row is ever the first that matches, which tests try out. Source: semantics.md section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, TypeAlias
+
+from iris_core.errors import IrisError
+from iris_core.lifecycle import Derivation, Rule
+
+Row: TypeAlias = Rule[Any, Any] | Derivation[Any, Any]
+
+
+class TableBroken(IrisError):
+    """A table leaves something stuck, or says what cannot happen."""
+
+
+def guard(
+    name: str,
+    statuses: Iterable[Enum],
+    terminal: frozenset[Any],
+    rows: Iterable[Row],
+    ways_out: Mapping[Any, Row],
+    clocked: frozenset[Any] = frozenset(),
+) -> None:
+    """Raises TableBroken with everything that is wrong with a table.
+
+    Args:
+        ways_out: for each status that is no end, the row by which the clock or the loss of a worker leads out of it.
+        clocked: the statuses with a patience; only from them can something expire.
+    """
+    rows = tuple(rows)
+    wrong = [*_unowned(statuses, terminal, rows), *_stuck(statuses, terminal, ways_out)]
+    for row in rows:
+        wrong += _leaves_an_end(row, terminal)
+        if isinstance(row, Rule):
+            wrong += _unreachable(row, clocked)
+    if wrong:
+        raise TableBroken(f"{name}: {'; '.join(wrong)}")
+
+
+def _unowned(statuses: Iterable[Enum], terminal: frozenset[Any], rows: tuple[Row, ...]) -> Iterator[str]:
+    for status in statuses:
+        if status not in terminal and not any(status in row.sources for row in rows):
+            yield f"{status.name} has no owner"
+
+
+def _stuck(statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping[Any, Row]) -> Iterator[str]:
+    for status in statuses:
+        if status in terminal:
+            continue
+        way = ways_out.get(status)
+        if way is None or status not in way.sources or not any(to is not status for to in _targets(way)):
+            yield f"nothing leads out of {status.name} by the clock or a loss"
+
+
+def _targets(row: Row) -> list[Enum]:
+    if isinstance(row, Derivation):
+        return [row.target]
+    return [to.status for to in row.targets if to.status is not None]
+
+
+def _leaves_an_end(row: Row, terminal: frozenset[Any]) -> Iterator[str]:
+    for status in row.sources & terminal:
+        yield f"{row.name} leads out of {status.name}, which is an end"
+
+
+def _unreachable(rule: Rule[Any, Any], clocked: frozenset[Any]) -> Iterator[str]:
+    """Cells of a row that no judgement can come to."""
+    if rule.expired is not None and not rule.sources & clocked:
+        yield f"{rule.name} expires from statuses without a patience"
+    if rule.budget is not None and rule.give_up is not None and rule.free_from == rule.sources:
+        yield f"{rule.name} gives up from statuses where it costs nothing"
+    if not rule.targets:
+        yield f"{rule.name} leads nowhere"
+    if not rule.free_from <= rule.sources:
+        yield f"{rule.name} is free from statuses it does not start from"

@@ -1,0 +1,63 @@
+"""How one replica of a deployment comes up, is found healthy or not, and goes.
+
+FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no news for three intervals, is the
+clock's word, so its cell is ``expired``. Sources: ST "Route Handler State Transition Table"; semantics.md section 10.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from iris_core.guard import guard
+from iris_core.lifecycle import Rule, To
+from iris_core.states import RouteStatus
+
+R = RouteStatus
+RouteRule: TypeAlias = Rule[RouteStatus, RouteStatus]
+
+TERMINAL = frozenset({R.TERMINATED})
+LIVE = frozenset({R.PROVISIONING, R.HEALTHY, R.UNHEALTHY, R.DEGRADED})
+"""What counts as a replica."""
+
+PROVISION = RouteRule(
+    name="ProvisioningRoute",
+    sources=frozenset({R.PROVISIONING}),
+    success=To(R.DEGRADED),
+    give_up=To(R.FAILED_TO_START),
+)
+HEALTH_CHECK = RouteRule(
+    name="HealthCheckRoute",
+    sources=frozenset({R.HEALTHY, R.UNHEALTHY, R.DEGRADED}),
+    success=To(R.HEALTHY),
+    give_up=To(R.UNHEALTHY),
+    expired=To(R.DEGRADED),
+)
+RUNNING = RouteRule(
+    name="RunningRoute",
+    sources=frozenset({R.DEGRADED, R.HEALTHY, R.UNHEALTHY, R.FAILED_TO_START}),
+    give_up=To(R.TERMINATING),
+)
+EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), success=To(R.TERMINATING))
+TERMINATE = RouteRule(name="TerminatingRoute", sources=frozenset({R.TERMINATING}), success=To(R.TERMINATED))
+SYNC = RouteRule(name="ServiceDiscoverySync", sources=frozenset({R.HEALTHY}), success=To())
+HANDLERS: tuple[RouteRule, ...] = (PROVISION, HEALTH_CHECK, RUNNING, EVICT, TERMINATE, SYNC)
+"""ST's six, in its order. The sync tells addresses and moves nothing."""
+
+END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, success=To(R.TERMINATING))
+
+TABLE: tuple[RouteRule, ...] = (*HANDLERS, END)
+"""The last is scale-in and the end of a deployment, for which ST has no row."""
+
+SCALE_IN_ORDER = (R.UNHEALTHY, R.DEGRADED, R.PROVISIONING, R.HEALTHY)
+"""Which routes go first when there are too many; of one status the youngest goes first."""
+
+WAYS_OUT: dict[RouteStatus, RouteRule] = {
+    R.PROVISIONING: PROVISION,
+    R.HEALTHY: RUNNING,
+    R.DEGRADED: RUNNING,
+    R.UNHEALTHY: EVICT,
+    R.FAILED_TO_START: RUNNING,
+    R.TERMINATING: TERMINATE,
+}
+
+guard("route", RouteStatus, TERMINAL, TABLE, WAYS_OUT, clocked=frozenset({R.HEALTHY, R.UNHEALTHY, R.DEGRADED}))
