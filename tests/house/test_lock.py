@@ -1,16 +1,24 @@
 """The lock files: every requirement pinned, hashed, and bound to no host."""
 
+import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 
 import pytest
 
-from tests.house.repository import ROOT, imported, sources
+from tests.house.repository import ROOT, imported, sources, texts
 
 LOCKS = ("dev.lock", "local.lock")
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
+
+
+OURS = {
+    *("iris", "iris_bus", "iris_core", "iris_gateway", "iris_scheduler", "iris_state", "iris_worker"),
+    *("draw", "drawings", "tests"),
+}
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -54,20 +62,30 @@ def test_every_dependency_has_its_line_in_the_decision_record():
     assert explained == declared("server", "local", "otlp", "dev")
 
 
-def libraries() -> dict[str, set[str]]:
-    """The third-party packages our own import, each with the distributions that bring it."""
-    names = set().union(*(imported(source.tree) for source in sources())) - set(sys.stdlib_module_names)
+def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
+    """The third-party packages some code imports, each with the distributions that bring it."""
+    names = set().union(*map(imported, trees)) - set(sys.stdlib_module_names) - OURS
     homes = packages_distributions()
-    return {
-        name: {home.lower().replace("_", "-") for home in homes.get(name, [])}
-        for name in names
-        if not name.startswith("iris")
-    }
+    return {name: {home.lower().replace("_", "-") for home in homes.get(name, [])} for name in names}
+
+
+def of_services() -> dict[str, set[str]]:
+    return libraries(source.tree for source in sources())
+
+
+def of_tests() -> dict[str, set[str]]:
+    python = [path for path in texts() if path.suffix == ".py" and path.parts[0] in {"tests", "docs", "examples"}]
+    return libraries(ast.parse(texts()[path]) for path in python)
 
 
 def test_every_dependency_of_a_service_is_imported():
-    assert declared("server") - set().union(*libraries().values()) == set()
+    assert declared("server") - set().union(*of_services().values()) == set()
 
 
 def test_every_library_that_is_imported_is_a_dependency():
-    assert [name for name, homes in libraries().items() if not homes & declared("server", "otlp")] == []
+    assert [name for name, homes in of_services().items() if not homes & declared("server", "otlp")] == []
+
+
+def test_every_library_a_test_imports_is_installed_for_development():
+    everything = declared("server", "local", "otlp", "dev")
+    assert [name for name, homes in of_tests().items() if not homes & everything] == []
