@@ -202,6 +202,11 @@ class Agent:
 
     # ── what became of instructions ─────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def has_launches(self) -> bool:
+        """Something would be launched, were there no doubt."""
+        return bool(self._ready)
+
     def next_launch(self) -> Attempt | None:
         """An attempt to launch now; each is handed out once ever, and none while in doubt."""
         while self._ready and not self.in_doubt:

@@ -49,12 +49,17 @@ class Tail:
 
 @dataclass(slots=True)
 class Batch:
-    """Chunks that are sent together, where each stream stands once they are stored, and which attempts that ends."""
+    """Chunks that are sent together, where each stream stands once they are stored, and which attempts that ends.
+
+    Attributes:
+        size: bytes of output in it. dropped: bytes left out before and between its chunks.
+    """
 
     messages: list[tuple[str, bytes]] = field(default_factory=list)
     marks: list[tuple[Tail, Stream, int]] = field(default_factory=list)
     ended: list[Tail] = field(default_factory=list)
     size: int = 0
+    dropped: int = 0
 
     @property
     def is_full(self) -> bool:
@@ -69,7 +74,6 @@ class Logs:
         self._live: dict[AttemptRef, Tail] = {}
         self._finishing: dict[AttemptRef, Tail] = {}
         self._look_s = 0.0
-        self.dropped_bytes = 0
 
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
@@ -123,7 +127,7 @@ class Logs:
         for stream in tail.streams:
             chunks = list(stream.chunks(tail.budget, tail.finished, now_ms))
             for chunk in chunks:
-                self.dropped_bytes += chunk.dropped
+                batch.dropped += chunk.dropped
                 batch.messages.append((tail.subject, codec.pack(chunk)))
                 batch.size += len(chunk.data)
             if chunks:

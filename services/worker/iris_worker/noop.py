@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from iris_core.messages import AttemptRef, Ended
 from iris_core.states import Cause
 from iris_worker.agent import Agent, Attempt
+from iris_worker.clock import Clock
 from iris_worker.logs import Batch, Logs
-from iris_worker.workshop import Clock
 
 _SUCCESS = Ended(Cause.EXITED, 0)
 
@@ -16,9 +16,11 @@ _SUCCESS = Ended(Cause.EXITED, 0)
 class NoopWorkshop:
     """Keeps the manners of `Workshop`."""
 
-    def __init__(self, agent: Agent, clock: Clock) -> None:
+    def __init__(self, agent: Agent, clock: Clock, on_change: Callable[[], None]) -> None:
         self.logs = Logs()
         self.has_trash = False
+        self.trouble = ""
+        self._on_change = on_change
         self._agent = agent
         self._clock = clock
 
@@ -49,7 +51,8 @@ class NoopWorkshop:
         """Nothing is on disk."""
 
     def flush(self) -> None:
-        """Nothing is on disk."""
+        """End of a round."""
+        self._on_change()
 
     def close(self) -> None:
         """Nothing is open."""

@@ -6,6 +6,7 @@ what was not written. Not in this room: whether those processes still live (adop
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -120,12 +121,22 @@ class Roster:
             self._add(Gone(known))
 
     def flush(self) -> None:
-        """Hand what was noted to the kernel."""
+        """Hand what was noted to the kernel, whole or not at all; what could not be written is kept for the next time.
+
+        Raises OSError.
+        """
         if not self._pending:
             return
         data = b"".join(self._pending)
+        before = os.fstat(self._fd).st_size
+        try:
+            if os.write(self._fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(self._fd, before)
+            raise
         self._pending.clear()
-        self._size += os.write(self._fd, data)
+        self._size += len(data)
         if self._size > _COMPACT_BYTES:
             self._compact()
 
@@ -145,8 +156,13 @@ class Roster:
         new = self._path.with_suffix(".new")
         data = b"".join(map(frame, records))
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.write(fd, data)
-        os.rename(new, self._path)
+        try:
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.rename(new, self._path)
+        except OSError:
+            os.close(fd)
+            raise
         self.close()
         self._fd, self._size = fd, 0
 

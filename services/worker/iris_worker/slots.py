@@ -38,6 +38,7 @@ class Slot:
         workdir: its directory. out, err: open files that its process writes to.
         made: the directory is there and was empty when the slot was last given back.
         empty_ns: the directory's change time then, when a later change must show; 0 when it was too young for that.
+        broken: its directory could not be seen to; it is not used again.
     """
 
     ref: AttemptRef
@@ -47,6 +48,7 @@ class Slot:
     err: int
     made: bool = False
     empty_ns: int = 0
+    broken: bool = False
 
 
 class Slots:
@@ -118,7 +120,7 @@ class Slots:
         if printed:
             os.ftruncate(slot.out, 0)
             os.ftruncate(slot.err, 0)
-        if len(self._spares) < _SPARES:
+        if len(self._spares) < _SPARES and not slot.broken:
             self._spares.append(slot)
         else:
             self._close(slot)
@@ -138,10 +140,11 @@ class Slots:
     def _close(self, slot: Slot) -> None:
         os.close(slot.out)
         os.close(slot.err)
-        os.unlink(f"{self._output}/{slot.number}.out")
-        os.unlink(f"{self._output}/{slot.number}.err")
-        if slot.made:
-            os.rmdir(slot.workdir)
+        with contextlib.suppress(OSError):  # what cannot be deleted now is thrown away by the next worker
+            os.unlink(f"{self._output}/{slot.number}.out")
+            os.unlink(f"{self._output}/{slot.number}.err")
+            if slot.made:
+                os.rmdir(slot.workdir)
 
     def _throw(self, path: str) -> None:
         self._thrown += 1

@@ -5,15 +5,16 @@ Everything here is done at once; nothing waits. Not in this room: what is to be 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import adopt, environment, host
 from iris_worker.agent import Agent, Attempt
+from iris_worker.clock import Clock
 from iris_worker.logs import Batch, Logs
 from iris_worker.roster import Entry, Roster, Started
 from iris_worker.runner import Exit, Loop, Runner
@@ -24,13 +25,6 @@ from iris_worker.tail import last_lines
 
 _JOBS_KEPT = 1000
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
-
-
-class Clock(Protocol):
-    """The shell's clocks: wall time, and steady time since this boot of the host."""
-
-    def wall_ms(self) -> int: ...
-    def steady_s(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -47,7 +41,7 @@ class Workshop:
 
     Args:
         on_started: told how many seconds a start took.
-        on_late: told that attempts ended at another time than in `reap`.
+        on_change: told at the end of each round that there may be something to tell.
     """
 
     def __init__(
@@ -57,16 +51,18 @@ class Workshop:
         clock: Clock,
         loop: Loop,
         on_started: Callable[[float], None],
-        on_late: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         root = settings.root
         self.logs = Logs(settings.log_limits)
         self.slots = Slots(root)
-        self.runner = Runner(loop, self.slots.attempts, self._on_over, on_late)
+        self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
         self.has_trash = False
+        self.trouble = ""
         self._agent = agent
         self._clock = clock
         self._on_started = on_started
+        self._on_change = on_change
         self._roster = Roster(root / "roster", adopt.boot_id())
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
@@ -119,16 +115,17 @@ class Workshop:
         try:
             slot = self._prepared.pop(held.ref, None) or self.slots.take(held.ref)
         except OSError as error:
-            self._agent.on_ended(held.ref, _not_here(error), self._clock.wall_ms())
+            self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
             return
         self.logs.follow(slot, began_s)
         try:
             pid = self.runner.start(slot, template.command, self._environment(held, template, slot))
         except NotRunnable as error:
-            os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
+            with contextlib.suppress(OSError):  # the disk is full: the report says it as well
+                os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
             self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
         except OSError as error:
-            self._end(slot, _not_here(error))
+            self._end(slot, cannot_start(error))
         else:
             self._started(held.ref, template, slot, pid, began_s)
 
@@ -170,6 +167,7 @@ class Workshop:
     def reap(self) -> None:
         """Children have ended."""
         self.runner.reap()
+        self.flush()
 
     def _on_over(self, slot: Slot, exit_: Exit) -> None:
         self._end(slot, describe(slot, exit_))
@@ -188,13 +186,18 @@ class Workshop:
             self._telling[slot.ref] = Telling(slot, ended, self._clock.steady_s())
 
     def _clean(self, slot: Slot) -> None:
-        self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
+        try:
+            self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
+        except OSError as error:
+            self.trouble = f"attempts: {error.strerror}"
+            slot.broken = True
 
     def stored(self, batch: Batch) -> None:
         """The batch is in the log stream: what waited for it may be told."""
         self._roster.read_up_to(self.logs.stored(batch))
         for tail in batch.ended:
             self._told(tail.ref)
+        self.flush()
 
     def give_up_logs(self, patience_s: float) -> int:
         """Ends that waited longer than this for their output are told without it; how many."""
@@ -203,6 +206,7 @@ class Workshop:
         for ref in late:
             self.logs.forget(ref)
             self._told(ref)
+        self.flush()
         return len(late)
 
     def _told(self, ref: AttemptRef) -> None:
@@ -216,8 +220,14 @@ class Workshop:
         self._roster.gone(refs)
 
     def flush(self) -> None:
-        """End of a round: what a worker after this one must know is handed to the kernel."""
-        self._roster.flush()
+        """End of a round: what a worker after this one must know is handed to the kernel, or is at the next."""
+        try:
+            self._roster.flush()
+        except OSError as error:
+            self.trouble = f"roster: {error.strerror}"
+        else:
+            self.trouble = ""
+        self._on_change()
 
     def close(self) -> None:
         self._roster.flush()
@@ -238,5 +248,6 @@ def describe(slot: Slot, exit_: Exit) -> Ended:
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
 
 
-def _not_here(error: OSError) -> Ended:
+def cannot_start(error: OSError) -> Ended:
+    """This host's failure, not the task's."""
     return Ended(Cause.INFRASTRUCTURE, error=f"could not be started on this host: {error}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,3 +110,28 @@ def test_it_does_not_grow_with_what_is_gone(path: Path):
             roster.flush()
     assert path.stat().st_size < 5 << 20
     assert next(iter(opened(path)[1])) == B
+
+
+def test_what_a_full_disk_refused_is_written_later_and_leaves_no_torn_record(path: Path):
+    roster, _ = opened(path)
+    roster.started(started(A))
+    roster.flush()
+    roster.started(started(B, slot=1))
+    room = path.stat().st_size + 10
+    with limited_files(room), pytest.raises(OSError, match=r"File too large|No space"):
+        roster.flush()
+    assert path.stat().st_size == room - 10
+    roster.flush()
+    assert list(opened(path)[1]) == [A, B]
+
+
+@contextlib.contextmanager
+def limited_files(size: int) -> Iterator[None]:
+    """Writes of this process fail past ``size``, as they do on a full disk."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)

@@ -1,0 +1,153 @@
+"""Telling the state service what happens here, until it is committed. Part of the shell: it waits for answers.
+
+Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
+not registered, or in doubt, one report tells everything, and nothing else is told or started until that is answered.
+Not in this room: what is told (agent, reports), how soon (`Pace`), and what follows from an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from iris_bus.contract import Bus, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
+from iris_worker.agent import Agent
+from iris_worker.clock import Clock
+from iris_worker.heartbeat import Heartbeat, Pulse
+from iris_worker.metrics import WorkerMetrics
+from iris_worker.reports import Pace
+
+log = logging.getLogger(__name__)
+
+HANDS = 2
+_AGAIN_S = 0.2
+
+Registration = Callable[[tuple[Stage, ...]], Register]
+OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
+
+
+class Herald:
+    """This worker's voice.
+
+    Args:
+        registration: makes the Register that tells these stages.
+        on_taken: told each report that was answered.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        heart: Heartbeat,
+        pulse: Pulse,
+        pace: Pace,
+        bus: Bus,
+        clock: Clock,
+        metrics: WorkerMetrics,
+        timeout_s: float,
+        registration: Registration,
+        on_taken: OnTaken,
+    ) -> None:
+        self._agent = agent
+        self._heart = heart
+        self._pulse = pulse
+        self._pace = pace
+        self._bus = bus
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._registration = registration
+        self._on_taken = on_taken
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._registered = False
+        self._doubts = 0
+        self.settled = False
+
+    def wake(self) -> None:
+        """There may be something to tell."""
+        if self._agent.reports or not self.settled:
+            self._news.set()
+
+    def doubt(self, why: str) -> None:
+        """Have nothing started until the state service has said what still counts."""
+        self._doubts += 1
+        self.settled = False
+        if not self._agent.in_doubt:
+            self._agent.in_doubt = True
+            log.warning("in doubt about orders: %s", why)
+        self.wake()
+
+    def introduce(self) -> None:
+        """The state service does not know us."""
+        self._registered = self.settled = False
+        self.wake()
+
+    async def tell(self) -> None:
+        """One hand: tells what there is to tell, for ever."""
+        while True:
+            async with self._turn:
+                stages = await self._next()
+            answer = await self._ask(WorkerReport(self._heart.worker, self._agent.incarnation, stages))
+            if answer is not None and answer.known:
+                self._on_taken(stages, answer)
+                continue
+            self._agent.on_untaken(stages)
+            if answer is not None:
+                self.introduce()
+
+    async def _next(self) -> tuple[Stage, ...]:
+        """The next stages to tell, when there are some and it is time."""
+        while True:
+            await self._news.wait()
+            if not self.settled:
+                await self._settle()
+            if wait_s := self._pace.wait_s(self._clock.steady_s()):
+                await asyncio.sleep(wait_s)
+            stages = self._agent.reports.take()
+            if stages:
+                self._pace.spend(self._clock.steady_s(), len(self._agent))
+                return stages
+            self._news.clear()
+
+    async def _settle(self) -> None:
+        """Register, or end a doubt: tell everything, and trust orders again once that is answered."""
+        while not self.settled:
+            doubts, registered = self._doubts, self._registered
+            stages = self._agent.tell_all()
+            register = None if registered else self._registration(stages)
+            told = stages if registered else ()
+            answer = await self._ask(WorkerReport(self._heart.worker, self._agent.incarnation, told, register))
+            if answer is None:
+                continue
+            self._registered = answer.known or not registered
+            if self._registered and doubts == self._doubts:
+                self.settled = True
+                self._agent.in_doubt = False
+                self._on_taken(stages, answer)
+
+    async def _ask(self, report: WorkerReport) -> ReportTaken | None:
+        """Tell the state service; None when it did not answer, after a moment's rest."""
+        try:
+            answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=self._timeout_s)
+            taken = codec.unpack(answer.data, ReportTaken)
+        except (Unavailable, codec.Undecodable) as error:
+            log.info("a report was not taken: %s", error)
+            self._metrics.reported(False)
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        self._metrics.reported(True)
+        self._pulse.touch(self._clock.steady_s())
+        return taken
+
+    async def beat(self, trouble: Callable[[], str]) -> None:
+        """Beat for ever, once registered. ``trouble`` says what ails this host."""
+        while True:
+            await asyncio.sleep(self._heart.wait_s(self._clock.steady_s()))
+            attempts = self._agent.attempts()
+            beat, lag_s = self._heart.beat(attempts, self._clock.steady_s(), self._clock.wall_ms(), trouble())
+            self._metrics.beat(lag_s)
+            if self._registered:
+                self._bus.publish(subjects.beat(self._heart.worker), codec.pack(beat))
