@@ -240,11 +240,14 @@ class Agent:
         held = self._held.get(ref)
         if held is None or held.is_over:
             return
-        if held.stopping is not None:
-            ended = Ended(
-                held.stopping, ended.exit_code, ended.signal, ended.error, ended.stderr_tail, ended.peak_rss_bytes
-            )
-        self._end(held, now_ms, ended)
+        self._end(held, now_ms, self.as_told(ref, ended))
+
+    def as_told(self, ref: AttemptRef, ended: Ended) -> Ended:
+        """An end as it is to be told, by this worker or the one after it: with the cause it was stopped for, if any."""
+        held = self._held.get(ref)
+        if held is None or held.stopping is None:
+            return ended
+        return Ended(held.stopping, ended.exit_code, ended.signal, ended.error, ended.stderr_tail, ended.peak_rss_bytes)
 
     def adopt(self, stage: Stage, template: TaskTemplate | None = None) -> None:
         """An attempt of the worker before this one: still running, or ended and not acknowledged."""

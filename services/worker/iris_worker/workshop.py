@@ -175,7 +175,8 @@ class Workshop:
     def _end(self, slot: Slot, ended: Ended) -> None:
         """An attempt is over: told at once when it printed nothing, else when its output is stored."""
         self._clean(slot)
-        self._roster.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), ended))
+        told = self._agent.as_told(slot.ref, ended)
+        self._roster.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), told))
         self._finish(slot, ended)
 
     def _finish(self, slot: Slot, ended: Ended) -> None:
