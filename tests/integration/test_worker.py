@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
 import os
 import signal
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from iris_bus.contract import Connection, Unavailable
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import connect
+from iris_core import subjects
 from iris_core.messages import AttemptRef, Gang, Stop
+from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess
@@ -223,6 +230,54 @@ async def test_a_task_far_past_its_timeout_is_ended_by_its_host(state: FakeState
         assert ended.cause is Cause.TIMEOUT
 
 
+# ── bundles ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def archive(**files: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as made:
+        for name, text in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(text), 0o755
+            made.addfile(info, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+async def stored(connection: Connection, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    await connection.blobs(subjects.BUNDLES_BUCKET).put(digest, data)
+    return digest
+
+
+async def test_a_task_begins_in_a_copy_of_its_bundle(state: FakeState, worker: WorkerProcess, connection: Connection):
+    bundle = await stored(connection, archive(run="#!/bin/sh\ncat data; echo changed > data", data="as packed\n"))
+    for _ in range(2):
+        ref = await state.run("./run", bundle=bundle)
+        assert (await state.ended(ref)).exit_code == 0
+        assert await state.output(ref) == b"as packed\n"
+        assert state.told(ref) == [K.PREPARING, K.PULLING, K.RUNNING, K.TERMINATED]
+
+
+async def test_a_bundle_that_nobody_stored_is_not_the_tasks_failure(
+    state: FakeState, worker: WorkerProcess, connection: Connection
+):
+    await stored(connection, archive(other=""))
+    ref = await state.run("true", bundle="0" * 64)
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.error) == (Cause.INFRASTRUCTURE, f"bundle: {'0' * 64} is not in the store")
+    assert state.told(ref) == [K.PREPARING, K.PULLING, K.ERROR]
+
+
+async def test_a_hostile_bundle_is_its_owners_failure(
+    state: FakeState, worker: WorkerProcess, connection: Connection, tmp_path: Path
+):
+    bundle = await stored(connection, archive(**{"../../../../escaped": "x"}))
+    ended = await state.ended(await state.run("true", bundle=bundle))
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 126)
+    assert ended.error.startswith("bundle: '../../../../escaped'")
+    assert not list(tmp_path.rglob("escaped"))
+
+
 # ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -380,3 +435,69 @@ async def test_one_data_directory_has_one_worker(state: FakeState, worker: Worke
     second = WorkerProcess(nats_url, worker.data)
     await second.start()
     assert await second.ended() == 1
+
+
+async def test_what_cannot_be_written_down_for_the_next_worker_is_killed_by_it(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    pid = await number_from(tmp_path / "pid")
+    await worker.kill()
+    (worker.data / "roster").unlink()
+    await worker.start()
+    assert (await state.registration(2)).attempts == ()
+    assert not lives(pid)
+
+
+# ── the server goes away ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_work_goes_on_while_the_server_is_away(own_nats: EmbeddedNats, tmp_path: Path):
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    state = await FakeState(connection, "w0").start()
+    go = tmp_path / "go"
+    async with WorkerProcess(own_nats.url, tmp_path / "w0"):
+        await state.registration()
+        waiting = f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after; touch {tmp_path}/done"
+        ref = await state.run("sh", "-c", waiting)
+        await state.printed(ref, b"before\n")
+        os.kill(own_nats.pid, signal.SIGKILL)
+        go.touch()
+        async with asyncio.timeout(20):
+            while not (tmp_path / "done").exists():
+                await asyncio.sleep(0.01)
+        assert (await state.ended(ref)).exit_code == 0
+        assert (await state.chunks(ref))[-1].data == b"after\n"  # the log stream may forget its last moments
+    await connection.close()
+
+
+# ── hosts that are not what they seem ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_simulated_host_says_what_it_was_told_to(state: FakeState, nats_url: str, tmp_path: Path):
+    vm = {"attributes": "tpu-name=s0,tpu-worker-id=1", "chips": 4, "cpu_millis": 7, "memory_bytes": 8, "disk_bytes": 9}
+    async with WorkerProcess(nats_url, tmp_path / "w0", detect="false", address="10.0.0.9", **vm):
+        register = await state.registration()
+    assert register.attributes == {"tpu-name": "s0", "tpu-worker-id": 1}
+    assert register.total == Amount(7, 8, 9, 4)
+    assert register.address == "10.0.0.9"
+
+
+async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0", runner="noop"):
+        await state.registration()
+        refs = [AttemptRef(1, index, 0) for index in range(3000)]
+        await state.order([template("touch", f"{tmp_path}/ran")], run=refs)
+        await state.until(lambda: {s.ref for s in state.stages if s.ended is not None} == set(refs))
+    assert not (tmp_path / "ran").exists()
+    assert state.told(refs[0]) == [K.PREPARING, K.RUNNING, K.TERMINATED]
+
+
+async def test_many_tasks_at_once_all_end_with_all_their_output(state: FakeState, worker: WorkerProcess):
+    refs = [AttemptRef(1, index, 0) for index in range(300)]
+    await state.order([template("sh", "-c", "echo $IRIS_TASK_INDEX; exit $((IRIS_TASK_INDEX % 3))")], run=refs)
+    for ref in refs:
+        assert (await state.ended(ref)).exit_code == ref.index % 3
+    outputs = [await state.output(ref) for ref in refs[::30]]
+    assert outputs == [b"%d\n" % ref.index for ref in refs[::30]]
