@@ -31,8 +31,8 @@ from iris_core.views import (
     moment,
 )
 from iris_state.history import rows_of
-from iris_state.ledger import Ledger, kernel_status
-from iris_state.records import Attempt, Job, Task, Worker
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job, Task, Worker, kernel_status
 
 MAX_PAGE = 500
 DEFAULT_PAGE = 100

@@ -27,9 +27,10 @@ from iris_core.states import (
 from iris_core.tables import session as session_table
 from iris_state import cascade, coordinator
 from iris_state.changes import GANG
-from iris_state.ledger import HISTORY_KEPT, Ledger, kernel_status
+from iris_state.entries.sessions import HISTORY_KEPT
+from iris_state.ledger import Ledger
 from iris_state.policy import Policy
-from iris_state.records import AttemptKey, Job, Key, Task
+from iris_state.records import AttemptKey, Job, Key, Task, kernel_status
 from iris_state.sealed import is_sealed
 
 Wrongs = Iterator[str]

@@ -61,9 +61,10 @@ from iris_state.deliveries import Deliveries
 from iris_state.handlers import DELIVERING, REPORTS, SessionId, SessionView
 from iris_state.intake import Step as Happening
 from iris_state.intake import clock, hosts, people, plans
-from iris_state.ledger import Ledger, Told
+from iris_state.ledger import Ledger
 from iris_state.orders import Orders
 from iris_state.policy import Policy
+from iris_state.records import Told
 from iris_state.retention import Retention
 
 _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {

@@ -12,7 +12,7 @@ from iris_bus.contract import Telling
 from iris_core import codec, subjects
 from iris_core.states import Cause
 from iris_core.views import JobEvent, SessionEvent, TaskEvent
-from iris_state.ledger import Told
+from iris_state.records import Told
 
 
 def events(told: Sequence[Told], sequence: int) -> list[Telling]:

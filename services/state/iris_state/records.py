@@ -7,6 +7,7 @@ is one encoding of them. Source: semantics.md section 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -236,3 +237,33 @@ class Totals(msgspec.Struct, array_like=True):
     jobs: dict[str, int] = {}
     tasks: dict[str, int] = {}
     dead_letters: int = 0
+
+
+class Told(NamedTuple):
+    """One public fact that a change makes, before it has a number; `outbox` words it.
+
+    ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
+    """
+
+    entity: str
+    job: Job
+    task: int | None
+    attempt: Attempt | None
+    state: str
+    previous: str | None
+    cause: Cause | None
+    at_ms: int
+    exit_code: int | None = None
+    tasks: int = 1
+
+
+def kernel_status(task: Task) -> KernelStatus:
+    """How far the task's part of its session's present placement has come."""
+    if task.state is TaskState.PENDING:
+        return KernelStatus.PENDING
+    return task.attempts[-1].status if task.attempts else KernelStatus.CANCELLED
+
+
+def idempotency(user: str, key: str) -> str:
+    """Where one user's idempotency key is kept: two users may choose the same."""
+    return f"{user}\0{key}"

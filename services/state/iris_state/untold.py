@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from iris_bus.contract import Telling
-from iris_state.ledger import Told
 from iris_state.outbox import told_before, unheard
+from iris_state.records import Told
 
 KEPT = 20_000
 

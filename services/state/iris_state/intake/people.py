@@ -20,8 +20,8 @@ from iris_state import cascade
 from iris_state.changes import JobAdmitted, QuotaSet, WorkerMoved
 from iris_state.intake import Step
 from iris_state.intake.hosts import lose
-from iris_state.ledger import Ledger, idempotency
-from iris_state.records import Job
+from iris_state.ledger import Ledger
+from iris_state.records import Job, idempotency
 
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:

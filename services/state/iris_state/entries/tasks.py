@@ -1,0 +1,182 @@
+"""What happens to tasks and their attempts. Sources: TS "State Transitions in Detail"; semantics.md section 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from iris_core.messages import Ended
+from iris_core.states import (
+    ACTIVE,
+    KERNEL_UNSTARTED,
+    SHOWN_AS,
+    TERMINAL,
+    Budget,
+    Cause,
+    KernelStatus,
+    SessionStatus,
+    TaskState,
+)
+from iris_core.tables.session import SINGLE
+from iris_state import changes as c
+from iris_state.records import Attempt, Job, Task, Told, kernel_status
+
+if TYPE_CHECKING:
+    from iris_state.ledger import Ledger
+
+Writer = Callable[["Ledger", Any, int], None]
+
+WORDS = {state: state.name.lower() for state in TaskState}
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST})
+
+
+def counted(write: Writer) -> Writer:
+    """Keep a gang's counters of kernel statuses true around a change of one of its tasks."""
+
+    def enter(ledger: Ledger, change: Any, at_ms: int) -> None:
+        kernels = ledger.kernels.get(change.job)
+        if kernels is None:
+            write(ledger, change, at_ms)
+            return
+        task = ledger.jobs[change.job].tasks[change.index]
+        kernels[kernel_status(task)] -= 1
+        write(ledger, change, at_ms)
+        kernels[kernel_status(task)] += 1
+
+    return enter
+
+
+def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
+    """A new attempt, open from now on."""
+    job = ledger.jobs[change.job]
+    task = job.tasks[change.index]
+    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms)
+    if task.attempts:
+        task.attempts.append(attempt)
+    else:
+        task.attempts = [attempt]
+    ledger.dequeue(job, change.index)
+    _show(ledger, job, change.index, TaskState.ASSIGNED, attempt, None, at_ms)
+    ledger.hold(job, change.index, attempt)
+    if job.session is None:
+        task.session = None
+        ledger.enter_line(SessionStatus.SCHEDULED, (job.number, change.index), at_ms)
+
+
+def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
+    """One stage further; the task shows it when it is another state."""
+    job = ledger.jobs[change.job]
+    task = job.tasks[change.index]
+    attempt = task.attempts[change.attempt]
+    before, attempt.status = attempt.status, change.status
+    if change.status is KernelStatus.RUNNING:
+        attempt.started_ms = attempt.started_ms or at_ms
+        ledger.presence[attempt.worker].building -= 1
+    elif not attempt.building_ms:
+        attempt.building_ms = at_ms
+    left, entered = SINGLE[before], SINGLE[change.status]
+    if left is not entered:  # a stage within a status does not restart its clock
+        attempt.since_ms = at_ms
+        if job.session is None:
+            key = (job.number, change.index)
+            ledger.leave_line(left, key)
+            ledger.enter_line(entered, key, at_ms)
+            task.session = None
+    shown = SHOWN_AS[change.status]
+    if shown is not task.state:
+        attempt.shown = shown
+        _show(ledger, job, change.index, shown, attempt, None, at_ms)
+    if shown is TaskState.RUNNING and job.spec.timeout_s is not None:
+        ledger.watch(job, change.index, attempt)
+
+
+def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
+    """A task leaves its attempt, or its place in the queue."""
+    job = ledger.jobs[change.job]
+    index = change.index
+    task = job.tasks[index]
+    attempt = task.attempts[change.attempt] if change.attempt >= 0 else None
+    if task.state is TaskState.PENDING:
+        ledger.dequeue(job, index)
+    if change.state in TERMINAL:
+        task.cause, task.note = change.cause, change.note
+    if attempt is not None and task.state in ACTIVE:
+        _leave(ledger, job, task, attempt, change, at_ms)
+    elif change.cause is Cause.COSCHEDULED_SIBLING:
+        _exhaust(job, task)
+    _show(ledger, job, index, change.state, attempt, change.cause, at_ms)
+    if change.state is TaskState.PENDING:
+        task.queued_ms = at_ms
+        ledger.enqueue(job, index)
+
+
+def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
+    """The end of an attempt that its task had left before."""
+    job = ledger.jobs[change.job]
+    attempt = job.tasks[change.index].attempts[change.attempt]
+    _close(ledger, job, change.index, attempt, change.ended, at_ms)
+
+
+def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    failures, preemptions = task.failure_count, task.preemption_count
+    _charge(job, task, change)
+    attempt.failures = (failures, task.failure_count)
+    attempt.preemptions = (preemptions, task.preemption_count)
+    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
+    attempt.shown = change.shown
+    attempt.ended_ms = at_ms
+    attempt.error = change.note
+    ledger.unwatch(job, change.index, attempt)
+    if attempt.status in KERNEL_UNSTARTED:
+        ledger.presence[attempt.worker].building -= 1
+    if change.closed:
+        _close(ledger, job, change.index, attempt, change.ended, at_ms)
+    else:
+        attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
+
+
+def _charge(job: Job, task: Task, change: c.Moved) -> None:
+    if change.charged_to is Budget.FAILURE:
+        task.failure_count += 1
+    elif change.charged_to is Budget.PREEMPTION:
+        task.preemption_count += 1
+    elif change.charged_to is Budget.RESCHEDULE:
+        task.reschedules += 1
+    elif change.cause is Cause.COSCHEDULED_SIBLING:
+        _exhaust(job, task)
+
+
+def _exhaust(job: Job, task: Task) -> None:
+    """TS "Coscheduled jobs": a sibling that ends with the others has no preemption left."""
+    task.preemption_count = job.spec.max_retries_preemption + 1
+
+
+def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:
+    if ended is not None:
+        attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
+        attempt.error = attempt.error or ended.error
+        attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
+    attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    attempt.since_ms = attempt.closed_ms = at_ms
+    ledger.release(job, index, attempt)
+
+
+def _show(
+    ledger: Ledger, job: Job, index: int, state: TaskState, attempt: Attempt | None, cause: Cause | None, at_ms: int
+) -> None:
+    """The task's new state, its count, and the public fact."""
+    task = job.tasks[index]
+    previous = task.state
+    job.counts[previous] -= 1
+    job.counts[state] += 1
+    task.state = state
+    exit_code = attempt.exit_code if attempt is not None else None
+    ledger.told.append(Told("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code))
+
+
+WRITERS: dict[type, Writer] = {
+    c.Assigned: counted(assigned),
+    c.Staged: counted(staged),
+    c.Moved: counted(moved),
+    c.Closed: counted(closed),
+}
