@@ -50,11 +50,16 @@ class Door:
         scope["iris.route"] = self._path
         request = Request(scope, receive)
         endpoint = self._endpoint(request.method)
-        caller = NOBODY if endpoint.public else identify(self._gateway.keyring, request)
+        caller = NOBODY if endpoint.public else self._admit(request)
         if endpoint.admin:
             require_admin(caller)
         response = await endpoint.handler(Call(request, self._gateway, caller))
         await response(scope, receive, send)
+
+    def _admit(self, request: Request) -> Caller:
+        caller = identify(self._gateway.keyring, request)
+        self._gateway.pace.admit(caller.user, self._gateway.clock())
+        return caller
 
     def _endpoint(self, method: str) -> Endpoint:
         endpoint = self._endpoints.get(method)

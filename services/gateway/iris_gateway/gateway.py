@@ -13,6 +13,7 @@ from iris_gateway.commands import Commands
 from iris_gateway.feed import Feed
 from iris_gateway.logs import Logs
 from iris_gateway.metrics import Metrics
+from iris_gateway.pace import Pace
 from iris_gateway.queries import Queries
 
 
@@ -48,6 +49,7 @@ class Gateway:
     metrics: Metrics
     tracer: Tracer
     keyring: Keyring
+    pace: Pace
     limits: Limits
     now_ms: Callable[[], int]
     clock: Callable[[], float]

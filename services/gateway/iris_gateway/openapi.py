@@ -141,7 +141,7 @@ def _schema(answers: Answers, media_type: str, known: dict[str, Any]) -> dict[st
 def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     """The refusals an endpoint may give, by status."""
     codes = {"malformed", "internal", *endpoint.problems}
-    codes |= set() if endpoint.public else {"unauthenticated", "forbidden"}
+    codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
     codes |= {"not_found"} if "{" in endpoint.path else set()
     codes |= {"invalid"} if endpoint.path.startswith("/v1") else set()
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()

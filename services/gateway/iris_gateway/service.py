@@ -35,6 +35,7 @@ from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
 from iris_gateway.logs import Logs
 from iris_gateway.metrics import Metrics
+from iris_gateway.pace import Pace
 from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
 
@@ -92,6 +93,7 @@ def assemble(
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
+        pace=Pace(settings.requests_per_s, settings.request_burst),
         limits=settings.limits(),
         now_ms=now_ms,
         clock=time.monotonic,

@@ -20,6 +20,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         query_patience_s: how long a read is repeated while nobody leads.
         body_bytes, bundle_bytes: the largest JSON body and bundle.
         watchers: open event and log streams at once.
+        requests_per_s: requests one user may send a second, 0 for any number. request_burst: at once after a pause.
         event_ring: newest events kept in memory for watchers.
         keep_alive_s: silence after which a stream says it is still there.
         drain_s: how long requests under way may take when the gateway stops.
@@ -33,6 +34,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     body_bytes: int = 1 << 20
     bundle_bytes: int = 256 << 20
     watchers: int = 5000
+    requests_per_s: float = 0.0
+    request_burst: float = 100.0
     event_ring: int = 20_000
     keep_alive_s: float = 15.0
     drain_s: float = 5.0

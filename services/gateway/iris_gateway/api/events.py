@@ -106,7 +106,7 @@ ENDPOINTS = (
         "What happened, and what happens",
         _ANSWERS,
         parameters=(_WITHIN, *_PARAMETERS),
-        problems=("gone", "not_found", "too_many_requests"),
+        problems=("gone", "not_found"),
     ),
     Endpoint(
         "GET",
@@ -115,6 +115,6 @@ ENDPOINTS = (
         "What happened to a job and all below it",
         _ANSWERS,
         parameters=_PARAMETERS,
-        problems=("gone", "too_many_requests"),
+        problems=("gone",),
     ),
 )

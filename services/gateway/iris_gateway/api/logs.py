@@ -228,7 +228,6 @@ ENDPOINTS = (
         "What a task printed",
         _ANSWERS,
         parameters=_PARAMETERS,
-        problems=("too_many_requests",),
     ),
     Endpoint(
         "GET",
@@ -237,6 +236,5 @@ ENDPOINTS = (
         "What a job's tasks printed",
         _ANSWERS,
         parameters=_PARAMETERS,
-        problems=("too_many_requests",),
     ),
 )
