@@ -10,7 +10,7 @@ import threading
 
 import click
 
-from iris_core.views import JobView, TaskEvent
+from iris_core.views import JobEvent, JobView, TaskEvent
 from iris_gateway.cli.exits import JOB_EXITS, ExitCode
 from iris_gateway.cli.moments import show_span
 from iris_gateway.cli.tables import state_word
@@ -28,9 +28,10 @@ _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 def follow_to_end(client: Client, job: Job) -> int:
     """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130."""
     try:
-        with Output(client, job), Waiting(job):
+        with Output(client, job), Waiting(client, job):
             for event in job.follow():
-                tell_event(event)
+                if not job.is_end(event):
+                    tell_event(event)
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
@@ -58,8 +59,9 @@ class Output:
 class Waiting:
     """Says why the job waits when it has waited for a while, again whenever the reason changes."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, client: Client, job: Job) -> None:
+        self._client = client
+        self._path = f"/v1/jobs/{job.id}"
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -74,7 +76,7 @@ class Waiting:
         said = ""
         while not self._left.wait(_WAITING_S):
             try:
-                view = self._job.refresh()
+                view = self._client.get(self._path, JobView)
             except ClientError:
                 continue
             reason = view.pending_reason.message if view.state == "pending" and view.pending_reason else ""
@@ -97,7 +99,11 @@ def print_stream(stream: EventStream) -> None:
 
 
 def tell_event(event: Event) -> None:
-    """The news worth a line: a task that ended badly or goes back to the queue."""
+    """The news worth a line: what becomes of the job and its children, a task that ended badly or goes back."""
+    if isinstance(event, JobEvent):
+        if event.previous:
+            note(f"{event.job} {state_word(event.state)}")
+        return
     if not isinstance(event, TaskEvent):
         return
     why = f" (exit code {event.exit_code})" if event.exit_code else f" ({event.cause})" if event.cause else ""
