@@ -82,7 +82,8 @@ class GroupWalk:
 
     def _entry(self, group: int, free: int) -> Entry:
         rank = self._usable.rank
-        preference = 0 if rank is None else int(rank[list(self._groups.members[group])].sum())
+        members = [slot for slot in self._groups.members[group] if self._may[slot]]
+        preference = 0 if rank is None else int(rank[members].sum())
         return (group in self._late, -preference, free - self._size, group)
 
     def _free(self, group: int) -> list[int]:

@@ -66,7 +66,7 @@ def evict_for_gang(
 def _carry_out(
     cycle: Cycle, future: Room, victims: Victims, stopped: set[int], evicted: list[int], job: int, siege: Siege
 ) -> None:
-    going = [victim for unit in siege.units for victim in unit]
+    going = sorted((victim for unit in siege.units for victim in unit), key=lambda victim: victim.ref)
     for victim in going:
         future.put(victim.slot, _sum(future.at(victim.slot), victim.frees))
         evicted.append(victim.slot)

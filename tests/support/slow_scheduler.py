@@ -1,0 +1,208 @@
+"""Placing as the rules say it, task by task and worker by worker, with no thought of speed.
+
+What `plan` places must be exactly what this places. Reservations and eviction are not in it.
+Sources: semantics.md sections 7 to 9; the order of workers and groups as the scheduler documents it.
+"""
+
+from __future__ import annotations
+
+from iris_core import constraints
+from iris_core.messages import FullSnapshot, JobRow, WorkerRow
+from iris_core.priority import priority_key
+from iris_core.spec import Attribute
+from iris_core.states import PriorityBand, WorkerState
+
+Amounts = list[int]
+LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
+
+
+def ask_of(row: JobRow) -> Amounts:
+    """CPU, memory, disk, chips, and one place in the building window."""
+    amount = row.resources.amount
+    return [amount.cpu_millis, amount.memory_bytes, amount.disk_bytes, amount.chips, 1]
+
+
+def fits(ask: Amounts, room: Amounts) -> bool:
+    return all(not wanted or wanted <= left for wanted, left in zip(ask, room, strict=True))
+
+
+def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
+    return [a + sign * b for a, b in zip(one, other, strict=True)]
+
+
+class SlowScheduler:
+    """One cycle on one snapshot; `placed` is the answer, in the order of placing."""
+
+    def __init__(self, snapshot: FullSnapshot, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.rows = {row.job: row for row in snapshot.jobs}
+        self.workers = {row.worker: row for row in snapshot.workers}
+        self.order = sorted(self.workers, key=lambda name: (self.workers[name].total.chips > 0, name))
+        self.quotas = {quota.user: quota for quota in snapshot.quotas}
+        self.waiting = {q.job: [i for start, stop in q.ranges for i in range(start, stop)] for q in snapshot.queued}
+        self.free: dict[str, Amounts] = {}
+        self.stopping: dict[str, Amounts] = {}
+        self.running: dict[str, Amounts] = {}
+        self._count_holds(snapshot)
+        self.avoids = {(a.job, a.index, a.worker): a.until_ms for a in snapshot.avoid}
+        self.promises = self._good_promises({(p.job, p.index): p.worker for p in snapshot.promises})
+        self.placed: dict[tuple[int, int], str] = {}
+
+    def _count_holds(self, snapshot: FullSnapshot) -> None:
+        for name, row in self.workers.items():
+            total = row.total
+            self.free[name] = [total.cpu_millis, total.memory_bytes, total.disk_bytes, total.chips, row.max_building]
+            self.stopping[name] = [0] * 5
+        for hold in snapshot.holds:
+            job = self.rows[hold.ref.job]
+            held = [*ask_of(job)[:4], int(hold.building)]
+            self.running[job.user] = plus(self.running.get(job.user, [0] * 5), held)
+            if hold.worker in self.workers:
+                self.free[hold.worker] = plus(self.free[hold.worker], held, -1)
+                if hold.stopping:
+                    self.stopping[hold.worker] = plus(self.stopping[hold.worker], held)
+
+    def plan(self) -> dict[tuple[int, int], str]:
+        """The worker of every task that is placed."""
+        for band in PriorityBand:
+            jobs = sorted((self.rows[job] for job in self.waiting if self.rows[job].band is band), key=self._key)
+            gangs, singles = [j for j in jobs if j.group_by], [j for j in jobs if not j.group_by]
+            later_gangs = [job for job in gangs if not self._gang(job, over_quota=False)]
+            later = [job for job in singles if not self._singles(job, over_quota=False)]
+            for job in later_gangs:
+                self._gang(job, over_quota=True)
+            for job in later:
+                self._singles(job, over_quota=True)
+        return self.placed
+
+    @staticmethod
+    def _key(row: JobRow) -> tuple[int, ...]:
+        return priority_key(row.band, row.depth, row.root_submitted_ms, row.submitted_ms, row.job)
+
+    # ── promises ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _good_promises(self, promises: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+        good = {task: worker for task, worker in promises.items() if self._may_ever(task, worker)}
+        for name in self.workers:
+            wanted = [0] * 5
+            for (job, _), worker in good.items():
+                if worker == name:
+                    wanted = plus(wanted, ask_of(self.rows[job]))
+            if not any(self.stopping[name]) and not fits(wanted, self.free[name]):
+                good = {task: worker for task, worker in good.items() if worker != name}
+        broken = {job for job, _ in promises if self.rows[job].group_by and not self._whole(job, good)}
+        return {task: worker for task, worker in good.items() if task[0] not in broken}
+
+    def _may_ever(self, task: tuple[int, int], worker: str) -> bool:
+        row = self.workers.get(worker)
+        return row is not None and task[1] in self.waiting.get(task[0], []) and self._takes(self.rows[task[0]], row)
+
+    def _whole(self, job: int, good: dict[tuple[int, int], str]) -> bool:
+        return all((job, index) in good for index in self.waiting.get(job, []))
+
+    def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
+        """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
+        wanted = [0] * 5
+        for task, worker in self.promises.items():
+            if worker == name and task != without and task not in self.placed:
+                wanted = plus(wanted, ask_of(self.rows[task[0]]))
+        lack = [max(0, w - s) for w, s in zip(wanted, self.stopping[name], strict=True)]
+        return plus(self.free[name], [0] * 5 if without else lack, -1)
+
+    # ── placing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def _takes(row: JobRow, worker: WorkerRow) -> bool:
+        return worker.state is WorkerState.HEALTHY and constraints.eligible(
+            row.constraints, row.resources, worker.attributes
+        )
+
+    def _over_quota(self, row: JobRow, tasks: int) -> bool:
+        quota = self.quotas.get(row.user)
+        if quota is None:
+            return False
+        ask, running = ask_of(row), self.running.get(row.user, [0] * 5)
+        for limit, dimension in zip((getattr(quota, name) for name in LIMITS), (0, 1, 3), strict=True):
+            if limit and ask[dimension] and running[dimension] + tasks * ask[dimension] > limit:
+                return True
+        return False
+
+    def _put(self, row: JobRow, index: int, name: str) -> None:
+        self.placed[row.job, index] = name
+        self.free[name] = plus(self.free[name], ask_of(row), -1)
+        self.running[row.user] = plus(self.running.get(row.user, [0] * 5), ask_of(row))
+
+    def _singles(self, row: JobRow, *, over_quota: bool) -> bool:
+        """False when some tasks must let everyone else go first."""
+        in_turn = True
+        for index in self.waiting[row.job]:
+            if (row.job, index) in self.placed:
+                continue
+            promised = self.promises.get((row.job, index))
+            if promised:
+                if fits(ask_of(row), self._room(promised, without=(row.job, index))):
+                    self._put(row, index, promised)
+            elif not over_quota and self._over_quota(row, 1):
+                in_turn = False
+            else:
+                self._single(row, index)
+        return in_turn
+
+    def _single(self, row: JobRow, index: int) -> None:
+        candidates = []
+        for place, name in enumerate(self.order):
+            until_ms = self.avoids.get((row.job, index, name))
+            delayed = until_ms is not None and until_ms > self.now_ms
+            if self._takes(row, self.workers[name]) and not delayed and fits(ask_of(row), self._room(name)):
+                late = until_ms is not None
+                preference = 0 if late else -constraints.rank(row.constraints, self.workers[name].attributes)
+                candidates.append((late, preference, place, name))
+        if candidates:
+            self._put(row, index, min(candidates)[3])
+
+    def _gang(self, row: JobRow, *, over_quota: bool) -> bool:
+        """False when it must let everyone else go first."""
+        indexes = self.waiting[row.job]
+        if (row.job, indexes[0]) in self.placed:
+            return True
+        if (row.job, indexes[0]) in self.promises:
+            places = {index: self.promises[row.job, index] for index in indexes}
+            if all(fits(ask_of(row), self._room(name, without=(row.job, i))) for i, name in places.items()):
+                for index, name in places.items():
+                    self._put(row, index, name)
+            return True
+        if not over_quota and self._over_quota(row, len(indexes)):
+            return False
+        seats = self._group_for(row, len(indexes))
+        for index, name in zip(indexes, seats, strict=False):
+            self._put(row, index, name)
+        return True
+
+    def _group_for(self, row: JobRow, size: int) -> list[str]:
+        avoided = [(worker, until) for (job, _, worker), until in self.avoids.items() if job == row.job]
+        delayed = {worker for worker, until_ms in avoided if until_ms > self.now_ms}
+        late = {worker for worker, until_ms in avoided if until_ms <= self.now_ms}
+        groups: dict[Attribute, list[str]] = {}
+        for name in self.order:
+            value = self.workers[name].attributes.get(row.group_by)
+            if value is not None:
+                groups.setdefault(value, []).append(name)
+        found = []
+        for value, names in groups.items():
+            usable = [name for name in names if self._may(row, name) and name not in delayed]
+            free = [name for name in usable if self._takes(row, self.workers[name])]
+            free = [name for name in free if fits(ask_of(row), self._room(name))]
+            if len(free) >= size:
+                preference = -sum(constraints.rank(row.constraints, self.workers[name].attributes) for name in usable)
+                is_late = any(name in late for name in names)
+                found.append((is_late, preference, len(free) - size, isinstance(value, str), value, free))
+        if not found:
+            return []
+        return sorted(min(found, key=lambda entry: entry[:5])[5], key=self._seat)[:size]
+
+    def _may(self, row: JobRow, name: str) -> bool:
+        return constraints.eligible(row.constraints, row.resources, self.workers[name].attributes)
+
+    def _seat(self, name: str) -> tuple[bool, float, str]:
+        number = self.workers[name].attributes.get("tpu-worker-id")
+        return (number is None, float(number or 0), name)

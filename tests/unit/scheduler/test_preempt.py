@@ -1,0 +1,249 @@
+"""Eviction: the cheapest that helps, never half a gang, never in vain, and the place is kept."""
+
+from __future__ import annotations
+
+from iris_core.reasons import ReasonCode
+from tests.support.scheduling import Story, eq, tpu, worker
+
+
+def places(promises: object) -> list[tuple[int, str]]:
+    return [(promise.index, promise.worker) for promise in promises]  # type: ignore[attr-defined]
+
+
+def test_a_single_task_evicts_one_victim_of_a_lower_band() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])
+
+
+def test_nobody_is_evicted_for_the_same_band() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/one", "a")
+    story.submit("/two")
+    assert story.evict() == ([], ())
+
+
+def test_batch_never_preempts() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/one", "a", band="batch")
+    story.submit("/two", band="batch")
+    assert story.evict() == ([], ())
+
+
+def test_interactive_work_evicts_batch() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/one", "a", band="batch")
+    story.submit("/two")
+    assert story.evict()[0] == ["/one/0"]
+
+
+def test_nobody_is_evicted_while_there_is_room() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    assert story.evict() == ([], ())
+
+
+def test_the_lowest_band_goes_first() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/mid", "a", band="interactive")
+    story.running("/low", "b", band="batch")
+    story.submit("/high", band="production")
+    assert story.evict()[0] == ["/low/0"]
+
+
+def test_of_one_band_the_smallest_that_helps_goes() -> None:
+    story = Story(worker("a", cpu=4), worker("b", cpu=2), worker("c", cpu=1))
+    story.running("/large", "a", cpu=4, band="batch")
+    story.running("/fitting", "b", cpu=2, band="batch")
+    story.running("/tiny", "c", cpu=1, band="batch")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict()[0] == ["/fitting/0"]
+
+
+def test_of_equal_ones_the_youngest_goes() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/old", "a", band="batch")
+    story.wait(10)
+    story.running("/young", "b", band="batch")
+    story.submit("/high", band="production")
+    assert story.evict()[0] == ["/young/0"]
+
+
+def test_one_victim_must_be_enough_for_a_single_task() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/low", ["a", "a"], band="batch")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict() == ([], ())
+
+
+def test_a_single_task_never_breaks_a_gang() -> None:
+    story = Story(tpu("s1", 0), tpu("s1", 1))
+    story.running("/gang", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.submit("/high", cpu=4, band="production")
+    assert story.evict() == ([], ())
+
+
+def test_only_workers_the_task_may_use_are_looked_at() -> None:
+    story = Story(worker("a", cpu=1, zone="us"), worker("b", cpu=1, zone="eu"))
+    story.running("/small", "a", cpu=0.5, band="batch")
+    story.running("/right", "b", cpu=1, band="batch")
+    story.submit("/high", band="production", constraints=(eq("zone", "eu"),))
+    assert story.evict()[0] == ["/right/0"]
+
+
+def test_each_task_evicts_its_own_victim() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/low", ["a", "a"], band="batch")
+    story.submit("/high", 2, band="production")
+    victims, promises = story.evict()
+    assert (sorted(victims), places(promises)) == (["/low/0", "/low/1"], [(0, "a"), (1, "a")])
+
+
+def test_room_left_by_a_large_victim_is_used_before_another_goes() -> None:
+    story = Story(worker("a", cpu=4), worker("b", cpu=1))
+    story.running("/large", "a", cpu=4, band="batch")
+    story.running("/small", "b", cpu=1, band="interactive")
+    story.submit("/high", 3, band="production")
+    assert story.evict()[0] == ["/large/0"]
+
+
+def test_what_is_stopping_anyway_is_waited_for() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/ending", "a", band="batch")
+    story.running("/low", "b", band="batch")
+    story.stop(*story.refs("/ending"))
+    story.submit("/high", band="production")
+    assert story.evict() == ([], ())
+
+
+def test_an_evicted_attempt_is_not_evicted_again() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    story.evict()
+    assert story.evict() == ([], ())
+
+
+def test_the_preemptor_starts_when_the_victim_has_stopped() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    story.evict()
+    assert story.told["/high"].code is ReasonCode.WAITING_FOR_VICTIM
+    assert story.cycle() == {}
+    story.stopped(*story.refs("/low"))
+    assert story.cycle() == {"/high/0": "a"}
+
+
+def test_a_promised_place_is_kept_from_everybody_else() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", at_ms=2)
+    story.evict()
+    story.submit("/higher", band="production", at_ms=3, constraints=(eq("nowhere", "x"),))
+    story.submit("/rival", at_ms=1)
+    story.stopped(*story.refs("/low"))
+    assert story.cycle() == {"/high/0": "a"}
+
+
+def test_room_beyond_a_promise_is_for_everybody() -> None:
+    story = Story(worker("a", cpu=5))
+    story.running("/low", "a", cpu=4, band="batch")
+    story.submit("/high", cpu=3, band="production")
+    story.evict()
+    story.submit("/other", 2, band="batch")
+    assert story.cycle() == {"/other/0": "a"}
+    story.stopped(*story.refs("/low"), again=False)
+    assert story.cycle() == {"/high/0": "a", "/other/1": "a"}
+
+
+def test_a_promise_on_a_worker_that_is_lost_is_worth_nothing() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/low", ["a", "b"], band="batch")
+    story.submit("/high", band="production")
+    story.evict()
+    promised = story.mirror.promises[story.rows["/high"].job, 0]
+    story.tell(
+        closed=tuple(ref for ref in story.refs("/low") if story.held(ref).worker == promised), lost_workers=(promised,)
+    )
+    assert len(story.evict()[0]) == 1
+
+
+def test_a_promise_that_was_given_back_frees_the_place() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    high = story.submit("/high")
+    story.evict()
+    story.tell(gone=(high.job,))
+    story.stopped(*story.refs("/low"))
+    assert story.cycle() == {"/low/0": "a"}
+
+
+# ── gangs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def two_slices() -> Story:
+    return Story(*(tpu(name, number, cpu=4) for name in ("s1", "s2") for number in (0, 1)))
+
+
+def test_a_gang_evicts_a_whole_session_of_one_group() -> None:
+    story = two_slices()
+    story.running("/one", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.running("/two", ["s2-0", "s2-1"], cpu=4, band="interactive", group_by="tpu-name")
+    story.gang("/high", 2, band="production")
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/one/0", "/one/1"], [(0, "s1-0"), (1, "s1-1")])
+
+
+def test_a_gang_evicts_single_tasks_and_keeps_the_free_hosts_too() -> None:
+    story = two_slices()
+    story.running("/full", ["s1-0", "s1-1"], cpu=4, band="production")
+    story.running("/low", "s2-1", cpu=4, band="batch")
+    story.gang("/high", 2, band="production")
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/low/0"], [(0, "s2-0"), (1, "s2-1")])
+    story.submit("/rival", band="production", cpu=4)
+    assert story.cycle() == {}
+    story.stopped(*story.refs("/low"), again=False)
+    assert story.cycle() == {"/high/0": "s2-0", "/high/1": "s2-1"}
+
+
+def test_a_gang_evicts_nobody_when_it_would_still_not_fit() -> None:
+    story = two_slices()
+    story.running("/low", ["s1-0", "s2-0"], cpu=4, band="batch")
+    story.running("/equal", ["s1-1", "s2-1"], cpu=4, band="production")
+    story.gang("/high", 2, band="production")
+    assert story.evict() == ([], ())
+
+
+def test_a_gang_spares_whoever_is_not_in_its_way() -> None:
+    story = Story(*(worker(f"r{number}", cpu=2, rack="r") for number in range(3)))
+    story.running("/low", ["r0", "r1", "r2"], cpu=2, band="batch")
+    story.submit("/high", 2, cpu=2, band="production", group_by="rack")
+    assert len(story.evict()[0]) == 2
+
+
+def test_a_session_that_reaches_beyond_the_group_is_left_alone() -> None:
+    story = Story(*(worker(f"{rack}{n}", cpu=1, rack=rack, row="1") for rack in "ab" for n in range(2)))
+    story.running("/wide", ["a0", "a1", "b0", "b1"], band="batch", group_by="row")
+    story.submit("/high", 2, band="production", group_by="rack")
+    assert story.evict() == ([], ())
+
+
+def test_the_group_with_the_fewest_victims_is_freed() -> None:
+    story = two_slices()
+    story.running("/many", ["s1-0", "s1-0", "s1-1", "s1-1"], cpu=2, band="batch")
+    story.running("/few", ["s2-0", "s2-1"], cpu=4, band="batch")
+    story.gang("/high", 2, band="production", cpu=4)
+    assert story.evict()[0] == ["/few/0", "/few/1"]
+
+
+def test_a_gang_that_waits_for_its_victims_says_so() -> None:
+    story = two_slices()
+    story.running("/low", ["s1-0", "s1-1", "s2-0", "s2-1"], cpu=4, band="batch")
+    story.gang("/high", 2, band="production")
+    story.evict()
+    assert story.told["/high"].facts == {"workers": ["s1-0", "s1-1"]}

@@ -1,0 +1,82 @@
+"""The dry run: now, after whom, not now, or never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core.messages import Caller, PlanPreview, PlanRequest
+from iris_core.reasons import ReasonCode
+from iris_core.resources import Device, ResourceAsk
+from iris_core.spec import Coscheduling, JobSpec
+from iris_core.states import WorkerState
+from iris_scheduler.preview import preview
+from tests.support.scheduling import Story, eq, tpu, tpus, worker
+
+
+def ask(story: Story, name: str = "/what-if", cpu: float = 1, device: Device | None = None, **spec: Any) -> PlanPreview:
+    resources = ResourceAsk(int(cpu * 1000), device=device)
+    request = PlanRequest(JobSpec(name=name, command=("true",), resources=resources, **spec), Caller("ann"), 0)
+    return preview(story.mirror, story.memory, request, story.now_ms, story.settings)
+
+
+def test_now_and_where() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    said = ask(story, replicas=2)
+    assert (said.verdict, said.placements, said.reason) == ("now", ((0, "a"), (1, "b")), None)
+
+
+def test_after_preempting_whom() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    said = ask(story, band="production")
+    assert (said.verdict, said.victims) == ("after_preemption", ("/low/0",))
+
+
+def test_not_now_and_why() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/busy", "a")
+    said = ask(story)
+    assert said.verdict == "not_now"
+    assert said.reason is not None
+    assert said.reason.code is ReasonCode.NOT_ENOUGH_CPU
+
+
+def test_never_because_no_worker_is_that_large() -> None:
+    assert ask(Story(worker("a", cpu=1)), cpu=2).verdict == "never"
+
+
+def test_never_because_no_worker_matches() -> None:
+    assert ask(Story(worker("a")), constraints=(eq("zone", "eu"),)).verdict == "never"
+
+
+def test_never_because_no_slice_is_that_large() -> None:
+    story = Story(tpu("s", 0), tpu("s", 1))
+    said = ask(story, replicas=3, device=tpus(), coscheduling=Coscheduling("tpu-name"))
+    assert said.verdict == "never"
+
+
+def test_a_draining_worker_may_come_back() -> None:
+    story = Story(worker("a", state=WorkerState.DRAINING))
+    assert ask(story).verdict == "not_now"
+
+
+def test_how_many_come_before_it() -> None:
+    story = Story(worker("a", cpu=1))
+    story.submit("/first", 3, cpu=2)
+    assert ask(story, cpu=2).ahead == 3
+
+
+def test_a_child_stands_where_its_tree_is_as_old_as_its_root() -> None:
+    story = Story(worker("a", cpu=0.5))
+    story.submit("/old", cpu=1, at_ms=10)
+    story.submit("/old/child", cpu=1, at_ms=500, root_ms=10)
+    story.submit("/young/child", cpu=1, at_ms=400, root_ms=400)
+    assert ask(story, name="/old/new").ahead == 1
+
+
+def test_nothing_is_different_afterwards() -> None:
+    story = Story(worker("a"))
+    story.submit("/waiting", cpu=9)
+    before, look = story.mirror.snapshot(), story.look()
+    ask(story)
+    assert (story.mirror.snapshot(), story.look().plan) == (before, look.plan)
