@@ -216,9 +216,7 @@ class Worker:
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         machine = self.machine
-        return Register(
-            machine.name, self.agent.incarnation, machine.attributes, machine.total, self._now_ms(), stages
-        )
+        return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, self._now_ms(), stages)
 
     async def _ask(self, report: WorkerReport) -> ReportTaken | None:
         try:

@@ -11,11 +11,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef
 from iris_core.states import TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state import snapshot
-from iris_state.changes import Commit, WorkerMoved
+from iris_state.changes import Commit, JobAdmitted
 from iris_state.check import Growth, check
 from iris_state.machine import Machine
 from iris_state.outbox import told_before
@@ -161,7 +160,6 @@ def image(machine: Machine) -> bytes:
     return encoder.encode(
         [
             machine.sequence,
-            machine.cursor,
             sorted(ledger.jobs.items()),
             sorted(ledger.workers.items()),
             sorted(ledger.idempotency.items()),
@@ -179,8 +177,6 @@ def _commits(server: Server) -> list[Commit]:
 
 
 def _admitted(server: Server) -> dict[int, str]:
-    from iris_state.changes import JobAdmitted
-
     return {c.number: c.name for commit in _commits(server) for c in commit.changes if isinstance(c, JobAdmitted)}
 
 

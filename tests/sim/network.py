@@ -19,6 +19,7 @@ from iris_bus.contract import (
     Callback,
     Entry,
     Fenced,
+    Full,
     Gap,
     Headers,
     Message,
@@ -76,6 +77,7 @@ class Server:
         self._order = 0
         self._inboxes = 0
         self.appended: list[Callable[[Link, int], None]] = []
+        self.struck: Callable[[str], None] = lambda fault: None
         self.crashed: Callable[[Process], None] = lambda process: None
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,6 +102,7 @@ class Server:
 
     def count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
+        self.struck(fault)
 
     # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,7 +112,7 @@ class Server:
         for stored in self.streams.values():
             if not stored.row.fsync and stored.row.name == subjects.EVENTS.name:
                 for sequence in range(max(stored.first, stored.last - lazily_lost + 1), stored.last + 1):
-                    stored._drop(sequence)  # noqa: SLF001
+                    stored._drop(sequence)
                 stored.last = max(stored.first - 1, stored.last - lazily_lost)
         for link in self.links:
             link.cut(seconds + self.dice.random() * 0.5, told=True)
@@ -312,7 +315,7 @@ class Link:
             return
         try:
             outcome = effect()
-        except Exception as error:
+        except (Fenced, Gap, Full) as error:
             outcome = error
         if self.up:
             self.server.at(self._delay(), lambda: self._answer(future, outcome))

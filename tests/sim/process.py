@@ -43,7 +43,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     @property
     def due(self) -> float | None:
-        return self._scheduled[0]._when if self._scheduled else None  # noqa: SLF001
+        return self._scheduled[0]._when if self._scheduled else None
 
     def step(self) -> None:
         """One turn: what is ready and what has come due."""

@@ -14,6 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from iris_bus.contract import Fenced, Full, Gap, Unavailable
+from iris_core.errors import IrisError
 from iris_core.messages import AttemptRef
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
@@ -73,6 +77,7 @@ class World:
         self.states: dict[str, State] = {}
         self.machines: dict[str, Machine] = {}
         self.wrong = ""
+        self.damaged = False
         self.policy = _policy(self.dice)
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
@@ -112,7 +117,7 @@ class World:
         """A process is gone: the supervisor starts it again, unless what ended it is a finding."""
         if isinstance(error, AssertionError) or _is_bug(error):
             self.wrong = self.wrong or f"{process.name} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
-            import traceback, os; os.environ.get("SIMTB") and traceback.print_exception(error)
+            logging.getLogger("sim").error("wrong", exc_info=error)
         self._buried(process)
 
     def _buried(self, process: Process) -> None:
@@ -152,8 +157,8 @@ class World:
         if machine.sequence == sequence:
             try:
                 self.judge.on_commit(machine)
-            except Exception as error:
-                self.wrong = f"commit {sequence} at {self.server.now:.3f} s: {type(error).__name__}: {error}"; import traceback, os; os.environ.get("SIMTB") and traceback.print_exc()
+            except (IrisError, Violation, LookupError) as error:
+                self.wrong = f"commit {sequence} at {self.server.now:.3f} s: {type(error).__name__}: {error}"
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,16 +276,13 @@ class World:
             self.server.at(seconds, lambda: setattr(process, "frozen", False))
 
     def _leader(self) -> State | None:
-        for name, state in self.states.items():
-            if self.processes[name].alive and state.ready:
-                return state
-        return None
+        """The replica that leads; a deposed one may not know yet that it does not."""
+        leading = [state for name, state in self.states.items() if self.processes[name].alive and state.ready]
+        return max(leading, key=lambda state: state.replica.machine.ledger.epoch, default=None)
 
     def leader_name(self) -> str:
-        for name, state in self.states.items():
-            if self.processes[name].alive and state.ready:
-                return name
-        return "state-0"
+        leader = self._leader()
+        return leader.replica.name.split(".")[0] if leader is not None else "state-0"
 
     def _clear_up(self) -> None:
         self._stormy = False
@@ -298,8 +300,13 @@ class World:
             return False
         if machine.sequence != len(self.server.journal_of_all_times):
             return False
+        if any(process.frozen for process in self.processes.values()) or self._running():
+            return False
         events = self.server.streams["IRIS_EVENTS"]
-        return bool(events.messages) and not leader._leader._teller.backlog  # type: ignore[union-attr]  # noqa: SLF001
+        return bool(events.messages) and not leader._leader._teller.backlog  # type: ignore[union-attr]
+
+    def _running(self) -> list[AttemptRef]:
+        return [running.ref for running in self.judge.ran if running.ended is None]
 
     def _left(self) -> str:
         leader = self._leader()
@@ -307,12 +314,22 @@ class World:
             return "nobody leads"
         ledger = leader.replica.machine.ledger
         living = [
-            (job.name, job.state.name, {s.name: n for s, n in job.counted().items()}, job.session and job.session.status)
+            (
+                job.name,
+                job.state.name,
+                {s.name: n for s, n in job.counted().items()},
+                job.session and job.session.status,
+            )
             for job in ledger.jobs.values()
             if not job.is_terminal
         ]
+        workers = {worker.id: (worker.state.value, worker.reason) for worker in ledger.workers.values()}
+        reasons = {number: reason.message for number, reason in ledger.reasons.items()}
         held = {name: sorted(p.open) for name, p in ledger.presence.items() if p.open}
-        return f"answered {self.promises.answered} of {self.promises.asked}, living {living}, held {held}"
+        return (
+            f"answered {self.promises.answered} of {self.promises.asked}, living {living}, held {held}, "
+            f"running {self._running()}, workers {workers}, reasons {reasons}"
+        )
 
     def _end(self) -> None:
         for process in self.processes.values():
@@ -331,12 +348,12 @@ class _SimScheduler(Scheduler):
         super().__init__(link.bus, Settings(answer_timeout_s=2.0, gang_patience_s=20.0), asyncio.Event())  # type: ignore[arg-type]
 
     def _now_ms(self) -> int:
-        return max(int(self._time() * 1000) + self._process.jump_ms + WALL_MS, self._mirror.at_ms if self._mirror else 0)
+        return max(
+            int(self._time() * 1000) + self._process.jump_ms + WALL_MS, self._mirror.at_ms if self._mirror else 0
+        )
 
 
 def _policy(dice: random.Random) -> Policy:
-    import msgspec
-
     return msgspec.structs.replace(
         POLICY, snapshot_changes=dice.choice((20, 60, 100_000)), keep_jobs=dice.choice((0, 0, 3))
     )
@@ -348,8 +365,6 @@ def _kind(name: str) -> str:
 
 def _is_bug(error: BaseException | None) -> bool:
     """Whether an exception that ended a process is not one of those a process may end with."""
-    from iris_bus.contract import Fenced, Full, Gap, Unavailable
-
     return error is not None and not isinstance(error, Fenced | Full | Gap | Unavailable | TimeoutError | Crash)
 
 
@@ -401,9 +416,12 @@ def _crash_server(world: World) -> None:
 
 
 def _power_loss(world: World) -> None:
-    """Everything is gone at once, and the newest events with it; processes on hosts too."""
+    """Everything is gone at once, and the newest events with it; processes on hosts too.
+
+    Together with a damaged snapshot, the events of which were lost, that would be more than anybody promises.
+    """
     world.server.count("power lost")
-    world.server.crash(2.0, world.dice.randint(0, 8))
+    world.server.crash(2.0, 0 if world.damaged else world.dice.randint(0, 8))
     for name in list(world.processes):
         if name != "people":
             world.kill(name)
@@ -422,7 +440,8 @@ def _damage_snapshot(world: World) -> None:
     objects = world.server.buckets.get("iris-snapshots", {})
     if len(objects) > 1:
         world.server.count("snapshot damaged")
-        name = sorted(objects)[-1]
+        world.damaged = True
+        name = max(objects)
         data, known = objects[name]
         objects[name] = (data[:-20] + b"x" * 20, known)
 
@@ -449,11 +468,7 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
 
 
 def play(seed: int) -> Outcome:
-    """Run one seed."""
-    import os
-    if os.environ.get("SIMTB"):
-        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-        return World(seed).run()
+    """Run one seed, silently."""
     logging.disable(logging.CRITICAL)
     try:
         return World(seed).run()

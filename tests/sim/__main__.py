@@ -1,0 +1,76 @@
+"""``python -m tests.sim --seeds 200`` or ``--seed 1234``: storms over a simulated cluster, one line per finding."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.sim.world import Outcome, World, play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make sim")
+    parser.add_argument("--seed", type=int, help="run this one, and tell what happens in it")
+    parser.add_argument("--seeds", type=int, default=200, help="run so many")
+    parser.add_argument("--first", type=int, default=0, help="beginning with this one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _one(options.seed)
+    return _many(range(options.first, options.first + options.seeds), options.jobs)
+
+
+def _one(seed: int) -> int:
+    """Play one seed aloud."""
+    world = World(seed)
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_Simulated(world))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    outcome = world.run()
+    print(_line(outcome))
+    return int(bool(outcome.wrong))
+
+
+class _Simulated(logging.Formatter):
+    """Log lines with simulated time, and faults between them."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        world.server.struck = lambda fault: print(f"{world.server.now:8.3f}  !! {fault}")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{self._world.server.now:8.3f}  {record.name}: {record.getMessage()}"
+
+
+def _many(seeds: range, jobs: int) -> int:
+    began = time.monotonic()
+    faults: Counter[str] = Counter()
+    wrong = tasks = commits = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for outcome in pool.map(play, seeds, chunksize=5):
+            faults.update(outcome.faults)
+            commits += outcome.commits
+            tasks += outcome.jobs
+            if outcome.wrong:
+                wrong += 1
+                print(_line(outcome), flush=True)
+    seconds = time.monotonic() - began
+    print(f"{len(seeds)} seeds from {seeds.start}, {tasks} requests, {commits} commits checked, {seconds:.0f} s")
+    print("faults: " + ", ".join(f"{name} {n}" for name, n in sorted(faults.items())))
+    print(f"violations: {wrong}")
+    return int(bool(wrong))
+
+
+def _line(outcome: Outcome) -> str:
+    verdict = f"WRONG {outcome.wrong}" if outcome.wrong else f"right, digest {outcome.digest[:12]}"
+    return f"SEED={outcome.seed}: {outcome.seconds:.0f} simulated s, {outcome.commits} commits: {verdict}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
