@@ -29,6 +29,7 @@ BATCH = 4000
 LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
+_CONFIRM_EVERY_S = 2.0
 _PAUSE_S = 0.05
 
 
@@ -56,6 +57,7 @@ class Leader:
             after_s=replica.policy.snapshot_after_s,
             clock=asyncio.get_running_loop().time,
         )
+        self._confirmed_s = self._steady()
         self.ready = False
 
     async def run(self) -> None:
@@ -151,8 +153,10 @@ class Leader:
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
             self._pace.committed(self._steady())
             self._metrics.committed(output, time.perf_counter() - began)
-        elif output.replies:
+            self._confirmed_s = self._steady()
+        elif output.replies or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
+            self._confirmed_s = self._steady()
 
     async def _confirm(self) -> None:
         """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from iris_bus.contract import Blobs, Connection, Fenced, Gap, Message, Teller
+from iris_bus.contract import Connection, Fenced, Gap, Message, Teller
 from iris_core import subjects
 from iris_state.clock import Clock
 from iris_state.machine import Machine
 from iris_state.policy import Policy
-from iris_state.snapshot import Image
-from iris_state.snapshotter import newest, oldest
+from iris_state.snapshotter import newest
 from iris_state.untold import Untold
 
 log = logging.getLogger(__name__)
@@ -51,16 +50,16 @@ class Replica:
         """
         for _ in range(_RECOVERIES):
             with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
-                await self._recover(newest)
+                await self._recover()
                 return
         log.error("the journal does not reach back to the last event told: some events will never be told")
-        await self._recover(lambda snapshots, told: oldest(snapshots))
+        await self._recover(all_events=False)
 
-    async def _recover(self, choose: Callable[[Blobs, str], Awaitable[Image | None]]) -> None:
+    async def _recover(self, *, all_events: bool = True) -> None:
         began_ms = self.clock.now_ms()
         last = await self.connection.streams.last(subjects.EVENTS.name)
         told = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
-        image = await choose(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told)
+        image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told if all_events else "")
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)

@@ -38,20 +38,12 @@ async def good(blobs: Blobs) -> AsyncIterator[Image]:
 
 
 async def newest(blobs: Blobs, told: str) -> Image | None:
-    """The newest good snapshot whose events are all among those up to ``told``; None when there is none."""
+    """The newest good snapshot whose events are all among those up to ``told``, if any; None when there is none."""
     async for image in good(blobs):
         if not told or told_before(image.rest.told) <= told_before(told):
             return image
         log.warning("the snapshot of %d is ahead of the events, which end at %s", image.rest.sequence, told)
     return None
-
-
-async def oldest(blobs: Blobs) -> Image | None:
-    """The oldest good snapshot, whatever the events say; None when there is none."""
-    found = None
-    async for image in good(blobs):
-        found = image
-    return found
 
 
 async def _names(blobs: Blobs) -> list[str]:

@@ -8,7 +8,6 @@ Source: architecture.md section 2 "no stored lease"; nats.md section 4.2.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from iris_bus.contract import NoResponders, Unavailable
@@ -67,7 +66,7 @@ class Standby:
         policy = self._replica.policy
         silent, deaf_since = 0, 0.0
         while True:
-            began = clock()
+            began, sequence = clock(), self._replica.machine.sequence
             if self._new_epoch():
                 silent, deaf_since = 0, 0.0
             try:
@@ -82,6 +81,8 @@ class Standby:
                 deaf_since = 0.0
                 if not self._replica.connection.connected:
                     silent = 0
+                elif self._replica.machine.sequence != sequence:
+                    silent = 0  # what is appended is a sign of life, too
                 elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise it was we who stood still
                     silent += 1
                 if silent >= _SILENT:
@@ -99,10 +100,16 @@ class Standby:
         return True
 
     async def _ping(self, timeout: float) -> None:
-        answer = await self._replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
-        with contextlib.suppress(codec.Undecodable):
+        """Raises NoResponders when nobody leads, or only one who was deposed and does not know it yet; Unavailable."""
+        replica = self._replica
+        answer = await replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
+        try:
             pong = codec.unpack(answer.data, Ping)
-            if pong.leader != self.leader:
-                log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
-            self.leader = pong.leader
-            self._replica.untold.heard(pong.told)
+        except codec.Undecodable as error:
+            raise NoResponders("nobody who leads answers") from error
+        if pong.epoch < replica.machine.ledger.epoch:
+            raise NoResponders(f"{pong.leader} led in epoch {pong.epoch}")
+        if pong.leader != self.leader:
+            log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
+        self.leader = pong.leader
+        replica.untold.heard(pong.told)
