@@ -45,11 +45,12 @@ class Page:
         await self.send("Page.navigate", url=url)
 
     async def html(self) -> str:
+        """The page as it is; nothing while another is coming in its place."""
         document = await self.send("DOM.getDocument")
-        shown = await self.send("DOM.getOuterHTML", nodeId=document["root"]["nodeId"])
-        return shown["outerHTML"]
+        shown = await self.send("DOM.getOuterHTML", nodeId=document.get("root", {}).get("nodeId", 0))
+        return shown.get("outerHTML", "")
 
-    async def shows(self, text: str, seconds: float = 20.0) -> bool:
+    async def shows(self, text: str, seconds: float = 40.0) -> bool:
         """Whether ``text`` comes to stand in the page in time."""
         try:
             async with asyncio.timeout(seconds):
