@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +35,17 @@ SHUT = 1 << 40
 """Taken from a window, it leaves no place for anything."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Need:
     """What one task takes: an amount for every dimension, and those of them that are asked for."""
 
     amounts: tuple[int, int, int, int, int]
     asked: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def held(self) -> tuple[tuple[int, int], ...]:
+        """All that is asked but the place in the window."""
+        return tuple(pair for pair in self.asked if pair[0] != WINDOW)
 
 
 def need_of(ask: ResourceAsk) -> Need:

@@ -97,7 +97,7 @@ def _short(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
     if fitting(cycle.before, kind.need, slots).any():
         return BEHIND
     now, need = cycle.room.matrix, kind.need
-    resources = [(dimension, amount) for dimension, amount in need.asked if dimension != WINDOW]
+    resources = list(need.held)
     if fitting(now, Need(need.amounts, tuple(resources)), slots).all() if resources else True:
         return reasons.building_window_full(len(slots))
     roomy = _roomy(now, resources, slots)

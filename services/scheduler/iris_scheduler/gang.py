@@ -163,8 +163,9 @@ def _free_at(mirror: Mirror, host: Host, need: Need, now_ms: int) -> int:
         return now_ms
     for at_ms, ref in ends:
         hold, held = host.holds[ref]
-        for dimension, amount in held.asked:
-            room[dimension] += amount if dimension != WINDOW or hold.building else 0
+        for dimension, amount in held.held:
+            room[dimension] += amount
+        room[WINDOW] += hold.building
         if covers(room, need):
             return max(at_ms, now_ms)
     return NEVER_MS

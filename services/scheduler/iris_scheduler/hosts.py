@@ -34,17 +34,11 @@ class Host:
 
     def count(self, hold: Hold, need: Need, sign: int) -> None:
         """Add (1) or subtract (-1) what an attempt holds."""
-        self._count_into(self.used, hold, need, sign)
-        if hold.stopping:
-            self._count_into(self.stopping, hold, need, sign)
-
-    @staticmethod
-    def _count_into(amounts: list[int], hold: Hold, need: Need, sign: int) -> None:
-        for dimension, amount in need.asked:
-            if dimension != WINDOW:
+        for amounts in (self.used, self.stopping) if hold.stopping else (self.used,):
+            for dimension, amount in need.held:
                 amounts[dimension] += sign * amount
-        if hold.building:
-            amounts[WINDOW] += sign
+            if hold.building:
+                amounts[WINDOW] += sign
 
     @property
     def takes_work(self) -> bool:

@@ -6,7 +6,8 @@ snapshot. Source: architecture.md section 2 "The scheduler".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -24,7 +25,6 @@ from iris_core.messages import (
 )
 from iris_core.queue import TaskQueue
 from iris_core.states import PriorityBand
-from iris_scheduler.capacity import Need
 from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_of
 from iris_scheduler.hosts import Hosts
 from iris_scheduler.usage import Usage
@@ -96,14 +96,11 @@ class Mirror:
             self.hosts.put(worker)
         for quota in delta.quotas:
             self.quotas[quota.user] = quota
-        for ref in delta.closed:
-            self._close(ref)
+        self._close(delta.closed)
         for queued in delta.unqueued:
             self._unqueue(queued)
-        for hold in delta.opened:
-            self._open(hold)
-        for hold in delta.moved:
-            self._hold(hold)
+        self._open(delta.opened)
+        self._hold(delta.moved)
         self._waits(delta.queued, delta.avoid, delta.promises)
         for promise in delta.released:
             self._unpromise(promise.job, promise.index)
@@ -203,41 +200,43 @@ class Mirror:
         del self.jobs[job]
 
     def _lose(self, name: str) -> None:
-        for hold, need in list(self.hosts.host(name).holds.values()):
-            self._account(hold.ref.job, need, -1)
+        numbers = [ref.job for ref in self.hosts.host(name).holds]
         self.hosts.lose(name)
+        self._account(Counter(numbers), -1)
 
     def _knows_jobs_of(self, delta: Delta) -> bool:
         told = {row.job for row in delta.jobs}
         numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
         return all(number in told or number in self.jobs for number in numbers)
 
-    def _close(self, ref: AttemptRef) -> None:
-        held = self.hosts.release(ref)
-        if held is not None:
-            self._account(ref.job, held[1], -1)
+    def _close(self, refs: Iterable[AttemptRef]) -> None:
+        self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)
 
-    def _open(self, hold: Hold) -> None:
-        ref = hold.ref
-        self._dequeued(ref.job, int(self.queue.remove(ref.job, ref.index)))
-        if (ref.job, ref.index) in self.promises:
-            self._unpromise(ref.job, ref.index)
-        self._hold(hold)
+    def _open(self, holds: Iterable[Hold]) -> None:
+        placed: dict[int, list[int]] = {}
+        for hold in holds:
+            placed.setdefault(hold.ref.job, []).append(hold.ref.index)
+        for job, indexes in placed.items():
+            self._dequeued(job, self.queue.take(job, indexes))
+            for index in indexes if job in self.promised_jobs else ():
+                self._unpromise(job, index)
+        self._hold(holds)
 
-    def _hold(self, hold: Hold) -> None:
-        need = self.kinds[hold.ref.job].need
-        if self.hosts.hold(hold, need):
-            self._account(hold.ref.job, need, 1)
+    def _hold(self, holds: Iterable[Hold]) -> None:
+        kinds, hosts = self.kinds, self.hosts
+        self._account(Counter(hold.ref.job for hold in holds if hosts.hold(hold, kinds[hold.ref.job].need)), 1)
 
-    def _account(self, job: int, need: Need, count: int) -> None:
-        row = self.jobs[job]
-        self.usage.add(row.user, need, count)
-        self.held[row.band] += count
-        self._open_attempts[job] = self._open_attempts.get(job, 0) + count
-        if not self._open_attempts[job]:
-            del self._open_attempts[job]
-            if job in self._leaving:
-                self._gone(job)
+    def _account(self, counts: Mapping[int, int], sign: int) -> None:
+        """So many attempts of each job have opened (1) or ended (-1)."""
+        for job, count in counts.items():
+            row = self.jobs[job]
+            self.usage.add(row.user, self.kinds[job].need, sign * count)
+            self.held[row.band] += sign * count
+            self._open_attempts[job] = self._open_attempts.get(job, 0) + sign * count
+            if not self._open_attempts[job]:
+                del self._open_attempts[job]
+                if job in self._leaving:
+                    self._gone(job)
 
     def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], promises: Iterable[Promise]) -> None:
         for tasks in queued:
@@ -300,8 +299,7 @@ def _load_rows(mirror: Mirror, chunk: FullSnapshot) -> None:
 
 
 def _load_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
-    for hold in chunk.holds:
-        mirror._hold(hold)
+    mirror._hold(chunk.holds)
 
 
 def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:

@@ -29,7 +29,6 @@ from iris_scheduler.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_LONGEST_WAIT_S = 5.0
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 _ECHO_S = 0.25
@@ -55,6 +54,9 @@ class Scheduler:
         self._arrived = asyncio.Event()
         self._wake_ms: int | None = None
         self._refused_in_a_row = 0
+        self._epoch: int | None = None
+        self._asked_s = 0.0
+        self._confirmed_s = 0.0
         self.metrics = SchedulerMetrics(self._age_s)
 
     @property
@@ -89,7 +91,8 @@ class Scheduler:
         mirror = self._mirror = self._follow(self._mirror)
         if mirror is None or self._stop.is_set():
             return
-        if not heard and not await self._is_up_to_date(mirror):
+        due = time.monotonic() - self._asked_s >= self._settings.check_s
+        if due and not await self._is_up_to_date(mirror, silent=not heard):
             self._mirror = None
             return
         self._answer_questions(mirror)
@@ -111,11 +114,11 @@ class Scheduler:
 
     async def _wait(self) -> bool:
         """Until something arrives, time changes the plan, or the process should end. False after a long silence."""
-        wait_s = _LONGEST_WAIT_S
+        wait_s = self._settings.check_s
         if self._wake_ms is not None:
             wait_s = min(wait_s, max(0.0, (self._wake_ms - self._now_ms()) / 1000))
         if not (self._deltas or self._questions) and not await self._hear(wait_s):
-            return wait_s < _LONGEST_WAIT_S
+            return wait_s < self._settings.check_s
         self._arrived.clear()
         return True
 
@@ -131,7 +134,8 @@ class Scheduler:
         return max(time.time_ns() // 1_000_000, self._mirror.at_ms if self._mirror else 0)
 
     def _age_s(self) -> float:
-        return (self._now_ms() - self._mirror.at_ms) / 1000 if self._mirror else -1.0
+        """Seconds since the state service last confirmed what is known; -1 while nothing is."""
+        return time.monotonic() - self._confirmed_s if self._mirror else -1.0
 
     # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,12 +174,23 @@ class Scheduler:
                         return [chunk for chunk in found if chunk.version == found[-1].version]
         return []
 
-    async def _is_up_to_date(self, mirror: Mirror) -> bool:
-        """Ask, after a silence, whether anything was missed. Nobody there: nothing was."""
+    async def _is_up_to_date(self, mirror: Mirror, *, silent: bool) -> bool:
+        """Ask whether, after a silence, anything was missed. Nobody there: nothing was.
+
+        Another leader does not know the reasons told to the one before: everything is explained anew.
+        """
+        self._asked_s = time.monotonic()
         try:
             answer = await self._bus.request(subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s)
             ping = codec.unpack(answer.data, Ping)
         except (Unavailable, codec.Undecodable):
+            return True
+        if self._epoch not in (None, ping.epoch):
+            self._memory = Memory()
+        self._epoch = ping.epoch
+        if ping.sequence == mirror.version:
+            self._confirmed_s = time.monotonic()
+        if not silent:
             return True
         if ping.sequence <= mirror.version:
             return ping.sequence == mirror.version
@@ -184,6 +199,8 @@ class Scheduler:
     def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
         """Apply what has arrived; None when something is missing. Deltas up to ``since`` are in the mirror already."""
         deltas, self._deltas = self._deltas, []
+        if deltas or since >= 0:
+            self._confirmed_s = time.monotonic()
         for data in deltas:
             delta = codec.unpack(data, Delta)
             if delta.version > since and not mirror.apply(delta):

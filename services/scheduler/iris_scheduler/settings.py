@@ -15,6 +15,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         refused_delay_s, refused_longest_s: the first pause of a job after the state service refused it a place, which
             doubles each time in a row, and the longest.
         answer_timeout_s: how long the state service may take to answer.
+        check_s: how often it asks the state service whether it has missed anything.
     """
 
     name: str = "scheduler"
@@ -23,6 +24,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     refused_delay_s: float = 0.05
     refused_longest_s: float = 5.0
     answer_timeout_s: float = 5.0
+    check_s: float = 5.0
 
     @property
     def gang_patience_ms(self) -> int:

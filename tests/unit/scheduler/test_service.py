@@ -44,6 +44,7 @@ class StatePart:
         self.plans: list[Plan] = []
         self.snapshots = 0
         self.chunks = 1
+        self.epoch = 1
         self.mute = False
         self.tell = True
         self.news = asyncio.Event()
@@ -83,7 +84,7 @@ class StatePart:
         self.bus.publish(message.reply, codec.pack(PlanTaken(self.story.mirror.version, placed, tuple(refused))))
 
     def _ping(self, message: Message) -> None:
-        self.bus.publish(message.reply, codec.pack(Ping("me", 1, self.story.mirror.version)))
+        self.bus.publish(message.reply, codec.pack(Ping("me", self.epoch, self.story.mirror.version)))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -102,7 +103,7 @@ class Stage:
         self.memory = Memory()
         self.state = StatePart(self.memory.connect("state"), story)
         self.stop = asyncio.Event()
-        settings = Settings(answer_timeout_s=0.3)
+        settings = Settings(answer_timeout_s=0.3, check_s=0.05)
         self.scheduler = Scheduler(self.memory.connect("scheduler").bus, settings, self.stop)
 
 
@@ -160,6 +161,25 @@ async def test_a_gap_in_the_deltas_makes_it_ask_for_everything(stage: Stage) -> 
     stage.state.story.submit("/heard")
     await stage.state.until(lambda: len(stage.state.placed()) == 2)
     assert stage.state.snapshots == 2
+
+
+async def test_a_delta_lost_before_a_silence_is_missed(stage: Stage) -> None:
+    await stage.state.start()
+    await stage.state.until(lambda: stage.state.snapshots == 1)
+    stage.state.tell = False
+    stage.state.story.submit("/missed")
+    stage.state.tell = True
+    await stage.state.until(lambda: len(stage.state.placed()) == 1)
+    assert stage.state.snapshots == 2
+
+
+async def test_another_leader_is_told_every_reason_again(stage: Stage) -> None:
+    await stage.state.start()
+    stage.state.story.submit("/large", cpu=99)
+    await stage.state.until(lambda: len(stage.state.plans) == 1)
+    stage.state.epoch = 2
+    await stage.state.until(lambda: len(stage.state.plans) == 2)
+    assert stage.state.plans[0].reasons == stage.state.plans[1].reasons
 
 
 async def test_a_state_service_that_begins_anew_makes_it_ask_for_everything(stage: Stage) -> None:
