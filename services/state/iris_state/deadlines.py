@@ -8,6 +8,7 @@ says what time it is. Source: semantics.md sections 5 and 6.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from sortedcontainers import SortedKeyList
@@ -62,7 +63,7 @@ class Alarms(Generic[K]):
 
     def __init__(self) -> None:
         self._due: dict[K, int] = {}
-        self._order: SortedKeyList[tuple[int, K], int] = SortedKeyList(key=lambda entry: entry[0])
+        self._order: SortedKeyList[tuple[int, K], int] = SortedKeyList(key=itemgetter(0))
 
     def __len__(self) -> int:
         return len(self._due)
