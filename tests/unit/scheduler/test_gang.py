@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_core.states import WorkerState
 from iris_scheduler.settings import Settings
-from tests.support.scheduling import Story, tpu, worker
+from tests.support.scheduling import Story, eq, tpu, worker
 
 
 def slices(*names: str, vms: int = 2) -> list[object]:
@@ -59,20 +59,14 @@ def test_equal_groups_are_taken_by_name() -> None:
 
 
 def test_a_group_that_shrank_meanwhile_becomes_the_better_choice() -> None:
-    racks = [
-        worker(f"{rack}{number}", cpu=1, rack=rack) for rack, size in (("a", 4), ("b", 3)) for number in range(size)
-    ]
-    story = Story(*racks)
+    sizes = (("a", 5), ("b", 6))
+    story = Story(*(worker(f"{rack}{n}", cpu=1, rack=rack) for rack, size in sizes for n in range(size)))
     story.submit("/pair-1", 2, group_by="rack", at_ms=1)
-    story.submit("/single", 1, group_by="rack", at_ms=2)
+    story.submit("/four", 4, group_by="rack", at_ms=2, constraints=(eq("rack", "b"),))
     story.submit("/pair-2", 2, group_by="rack", at_ms=3)
-    assert story.cycle() == {
-        "/pair-1/0": "b0",
-        "/pair-1/1": "b1",
-        "/single/0": "b2",
-        "/pair-2/0": "a0",
-        "/pair-2/1": "a1",
-    }
+    placed = story.cycle()
+    assert [placed[f"/pair-1/{index}"] for index in (0, 1)] == ["a0", "a1"]
+    assert [placed[f"/pair-2/{index}"] for index in (0, 1)] == ["b4", "b5"]
 
 
 def test_coscheduled_jobs_respect_priority() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from iris_core.messages import Promise
 from iris_core.reasons import ReasonCode
+from iris_core.states import WorkerState
 from tests.support.scheduling import Story, eq, tpu, worker
 
 
@@ -247,3 +249,53 @@ def test_a_gang_that_waits_for_its_victims_says_so() -> None:
     story.gang("/high", 2, band="production")
     story.evict()
     assert story.told["/high"].facts == {"workers": ["s1-0", "s1-1"]}
+
+
+def test_a_promise_of_a_place_that_never_comes_free_is_worth_nothing() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/busy", "a")
+    row = story.submit("/high", band="production")
+    story.tell(promises=(Promise(row.job, 0, "a"),))
+    assert story.cycle() == {"/high/0": "b"}
+
+
+def test_what_is_stopping_is_counted_once() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/low", "a", band="batch")
+    story.wait(1)
+    story.running("/ending", "a", band="batch")
+    story.stop(*story.refs("/ending"))
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict()[0] == ["/low/0"]
+
+
+def test_one_that_could_not_be_helped_is_helped_once_there_is_a_little_more_room() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/low", ["a", "a"], band="batch")
+    story.submit("/high", cpu=2, band="production")
+    assert story.evict() == ([], ())
+    story.end("/low", 0)
+    assert story.evict()[0] == ["/low/1"]
+
+
+def gang_with_promises() -> Story:
+    """A gang is promised a free VM and one whose task is being stopped; a single task has been passed over."""
+    story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
+    story.running("/low", "s1-1", cpu=4, band="batch")
+    story.gang("/high", 2, band="production")
+    story.evict()
+    story.submit("/late", cpu=4)
+    assert story.cycle() == {}
+    return story
+
+
+def test_the_free_host_of_a_gang_is_for_others_once_the_gang_is_gone() -> None:
+    story = gang_with_promises()
+    story.tell(gone=(story.rows["/high"].job,))
+    assert story.cycle() == {"/late/0": "s1-0"}
+
+
+def test_the_free_host_of_a_gang_is_for_others_once_another_of_its_hosts_drains() -> None:
+    story = gang_with_promises()
+    story.worker(tpu("s1", 1, cpu=4, state=WorkerState.DRAINING))
+    assert story.cycle() == {"/late/0": "s1-0"}

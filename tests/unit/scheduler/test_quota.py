@@ -60,3 +60,13 @@ def test_a_limit_of_zero_is_none() -> None:
     story.submit("/ann", user="ann", at_ms=1)
     story.submit("/bob", user="bob", at_ms=2)
     assert story.cycle() == {"/ann/0": "w"}
+
+
+def test_a_task_that_is_looked_at_by_itself_counts_once() -> None:
+    story = Story(worker("v"), worker("w", cpu=3))
+    story.quota("ann", max_running_cpu=2000)
+    story.submit("/apart", user="ann", at_ms=1)
+    story.avoid("/apart", 0, "v", for_s=5)
+    story.submit("/ann", user="ann", at_ms=2)
+    story.submit("/bob", user="bob", at_ms=3)
+    assert list(story.cycle()) == ["/apart/0", "/ann/0", "/bob/0"]
