@@ -20,6 +20,7 @@ from iris_bus.telemetry import MetricsServer
 from iris_core import codec, subjects
 from iris_core.errors import Refused
 from iris_core.messages import Delta, FullSnapshot, Ping, Plan, PlanRequest, PlanTaken
+from iris_core.pace import Pace
 from iris_scheduler.memory import Memory
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_scheduler.mirror import Mirror
@@ -57,6 +58,7 @@ class Scheduler:
         self._epoch: int | None = None
         self._asked_s = 0.0
         self._confirmed_s = 0.0
+        self._pace = Pace(settings.plan_spacing_s, settings.plan_burst)
         self.metrics = SchedulerMetrics(self._age_s)
 
     @property
@@ -88,6 +90,7 @@ class Scheduler:
                 subscriptions.append(await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question))
             return
         heard = await self._wait()
+        await self._gather()
         mirror = self._mirror = self._follow(self._mirror)
         if mirror is None or self._stop.is_set():
             return
@@ -121,6 +124,12 @@ class Scheduler:
             return wait_s < self._settings.check_s
         self._arrived.clear()
         return True
+
+    async def _gather(self) -> None:
+        """Let more arrive for the next plan while many attempts come and go."""
+        if wait_s := self._pace.wait_s(time.monotonic()):
+            await asyncio.sleep(wait_s)
+            self._arrived.clear()
 
     async def _hear(self, wait_s: float) -> bool:
         """Whether anything arrives in time."""
@@ -211,6 +220,7 @@ class Scheduler:
     # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cycle(self, mirror: Mirror) -> None:
+        self._pace.spend(time.monotonic(), sum(mirror.held.values()))
         began = time.perf_counter()
         decision = plan(mirror, self._memory, self._now_ms(), self._settings)
         self._memory.learn(decision.columns, decision.learnt, mirror.looked())

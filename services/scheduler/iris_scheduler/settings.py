@@ -15,6 +15,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         refused_delay_s, refused_longest_s: the first pause of a job after the state service refused it a place, which
             doubles each time in a row, and the longest.
         answer_timeout_s: how long the state service may take to answer.
+        plan_spacing_s: between plans when very many attempts are open, so that each holds more; plan_burst of
+            them go at once after a rest.
         check_s: how often it asks the state service whether it has missed anything.
     """
 
@@ -25,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     refused_longest_s: float = 5.0
     answer_timeout_s: float = 5.0
     check_s: float = 5.0
+    plan_burst: int = 8
+    plan_spacing_s: float = 0.005
 
     @property
     def gang_patience_ms(self) -> int:

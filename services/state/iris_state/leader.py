@@ -16,9 +16,9 @@ from collections.abc import Callable
 from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscription, Teller, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages import Order, OrderTaken, Ping
+from iris_core.pace import Pace
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
-from iris_state.pace import Pace
 from iris_state.replica import Replica
 from iris_state.snapshotter import Snapshotter
 
@@ -47,7 +47,7 @@ class Leader:
         self._steady = asyncio.get_running_loop().time
         self._inbox: list[Input] = []
         self._arrived = asyncio.Event()
-        self._pace = Pace(replica.policy.commit_burst, replica.policy.commit_spacing_s)
+        self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
         self._snapshots = Snapshotter(
             replica.machine,
@@ -151,7 +151,7 @@ class Leader:
         if output.commit is not None:
             began = time.perf_counter()
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
-            self._pace.committed(self._steady())
+            self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._metrics.committed(output, time.perf_counter() - began)
             self._confirmed_s = self._steady()
         elif output.replies or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:

@@ -51,6 +51,7 @@ class Ledger:
         self.reasons: dict[int, Reason] = {}
         self.kernels: dict[int, Counter[KernelStatus]] = {}
         self.open_of_job: Counter[int] = Counter()
+        self.open_attempts = 0
         self.asks: dict[int, Amount] = {}
         self.totals = Totals()
         self.next_number = 1
@@ -206,6 +207,7 @@ class Ledger:
         presence = self.presence.setdefault(attempt.worker, Presence(attempt.assigned_ms))
         presence.open[(job.number, index, attempt.number)] = attempt
         self.open_of_job[job.number] += 1
+        self.open_attempts += 1
         presence.committed = presence.committed + self.asks[job.number]
         if attempt.status in KERNEL_UNSTARTED:
             presence.building += 1
@@ -216,6 +218,7 @@ class Ledger:
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
             presence.committed = presence.committed - self.asks[job.number]
             self.open_of_job[job.number] -= 1
+            self.open_attempts -= 1
 
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Start the clocks of a placed task: its timeout when it runs, its session's patience until then."""

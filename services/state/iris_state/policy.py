@@ -13,6 +13,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
+        commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes; or `snapshot_after_s` after the first.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
@@ -38,7 +39,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_longest_s: float = 300.0
     stop_grace_s: float = 5.0
     commit_burst: int = 16
-    commit_spacing_s: float = 0.002
+    commit_spacing_s: float = 0.005
     keep_jobs: int = 200_000
     keep_days: float = 30.0
     snapshot_changes: int = 200_000

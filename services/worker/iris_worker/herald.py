@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
+from iris_core.pace import Pace
 from iris_worker.agent import Agent
 from iris_worker.clock import Clock
 from iris_worker.heartbeat import Heartbeat, Pulse
 from iris_worker.metrics import WorkerMetrics
-from iris_worker.reports import Pace
 
 log = logging.getLogger(__name__)
 

@@ -15,32 +15,6 @@ MAX_BYTES = 400_000
 """Of one report, far below the largest message."""
 
 
-class Pace:
-    """How soon the next report may go: at once while few go, in steady steps when many do, so that each says more.
-
-    A short task's start and end each go at once. Under load a report, and the commit behind it, holds many tasks, and
-    the more attempts there are, the less it matters that some wait.
-
-    Args:
-        longest_s: the longest step, reached at 100 attempts. burst: how many may go before there are steps.
-    """
-
-    def __init__(self, longest_s: float, burst: int = 4) -> None:
-        self._longest_s = longest_s
-        self._burst = burst
-        self._gap_s = 0.0
-        self._free_s = 0.0
-
-    def wait_s(self, now_s: float) -> float:
-        """How long the next report has to wait."""
-        return max(0.0, self._free_s - self._gap_s * (self._burst - 1) - now_s)
-
-    def spend(self, now_s: float, attempts: int) -> None:
-        """A report goes now, and so many attempts are held here."""
-        self._gap_s = self._longest_s * min(1.0, max(0.1, attempts / 100))
-        self._free_s = max(self._free_s, now_s) + self._gap_s
-
-
 class Reports:
     """The line of stages that wait to be told."""
 

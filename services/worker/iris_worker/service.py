@@ -21,6 +21,7 @@ from iris_bus.run import Service
 from iris_bus.telemetry import MetricsServer
 from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
+from iris_core.pace import Pace
 from iris_worker import descent, host, spawn
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
 from iris_worker.bundle import BundleStore
@@ -31,7 +32,6 @@ from iris_worker.heartbeat import Heartbeat, Pulse
 from iris_worker.herald import HANDS, Herald
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop import NoopWorkshop
-from iris_worker.reports import Pace
 from iris_worker.settings import WorkerSettings
 from iris_worker.spout import Spout
 from iris_worker.workshop import Workshop, cannot_start
@@ -44,6 +44,7 @@ _SAMPLE_EVERY = 20
 _LAUNCHES = 4
 _NOOP_LAUNCHES = 1000
 _LAST_WORDS_S = 3.0
+_REPORTS_AT_ONCE = 4
 
 
 class InUse(Exception):
@@ -84,7 +85,7 @@ class Worker:
             self.agent,
             Heartbeat(self.id, self.agent.incarnation, settings.beat_s),
             self._pulse,
-            Pace(settings.report_gap_s),
+            Pace(settings.report_gap_s, _REPORTS_AT_ONCE),
             self._bus,
             self._clock,
             self.metrics,
