@@ -3,8 +3,9 @@
 A world is the machine, two hosts with room for one kernel each, and the orders under way to them. In each state every
 action is tried: an order is taken, or lost, or taken with its answer lost; a kernel is prepared, runs, exits well or
 badly, cannot be brought up; a stop takes effect; a host beats, restarts with or without its processes, is given up for
-lost while they live on; the job is cancelled; the scheduler plans; the clock passes what is due, or somebody's patience.
-What is *not* here: what must hold in each state (the test says it).
+lost while they live on; the job is cancelled; the scheduler plans; the clock passes what is due, patience included.
+With nothing forgiven the whole space has 32,360 states, at most 19 actions from the beginning; a limit of 40,000 looks
+into all of them in a minute. What is *not* here: what must hold in each state (the test says it).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ UNFAIR = frozenset({"cancel", "lost", "drop", "lose answer", "exit 1", "infra", 
 class Host:
     """One host: what it was told, what really runs, and what it has not been handed yet.
 
-    ``forsaken``: what was open on it when it was given up for lost; nobody waits for its end any more (reliability.md P2).
+    ``forsaken``: what was open on it when it was given up for lost; nobody waits for its end (reliability.md P2).
     """
 
     incarnation: int = 1

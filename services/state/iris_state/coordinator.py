@@ -22,7 +22,7 @@ from iris_core.states import (
 )
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
-from iris_core.tables.session import PREPARE, SCHEDULE, START, SessionRule
+from iris_core.tables.session import PREPARE, SCHEDULE, START, Promotion, SessionRule
 from iris_state.changes import GANG, Change, Judged, SessionMoved
 from iris_state.claims import Claim
 from iris_state.handlers import Handler, Report, SessionId, SessionView
@@ -46,13 +46,13 @@ _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
 """Which members of a gang have kept the others waiting; they pay, the others start again with them."""
 
 
-def promote(ledger: Ledger, job: Job) -> SessionMoved | None:
-    """Where a coscheduled session's kernels have brought it; None when it stays, or is over for good."""
+def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.PROMOTIONS) -> SessionMoved | None:
+    """Where its kernels have brought a gang's session by one of these rows; None when it stays, or is over for good."""
     session, kernels = job.session, ledger.kernels.get(job.number)
     if session is None or kernels is None:
         return None
     facts = {"ended_badly": sum(job.counts[state] for state in _BADLY)}
-    row = derive(session_table.PROMOTIONS, kernels, facts, session.status)
+    row = derive(rows, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
 

@@ -35,7 +35,7 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.states import KERNEL_NON_TERMINAL, Cause, SchedulingResult, TaskState, WorkerState
-from iris_core.tables.session import OWNER, SCHEDULE, SessionRule
+from iris_core.tables.session import ENDINGS, OWNER, SCHEDULE, SessionRule
 from iris_state import answers, attendance, cascade, coordinator, deltas, outbox, snapshot
 from iris_state.changes import (
     GANG,
@@ -329,8 +329,10 @@ class Machine:
         if job is None:
             return
         if job.is_gang:
-            self._round_of((job.number, GANG))
-            promoted = coordinator.promote(self.ledger, job)
+            promoted = coordinator.promote(self.ledger, job, ENDINGS)
+            if promoted is None:
+                self._round_of((job.number, GANG))
+                promoted = coordinator.promote(self.ledger, job)
             if promoted is not None:
                 self._apply(promoted)
         moved = cascade.job(self.ledger, job)
@@ -465,10 +467,8 @@ class Machine:
             presence.told_ms = max(presence.told_ms, stage.at_ms)
             self._take(hosts.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
-        drop = tuple(
-            stage.ref for stage in stages if attendance.stop_if_astray(self.ledger, self.orders, report.worker, stage)
-        )
-        self._replies.append((asked.reply, codec.pack(ReportTaken(drop=drop))))
+        drop = attendance.stop_astray(self.ledger, self.orders, report.worker, stages)
+        self._replies.append((asked.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
     def _on_beat(self, data: bytes) -> None:
         try:

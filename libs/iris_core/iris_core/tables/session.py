@@ -106,14 +106,10 @@ PROMOTE_TO_TERMINATED = Promotion(
     target=S.TERMINATED,
 )
 
-PROMOTIONS: tuple[Promotion, ...] = (
-    DETECT_CANCELLATION,
-    DETECT_TERMINATION,
-    REGRESS_TO_PENDING,
-    PROMOTE_TO_PREPARED,
-    PROMOTE_TO_RUNNING,
-    PROMOTE_TO_TERMINATED,
-)
+ENDINGS: tuple[Promotion, ...] = (DETECT_CANCELLATION, DETECT_TERMINATION, REGRESS_TO_PENDING)
+"""Noticed before any handler is asked, so that none succeeds with what is over."""
+
+PROMOTIONS: tuple[Promotion, ...] = (*ENDINGS, PROMOTE_TO_PREPARED, PROMOTE_TO_RUNNING, PROMOTE_TO_TERMINATED)
 """Judged in this order: an end is noticed before anything else."""
 
 SINGLE = {
