@@ -7,7 +7,7 @@ Sources: architecture.md "Workers are level-triggered"; semantics.md sections 4 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iris_core.messages import AttemptRef, Beat, Stage
 from iris_core.states import ACTIVE, KernelStatus, SessionStatus, WorkerState
@@ -82,6 +82,12 @@ def _start_again(ledger: Ledger, orders: Orders, key: AttemptKey) -> None:
     job = ledger.jobs[key[0]]
     if job.session is not None and job.session.status in _STARTING and job.tasks[key[1]].state in ACTIVE:
         orders.start(ref_of(key))
+
+
+def stop_astray(ledger: Ledger, orders: Orders, worker: str, stages: Iterable[Stage]) -> list[AttemptRef]:
+    """Tell a host to stop what it should not be running; what it says last of each attempt counts."""
+    last = {stage.ref: stage for stage in stages}
+    return [stage.ref for stage in last.values() if stop_if_astray(ledger, orders, worker, stage)]
 
 
 def stop_if_astray(ledger: Ledger, orders: Orders, worker: str, stage: Stage) -> bool:
