@@ -108,7 +108,9 @@ class Condition(Generic[P]):
         """Whether it holds for these counts. ``facts`` gives each limit and fact by name."""
         if self.fact:
             return bool(facts[self.fact])
-        inside = sum(counts.get(status, 0) for status in self.statuses)
+        inside = 0
+        for status in self.statuses:
+            inside += counts.get(status, 0)
         if self.over:
             return inside > facts[self.over]
         total = sum(counts.values())
@@ -132,7 +134,13 @@ class Derivation(Generic[W, P]):
         """Whether every condition of at least one alternative holds."""
         if self.sources and status not in self.sources:
             return False
-        return any(all(c.holds(counts, facts) for c in alternative) for alternative in self.any_of)
+        for alternative in self.any_of:
+            for condition in alternative:
+                if not condition.holds(counts, facts):
+                    break
+            else:
+                return True
+        return False
 
 
 def derive(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import msgspec
 
 from iris_core.states import SessionStatus
@@ -86,4 +88,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         }[handler]
 
     def patience_of(self, status: SessionStatus) -> int | None:
-        return self.patience.of(status)
+        return _patience(self)[status]
+
+
+@cache
+def _patience(policy: Policy) -> dict[SessionStatus, int | None]:
+    """Asked for every status in every round, and never changing."""
+    return {status: policy.patience.of(status) for status in SessionStatus}

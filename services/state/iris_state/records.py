@@ -134,6 +134,10 @@ class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
         )
 
 
+_STATES = tuple(TaskState)
+"""In the order of their wire values, as `Job.counts` has them."""
+
+
 class Job(msgspec.Struct, array_like=True):
     """What was submitted, with all its tasks. ``counts[state]`` is how many tasks are in each state now."""
 
@@ -181,7 +185,7 @@ class Job(msgspec.Struct, array_like=True):
 
     def counted(self) -> dict[TaskState, int]:
         """How many tasks are in each state, states without any left out."""
-        return {TaskState(state): n for state, n in enumerate(self.counts) if n}
+        return {state: n for state, n in zip(_STATES, self.counts, strict=True) if n}
 
 
 class Worker(msgspec.Struct, array_like=True):
