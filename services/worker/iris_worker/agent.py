@@ -277,9 +277,7 @@ class Agent:
         """A report or registration is committed: acknowledged ends are let go, what was taken away is stopped."""
         for stage in stages:
             if stage.ended is not None:
-                held = self._held.get(stage.ref)
-                if held is not None and held.is_over:
-                    del self._held[stage.ref]
+                self._held.pop(stage.ref, None)
         return self._drop(answer.drop, now_ms)
 
     def on_untaken(self, stages: Iterable[Stage]) -> None:

@@ -120,7 +120,7 @@ def _write(entry: Entry, mode: int, content: IO[bytes] | None, path: Path, root:
     elif entry.kind == "hardlink":
         os.link(root.joinpath(entry.target), path, follow_symlinks=False)
     elif content is not None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # which follows no link
         with open(os.open(path, flags, 0o755 if mode & 0o111 else 0o644), "wb") as file:
             shutil.copyfileobj(content, file, _COPY)
 

@@ -203,8 +203,6 @@ def _records(path: Path) -> Iterator[Record]:
     at = 0
     while at + _LENGTH <= len(data):
         end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
-        if end > len(data):
-            return
         try:
             yield codec.unpack(data[at + _LENGTH : end], Record)  # type: ignore[arg-type]
         except codec.Undecodable:

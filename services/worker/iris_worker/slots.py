@@ -102,8 +102,8 @@ class Slots:
         """No process is left in it. Whether something went to the trash, which is for `empty_trash` to delete."""
         try:
             seen = os.stat(slot.workdir)
-            if seen.st_mode == _FRESH_MODE and seen.st_ctime_ns == slot.empty_ns:
-                return False  # nothing was ever made in it
+            if seen.st_ctime_ns == slot.empty_ns:
+                return False  # neither what is in it nor its rights were ever changed
             if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):
                 slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
                 return False
