@@ -32,6 +32,7 @@ from iris_core.views import (
 )
 from iris_state.history import rows_of
 from iris_state.ledger import Ledger
+from iris_state.masking import masked
 from iris_state.records import Attempt, Job, Task, Worker, kernel_status
 
 MAX_PAGE = 500
@@ -75,7 +76,7 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
         user=record.user,
         band=display_name(record.band),
         replicas=len(record.tasks),
-        spec=record.spec,
+        spec=masked(record.spec),
         parent=parent.name if parent is not None else head or None,
         submitted_at=moment(record.submitted_ms),
         root_submitted_at=moment(record.root_submitted_ms),
