@@ -193,7 +193,8 @@ class SlowScheduler:
             free = [name for name in usable if self._takes(row, self.workers[name])]
             free = [name for name in free if fits(ask_of(row), self._room(name))]
             if len(free) >= size:
-                preference = -sum(constraints.rank(row.constraints, self.workers[name].attributes) for name in usable)
+                ranks = [constraints.rank(row.constraints, self.workers[name].attributes) for name in usable]
+                preference = -(sum(ranks) * 1024 // len(ranks))
                 is_late = any(name in late for name in names)
                 found.append((is_late, preference, len(free) - size, isinstance(value, str), value, free))
         if not found:

@@ -18,6 +18,10 @@ Entry = tuple[bool, int, int, int]
 """Whether it holds a worker to avoid, minus its preference, spare hosts, group."""
 
 
+_FINE = 1024
+"""A group is preferred by what its workers satisfy on average, in steps this fine."""
+
+
 class GroupWalk:
     """The groups a class of gangs may still use in one cycle."""
 
@@ -83,7 +87,7 @@ class GroupWalk:
     def _entry(self, group: int, free: int) -> Entry:
         rank = self._usable.rank
         members = [slot for slot in self._groups.members[group] if self._may[slot]]
-        preference = 0 if rank is None else int(rank[members].sum())
+        preference = 0 if rank is None else int(rank[members].sum()) * _FINE // len(members)
         return (group in self._late, -preference, free - self._size, group)
 
     def _free(self, group: int) -> list[int]:

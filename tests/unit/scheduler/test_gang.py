@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from iris_core.states import WorkerState
+from iris_core.spec import Constraint
+from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import Settings
 from tests.support.scheduling import Story, eq, tpu, worker
 
@@ -182,3 +183,11 @@ def test_the_group_is_free_again_when_the_gang_is_gone() -> None:
     assert story.cycle() == {}
     story.tell(gone=(story.rows["/gang"].job,))
     assert story.cycle() == {"/late/0": "s1-1"}
+
+
+def test_of_the_preferred_groups_the_one_with_the_fewest_spare_hosts_is_taken() -> None:
+    sizes = (("a", 4, "eu"), ("b", 3, "eu"), ("c", 2, "us"))
+    story = Story(*(worker(f"{rack}{n}", rack=rack, zone=zone) for rack, size, zone in sizes for n in range(size)))
+    prefer = Constraint("rack", ConstraintOp.IN, None, ("a", "b"), mode="preferred")
+    story.submit("/pair", 2, group_by="rack", constraints=(prefer,))
+    assert list(story.cycle().values()) == ["b0", "b1"]

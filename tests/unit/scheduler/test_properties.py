@@ -346,8 +346,9 @@ class Judge:
         return all(fits(ask_of(row), room[promise.worker]) for promise in promises)
 
 
-PatientClusterLife.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
-ImpatientClusterLife.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+LIVES = settings.default.max_examples if settings.default else 100
+PatientClusterLife.TestCase.settings = settings(max_examples=LIVES // 4, stateful_step_count=16, deadline=None)
+ImpatientClusterLife.TestCase.settings = settings(max_examples=LIVES // 8, stateful_step_count=16, deadline=None)
 TestPatientClusterLife = PatientClusterLife.TestCase
 TestImpatientClusterLife = ImpatientClusterLife.TestCase
 
