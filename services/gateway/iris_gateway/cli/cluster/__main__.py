@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from iris_gateway.client.address import read_cluster
 from iris_gateway.client.problems import BadAsk
 
 _PREDECESSOR_S = 20.0
-_PORT_S = 5.0
 
 
 def main(reply: int, orders: Orders) -> int:
@@ -63,19 +61,14 @@ def draw(layout: Layout, orders: Orders) -> Blueprint:
 
 
 def free_port(host: str, port: int) -> int:
-    """The port, or for 0 a free one. Raises OSError when it stays taken for a while."""
-    until = time.monotonic() + _PORT_S
-    while True:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((host, port))
-            except OSError as error:
-                if time.monotonic() < until and port:
-                    time.sleep(0.05)
-                    continue
-                raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-            return int(listener.getsockname()[1])
+    """The port, or for 0 a free one. Raises OSError when it is taken."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        return int(listener.getsockname()[1])
 
 
 def wait_for_predecessor(layout: Layout) -> None:

@@ -83,11 +83,11 @@ def start_supervisor(orders: Orders, layout: Layout, *, detach: bool) -> tuple[s
 
 
 def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
-    """Return when the gateway is ready and the workers are there; else one sentence about what is missing."""
+    """Return when jobs can be submitted, placed and run; else one sentence about what is missing."""
     until = time.monotonic() + seconds
     missing = ""
     with Client(url, patience_s=0.0) as client:
-        for look in (look_ready, look_workers(workers)):
+        for look in (look_ready, look_scheduler, look_workers(workers)):
             while missing := look(client):
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {seconds:g} s: {missing}"
@@ -105,6 +105,17 @@ def look_ready(client: Client) -> str:
         return str(problem)
     except ClientError:
         return "the gateway does not listen"
+    return ""
+
+
+def look_scheduler(client: Client) -> str:
+    """Ask for a plan, which creates nothing; a caller who is not let in does not look."""
+    try:
+        client.post("/v1/jobs:plan", dict, body={"name": "/ready", "command": ["true"]})
+    except Problem as problem:
+        return "" if problem.status in (401, 403) else str(problem)
+    except ClientError as error:
+        return str(error)
     return ""
 
 
