@@ -28,6 +28,7 @@ ROWS = {
     "B3": "b3_latency",
     "B4": "b4_plan",
     "B5": "b5_gangs",
+    "B5e": "b5_end_to_end",
     "B6": "b6_heartbeats",
     "B7": "b7_recovery",
     "B8": "b8_queue",

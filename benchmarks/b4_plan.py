@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from benchmarks import crowds
 from benchmarks.row import Row, median
+from iris_core.messages import WorkerRow
 from iris_scheduler.memory import Memory
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
@@ -26,6 +27,7 @@ WORKERS = 10_000
 TASKS = 100_000
 CLASSES = 1_000
 NEW_TASKS = 100
+GROWTH = (1_000, 2_000, 5_000)
 SETTINGS = Settings()
 
 
@@ -42,6 +44,7 @@ def run(quick: bool = False, workers: int = WORKERS) -> Row:
         full.append(took_ms)
         placed = decision.singles + decision.gangs
         incremental.append(_next_cycle(mirror, decision))
+    growth = {str(n): _grown(crowds.workers(n)) for n in GROWTH}
     many_jobs = Mirror.of([crowds.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES // 10)])
     return Row(
         row="B4",
@@ -54,11 +57,23 @@ def run(quick: bool = False, workers: int = WORKERS) -> Row:
         runs=[round(ms, 1) for ms in full],
         detail={
             "placed": placed,
+            "full_ms_by_workers": {**growth, str(workers): round(median(full), 1)},
             "incremental_ms": round(median(incremental), 2),
             "incremental_goal_ms": GOAL_INCREMENTAL_MS,
             "ten_jobs_a_class_ms": round(median([_pass(many_jobs, Memory())[1] for _ in range(3)]), 1),
         },
     )
+
+
+def _grown(hosts: tuple[WorkerRow, ...]) -> float:
+    """Milliseconds of a full pass over so many workers with as many tasks for each."""
+    tasks = TASKS * len(hosts) // WORKERS
+    passes = []
+    for _ in range(3):
+        mirror = Mirror.of([crowds.snapshot(hosts, tasks, CLASSES, max(1, tasks // CLASSES))])
+        mirror.hosts.columns()
+        passes.append(_pass(mirror, Memory())[1])
+    return round(median(passes), 1)
 
 
 def _pass(mirror: Mirror, memory: Memory) -> tuple[Decision, float]:

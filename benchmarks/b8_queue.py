@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from benchmarks.row import Row
-from iris_core.priority import priority_key
+from iris_core.priority import PriorityKey, priority_key
 from iris_core.queue import TaskQueue
 from iris_core.states import PriorityBand
 
@@ -56,7 +56,7 @@ def _operations(tasks: int) -> dict[str, float]:
     }
 
 
-def _key(job: int, jobs: int) -> tuple[int, int, int, int, int, int]:
+def _key(job: int, jobs: int) -> PriorityKey:
     return priority_key(PriorityBand(1 + job % 3), 1 + job % 4, job * 7919 % jobs, job, job)
 
 

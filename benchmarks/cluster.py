@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,9 @@ import psutil
 from iris_bus.nats_process import NatsProcess
 
 READY_S = 30.0
+HOME = Path(__file__).resolve().parent.parent
+on_start: list[Callable[[str, int], None]] = []
+"""Told each process that a cluster starts, by service and id; for profilers."""
 
 
 @dataclass
@@ -47,7 +50,29 @@ class Cluster:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
         self.started.append(process)
         self.processes.setdefault(service, []).append(psutil.Process(process.pid))
+        for told in on_start:
+            told(service, process.pid)
         return process
+
+    def crowd(self, count: int, beat_s: float = 5.0) -> subprocess.Popen[bytes]:
+        """Start one process that stands for many workers without room; return when all have registered."""
+        command = [sys.executable, "-m", "tests.support.fake_workers", "--url", self.nats_url, "--cpu-millis", "0"]
+        command += ["--count", str(count), "--beat", str(beat_s)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HOME)
+        self.started.append(process)
+        self.processes.setdefault("crowd", []).append(psutil.Process(process.pid))
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"ready":
+            raise RuntimeError("the many workers did not register")
+        return process
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """End a process as a crash does, and forget it."""
+        process.kill()
+        process.wait()
+        self.started.remove(process)
+        for known in self.processes.values():
+            known[:] = [one for one in known if one.pid != process.pid]
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far, by service, of processes that still run."""

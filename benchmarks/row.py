@@ -21,14 +21,14 @@ class Row(msgspec.Struct, kw_only=True):
     """
 
     row: str
-    what: str
     value: float
     unit: str
     goal: float
-    better: Literal["more", "less"] = "more"
     peers: dict[str, float] = {}
     ratio: float | None = None
     rss_bytes: int = 0
+    what: str
+    better: Literal["more", "less"] = "more"
     runs: list[float] = []
     detail: dict[str, Any] = {}
 

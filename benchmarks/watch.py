@@ -11,11 +11,12 @@ from nats.aio.msg import Msg
 
 
 class Watcher:
-    """Notes the moment each job ended, and counts what the event stream keeps. Use as an async context manager."""
+    """Notes when and how each job ended, and counts what the event stream keeps. Use as an async context manager."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self.ended: dict[str, float] = {}
+        self.states: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> Watcher:
@@ -28,8 +29,10 @@ class Watcher:
         await self._client.close()
 
     async def _note(self, message: Msg) -> None:
-        if message.subject.rpartition(".")[2] not in ("pending", "running"):
-            self.ended[msgspec.json.decode(message.data)["job"]] = time.perf_counter()
+        state = message.subject.rpartition(".")[2]
+        if state not in ("pending", "running"):
+            job = msgspec.json.decode(message.data)["job"]
+            self.ended[job], self.states[job] = time.perf_counter(), state
             self._changed.set()
 
     async def until_ended(self, jobs: set[str], within_s: float) -> float:
@@ -46,6 +49,12 @@ class Watcher:
         answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_EVENTS", asked, timeout=10)
         subjects: dict[str, int] = msgspec.json.decode(answer.data)["state"].get("subjects") or {}
         return subjects
+
+    async def journal(self) -> tuple[int, int]:
+        """Commits ever made, and the bytes the journal keeps."""
+        answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_JOURNAL", b"", timeout=10)
+        state = msgspec.json.decode(answer.data)["state"]
+        return state["last_seq"], state["bytes"]
 
     async def until_stored(self, wanted: dict[str, int], within_s: float = 20.0) -> None:
         """Return when the stream keeps exactly these counts. Raises RuntimeError saying what it keeps instead."""
