@@ -49,7 +49,8 @@ class FakeState:
 
     Attributes:
         stages: every stage told, in order, repeats included.
-        silent: reports are not answered. drop: what the next answers say is not this worker's any more.
+        silent: reports are not answered, and their stages are ``ignored``.
+        drop: what the next answers say is not this worker's any more.
     """
 
     def __init__(self, connection: Connection, worker: str) -> None:
@@ -59,6 +60,7 @@ class FakeState:
         self.registered: list[Register] = []
         self.beats: list[Beat] = []
         self.silent = False
+        self.ignored: list[Stage] = []
         self.known = True
         self.drop: tuple[AttemptRef, ...] = ()
         self._printed: defaultdict[tuple[str, str], dict[int, bytes]] = defaultdict(dict)
@@ -77,6 +79,8 @@ class FakeState:
             self.registered.append(report.register)
             self.known = True
         if self.silent:
+            self.ignored += report.stages
+            self._news.set()
             return
         if self.known:
             self.stages += report.stages

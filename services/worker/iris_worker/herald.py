@@ -97,6 +97,7 @@ class Herald:
             self._agent.on_untaken(stages)
             if answer is not None:
                 self.introduce()
+            self.wake()
 
     async def _next(self) -> tuple[Stage, ...]:
         """The next stages to tell, when there are some and it is time."""

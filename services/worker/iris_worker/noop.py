@@ -24,8 +24,11 @@ class NoopWorkshop:
         self._agent = agent
         self._clock = clock
 
-    def recover(self) -> tuple[int, int, int]:
-        return 0, 0, 0
+    def recover(self) -> tuple[int, int]:
+        return 0, 0
+
+    def kill_strangers(self) -> int:
+        return 0
 
     def launch(self, held: Attempt) -> None:
         now_ms = self._clock.wall_ms()

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 VERSION = "1"
 _PULSE_S = 0.25
+_ROUNDS = 200
 _SAMPLE_EVERY = 20
 _LAUNCHES = 4
 _NOOP_LAUNCHES = 1000
@@ -105,8 +106,9 @@ class Worker:
         self._pulse.begin(self._clock.steady_s())
         children = ChildWatch()
         self._loop.add_reader(children.fd, self._reap, children)
-        alive, ended, killed = self._workshop.recover()
-        log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended, "killed": killed})
+        alive, ended = self._workshop.recover()
+        await self._end_strangers()
+        log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
             for work in (*(self.herald.tell() for _ in range(HANDS)), self.herald.beat(self._trouble)):
@@ -122,6 +124,14 @@ class Worker:
             self._loop.remove_reader(children.fd)
             children.close()
             self._workshop.close()
+
+    async def _end_strangers(self) -> None:
+        """What an earlier worker left is gone before this one says what it runs, and so what it does not."""
+        for _ in range(_ROUNDS):
+            if not self._workshop.kill_strangers():
+                return
+            await asyncio.sleep(_PULSE_S / 10)
+        log.error("processes of an earlier worker cannot be killed")
 
     async def _until_stopped(self) -> None:
         stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())

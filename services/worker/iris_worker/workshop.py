@@ -66,24 +66,29 @@ class Workshop:
         self._roster = Roster(root / "roster", adopt.boot_id())
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
+        self._alive: set[int] = set()
         self._prepared: dict[AttemptRef, Slot] = {}
         self._telling: dict[AttemptRef, Telling] = {}
 
     # ── from one worker to the next ─────────────────────────────────────────────────────────────────────────────
 
-    def recover(self) -> tuple[int, int, int]:
-        """Take over from the worker before: how many attempts live, how many ended, how many processes were killed."""
+    def recover(self) -> tuple[int, int]:
+        """Take over from the worker before: how many attempts live, and how many ended."""
         findings = adopt.look(self._roster.recover(), self._clock.wall_ms())
         alive = {entry.started.slot for entry in findings.alive.values()}
         self.slots.begin(alive, {entry.started.slot for entry, _ in findings.ended.values() if not entry.reused})
         self.has_trash = True
-        killed = adopt.kill_strangers(self.slots.attempts, alive)
+        self._alive = alive
         for ref, entry in findings.alive.items():
             self._adopt(ref, entry)
         for ref, (entry, stage) in findings.ended.items():
             self._adopt_end(ref, entry, stage)
         self._roster.flush()
-        return len(findings.alive), len(findings.ended), killed
+        return len(findings.alive), len(findings.ended)
+
+    def kill_strangers(self) -> int:
+        """End what the worker before left of attempts that do not live on; how many processes were still there."""
+        return adopt.kill_strangers(self.slots.attempts, self._alive)
 
     def _adopt(self, ref: AttemptRef, entry: Entry) -> None:
         slot = self.slots.open(entry.started.slot)
