@@ -1,4 +1,4 @@
-"""Whatever anybody says, in whatever order: every invariant holds after every word, and replay makes the same ledger."""
+"""Whatever anybody says, in whatever order: every invariant holds after every word, and replay agrees."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

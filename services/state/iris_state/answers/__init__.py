@@ -1,0 +1,64 @@
+"""What people are answered: the ledger's records as the objects of the HTTP API, already JSON.
+
+Reads only. One room per kind of object; each view is one line of `READS`. Source: interfaces.md section 3 "Objects".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from iris_core import codec
+from iris_core.errors import Code, Mistake, Refused
+from iris_core.messages import AdminCommand, Query
+from iris_core.views import Page
+from iris_state.answers import hosts, jobs, queue, sessions, tasks
+from iris_state.answers.pages import found_job, found_task
+from iris_state.answers.users import quota_view
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+
+
+def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
+    """The body of an `Answer` that says no."""
+    return codec.to_json({"detail": detail, "errors": list(mistakes)})
+
+
+def job(ledger: Ledger, record: Job) -> bytes:
+    return codec.to_json(jobs.job_view(ledger, record))
+
+
+def admin(ledger: Ledger, wish: AdminCommand) -> bytes:
+    """What an operator's wish has made of its target."""
+    if wish.action == "set_quota":
+        return codec.to_json(quota_view(ledger, wish.target))
+    return codec.to_json(hosts.worker_view(ledger, ledger.workers[wish.target]))
+
+
+def read(ledger: Ledger, query: Query, now_ms: int) -> bytes:
+    """Answer one query. Raises Refused."""
+    view = READS.get(query.what)
+    if view is None:
+        raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
+    return codec.to_json(view(ledger, query.arguments))
+
+
+READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
+    "jobs": jobs.jobs,
+    "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
+    "tasks": tasks.tasks,
+    "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),
+    "attempts": lambda ledger, a: Page(items=tasks.task_view(ledger, *found_task(ledger, a)).attempts),
+    "tree": jobs.tree,
+    "why": jobs.why,
+    "history": jobs.history,
+    "sessions": sessions.sessions,
+    "session": sessions.session,
+    "queue": queue.queue,
+    "workers": hosts.workers,
+    "worker": hosts.worker,
+    "slices": hosts.slices,
+    "quota": lambda ledger, a: quota_view(ledger, str(a.get("user", ""))),
+    "quotas": lambda ledger, a: Page(items=[quota_view(ledger, user) for user in sorted(ledger.quotas)]),
+    "overview": hosts.overview,
+}

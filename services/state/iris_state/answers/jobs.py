@@ -1,0 +1,101 @@
+"""Jobs as people see them: one, a listing, a tree, why one waits, and its history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core.reasons import NOT_YET_LOOKED_AT, Reason
+from iris_core.states import TaskState, display_name
+from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
+from iris_state.answers.pages import behind, found_job, found_task, page
+from iris_state.history import rows_of
+from iris_state.ledger import Ledger
+from iris_state.masking import masked
+from iris_state.records import Job
+
+
+def job_view(ledger: Ledger, record: Job) -> JobView:
+    parent = ledger.jobs.get(record.parent)
+    head, _, _ = record.name.rpartition("/")
+    return JobView(
+        id=record.id,
+        name=record.name,
+        state=display_name(record.state),
+        user=record.user,
+        band=display_name(record.band),
+        replicas=len(record.tasks),
+        spec=masked(record.spec),
+        parent=parent.name if parent is not None else head or None,
+        submitted_at=moment(record.submitted_ms),
+        root_submitted_at=moment(record.root_submitted_ms),
+        started_at=moment(record.started_ms),
+        finished_at=moment(record.finished_ms),
+        error=record.error or None,
+        task_counts={display_name(state): n for state, n in record.counted().items()},
+        pending_reason=reason_of(ledger, record) if record.counts[TaskState.PENDING] else None,
+        children=len(record.children),
+        coscheduled=record.is_gang,
+        cause=record.cause.value if record.cause is not None else None,
+    )
+
+
+def reason_of(ledger: Ledger, record: Job) -> Reason | None:
+    return None if record.is_terminal else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+
+
+def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Newest first."""
+    after = behind(arguments)
+    rows = (
+        (number, ledger.jobs[number])
+        for number in reversed(ledger.jobs)
+        if (after is None or number < after) and _wanted(ledger.jobs[number], arguments)
+    )
+    return page(rows, lambda record: job_view(ledger, record), arguments)
+
+
+def _wanted(record: Job, arguments: dict[str, Any]) -> bool:
+    return (
+        arguments.get("state") in (None, "", display_name(record.state))
+        and arguments.get("user") in (None, "", record.user)
+        and arguments.get("band") in (None, "", display_name(record.band))
+        and record.name.startswith(str(arguments.get("name_prefix") or ""))
+    )
+
+
+def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
+    return _subtree(ledger, found_job(ledger, arguments))
+
+
+def _subtree(ledger: Ledger, record: Job) -> TreeView:
+    children = [ledger.jobs[number] for number in record.children if number in ledger.jobs]
+    return TreeView(job=job_view(ledger, record), children=[_subtree(ledger, child) for child in children])
+
+
+def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Why a job's or task's waiting tasks wait, and what stands before them."""
+    if arguments.get("task"):
+        record, index = found_task(ledger, arguments)
+    else:
+        record = found_job(ledger, arguments)
+        pending = ledger.queue.pending(record.number)
+        index = pending[0] if len(pending) else 0
+    waiting = (record.number, index) in ledger.queue
+    return {
+        "job": record.name,
+        "task": f"{record.name}/{index}",
+        "state": display_name(record.tasks[index].state),
+        "job_state": display_name(record.state),
+        "pending_tasks": record.counts[TaskState.PENDING],
+        "pending_reason": reason_of(ledger, record) if waiting else None,
+        "ahead": ledger.queue.position(record.number, index) if waiting else None,
+        "error": record.error or None,
+        "history": rows_of(ledger, record)[-20:],
+    }
+
+
+def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    rows: list[HistoryRow] = rows_of(ledger, found_job(ledger, arguments))
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    return page(list(enumerate(rows))[start:], lambda row: row, arguments)

@@ -1,0 +1,68 @@
+"""Tasks and their attempts as people see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core.states import TaskState, display_name
+from iris_core.views import AttemptView, Page, TaskView, moment
+from iris_state.answers.jobs import reason_of
+from iris_state.answers.pages import behind, found_job, page
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job
+
+
+def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
+    task = record.tasks[index]
+    last = task.attempts[-1] if task.attempts else None
+    return TaskView(
+        task=f"{record.name}/{index}",
+        job=record.name,
+        index=index,
+        state=display_name(task.state),
+        pending_reason=reason_of(ledger, record) if task.state is TaskState.PENDING else None,
+        failure_count=task.failure_count,
+        preemption_count=task.preemption_count,
+        worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
+        attempts=[attempt_view(attempt) for attempt in task.attempts],
+        exit_code=last.exit_code if last is not None else None,
+        error=task.note or (last.error if last is not None else "") or None,
+        log_subject=f"{record.id}.{index}",
+        cause=task.cause.value if task.cause is not None else None,
+    )
+
+
+def attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        state=display_name(attempt.shown),
+        stage=attempt.status.value.lower(),
+        cause=attempt.cause.value if attempt.cause is not None else None,
+        initiator=attempt.initiator.value if attempt.initiator is not None else None,
+        charged_to=attempt.charged_to.value if attempt.charged_to is not None else None,
+        worker=attempt.worker,
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        error=attempt.error or None,
+        stderr_tail=attempt.stderr_tail or None,
+        peak_rss_bytes=attempt.peak_rss_bytes or None,
+        assigned_at=moment(attempt.assigned_ms),
+        building_at=moment(attempt.building_ms),
+        started_at=moment(attempt.started_ms),
+        finished_at=moment(attempt.ended_ms),
+        failure_count=attempt.failures,
+        preemption_count=attempt.preemptions,
+        open=attempt.is_open,
+    )
+
+
+def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    record = found_job(ledger, arguments)
+    after, state = behind(arguments), arguments.get("state")
+    start = 0 if after is None else after + 1
+    rows = (
+        (index, index)
+        for index in range(start, len(record.tasks))
+        if state in (None, "", display_name(record.tasks[index].state))
+    )
+    return page(rows, lambda index: task_view(ledger, record, index), arguments)

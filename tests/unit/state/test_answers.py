@@ -1,0 +1,163 @@
+"""What people are answered: objects, pages, and refusals. interfaces.md section 3."""
+
+import pytest
+
+
+def items(script, what, **arguments):
+    """All pages of a listing, two rows at a time."""
+    found, cursor = [], None
+    while True:
+        page = script.world.query(what, limit=2, cursor=cursor, **arguments)
+        found += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def test_jobs_are_listed_newest_first_and_filtered(script):
+    script.play("""
+        worker w0
+        submit /a user=ann
+        submit /b user=bob band=batch
+        submit /c user=ann
+        schedule
+    """)
+    assert [job["name"] for job in items(script, "jobs")] == ["/c", "/b", "/a"]
+    assert [job["name"] for job in items(script, "jobs", user="ann")] == ["/c", "/a"]
+    assert [job["name"] for job in items(script, "jobs", state="running")] == ["/a"]
+    assert [job["name"] for job in items(script, "jobs", band="batch")] == ["/b"]
+    assert [job["name"] for job in items(script, "jobs", name_prefix="/b")] == ["/b"]
+
+
+def test_tasks_are_listed_by_index_and_filtered(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=5
+        schedule
+    """)
+    assert [task["index"] for task in items(script, "tasks", job="/a")] == [0, 1, 2, 3, 4]
+    assert [task["index"] for task in items(script, "tasks", job="j1", state="pending")] == [2, 3, 4]
+
+
+def test_the_queue_is_paged_by_its_key(script):
+    script.play("""
+        submit /a replicas=2
+        submit /b
+        submit /b/c
+        submit /d band=production
+    """)
+    rows = items(script, "queue")
+    assert [(row["job"], row["position"], row["tasks"]) for row in rows] == [
+        ("/d", 0, 1),
+        ("/b/c", 1, 1),
+        ("/a", 2, 2),
+        ("/b", 4, 1),
+    ]
+    assert (rows[1]["depth"], rows[1]["sequence"], rows[0]["band"]) == (2, 3, "production")
+
+
+def test_a_page_of_the_queue_goes_on_behind_a_job_that_has_left(script):
+    script.play("""
+        submit /a
+        submit /b
+        submit /c
+    """)
+    first = script.world.query("queue", limit=2)
+    script.play("cancel /b")
+    rest = script.world.query("queue", limit=2, cursor=first["next_cursor"])
+    assert [row["job"] for row in rest["items"]] == ["/c"]
+
+
+def test_workers_and_slices(script):
+    script.play("""
+        worker s1 tpu-name=s tpu-worker-id=1 chips=4 cpu=2
+        worker s0 tpu-name=s tpu-worker-id=0 chips=4 cpu=2
+        worker c0 cpu=4
+        submit /a cpu=1
+        place /a/0 s1
+    """)
+    assert [worker["id"] for worker in items(script, "workers")] == ["c0", "s0", "s1"]
+    (found,) = script.world.query("slices")["items"]
+    assert [worker["id"] for worker in found["workers"]] == ["s0", "s1"]
+    assert (found["free_workers"], found["whole_free"]) == (1, False)
+    worker = script.world.query("worker", id="s1")
+    assert (worker["committed"]["cpu_millis"], worker["tasks"], worker["building"]) == (1000, ["/a/0"], 1)
+
+
+def test_a_tree_shows_every_descendant(script):
+    script.play("""
+        submit /a
+        submit /a/b
+        submit /a/b/c
+        submit /a/d
+    """)
+    tree = script.world.query("tree", job="/a")
+    assert [child["job"]["name"] for child in tree["children"]] == ["/a/b", "/a/d"]
+    assert tree["children"][0]["children"][0]["job"]["name"] == "/a/b/c"
+
+
+def test_why_says_what_stands_before(script):
+    script.play("""
+        submit /a replicas=3
+        submit /b
+        explain /b behind
+    """)
+    why = script.world.query("why", job="/b")
+    assert (why["ahead"], why["pending_tasks"], why["pending_reason"]["code"]) == (3, 1, "behind")
+    assert script.world.query("why", task="/a/2")["ahead"] == 2
+
+
+def test_an_overview_counts(script):
+    script.play("""
+        worker w0 cpu=2
+        worker w1 cpu=2
+        submit /a replicas=3
+        place /a/0 w0
+        lose w1
+    """)
+    overview = script.world.query("overview")
+    assert overview["tasks"] == {"assigned": 1, "pending": 2}
+    assert overview["workers"] == {"healthy": 1, "lost": 1}
+    assert (overview["capacity"]["cpu_millis"], overview["committed"]["cpu_millis"]) == (2000, 1000)
+    assert overview["pending"] == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"),
+    [
+        ("job", {"job": "/none"}),
+        ("job", {"job": "j9"}),
+        ("tasks", {"job": "/none"}),
+        ("task", {"task": "/a/9"}),
+        ("task", {"task": "nonsense"}),
+        ("worker", {"id": "none"}),
+        ("session", {"id": "j1-9"}),
+        ("sessions", {"job": "/none"}),
+        ("nothing", {}),
+        ("jobs", {"limit": 0}),
+        ("jobs", {"limit": 501}),
+        ("jobs", {"limit": "many"}),
+        ("jobs", {"cursor": "x"}),
+        ("queue", {"cursor": "x"}),
+        ("queue", {"cursor": "9.1.1.1.1.1"}),
+        ("sessions", {"cursor": "x"}),
+    ],
+)
+def test_what_is_not_there_is_refused(script, what, arguments):
+    script.play("submit /a")
+    assert script.world.query(what, **arguments) is None
+
+
+def test_a_task_shows_all_its_attempts(script):
+    script.play("""
+        worker w0
+        submit /a retries=1
+        schedule
+        /a/0 running
+        /a/0 exit 4
+        schedule
+    """)
+    first, second = script.world.query("attempts", task="j1/0")["items"]
+    assert (first["state"], first["cause"], first["initiator"], first["exit_code"]) == ("failed", "failed", "worker", 4)
+    assert (first["failure_count"], first["charged_to"], first["open"]) == ([0, 1], "failure", False)
+    assert (second["state"], second["stage"], second["open"]) == ("assigned", "scheduled", True)
