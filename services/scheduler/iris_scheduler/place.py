@@ -6,6 +6,8 @@ a moment ago are looked at one by one. Source: PG "Scheduler (pure function)"; s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from iris_core import reasons
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
@@ -73,26 +75,37 @@ def _place_one_by_one(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
     kind, user = cycle.mirror.kinds[job], cycle.mirror.jobs[job].user
     indexes: list[int] = []
     slots: list[int] = []
-    rest: list[int] = []
     gave_way = False
-    for index in cycle.waiting(job):
+    for index in _one_by_one(cycle, job, kind):
         promised = (job, index) in cycle.kept
         if not promised and not over_quota and not cycle.allowances.within(user, kind.need, 1):
             gave_way = True
             slot = None
         else:
             slot = cycle.kept.seat(cycle.room, (job, index), kind.need) if promised else _seat_one(cycle, job, index)
-        if slot is None:
-            rest.append(index)
-            continue
-        indexes.append(index)
-        slots.append(slot)
-        cycle.allowances.spend(user, kind.need, 1)
+        if slot is not None:
+            indexes.append(index)
+            slots.append(slot)
+            cycle.allowances.spend(user, kind.need, 1)
     if indexes:
         cycle.allowances.spend(user, kind.need, -len(indexes))
         cycle.give(job, kind.need, indexes, slots)
-    cycle.rest[job] = rest
+    placed = frozenset(indexes)
+    cycle.rest[job] = [index for index in cycle.waiting(job) if index not in placed]
     return gave_way
+
+
+def _one_by_one(cycle: Cycle, job: int, kind: JobClass) -> Iterator[int]:
+    """Waiting indexes to look at; once the class is full, only those that are promised a place or kept off a worker."""
+    apart = {index for number, index in cycle.kept.slots if number == job} | cycle.mirror.avoids.get(job, {}).keys()
+    waiting = cycle.waiting(job)
+    looked_at = -1
+    for index in waiting:
+        if kind in cycle.full:
+            break
+        looked_at = index
+        yield index
+    yield from sorted(apart.intersection(waiting) - set(range(looked_at + 1)))
 
 
 def _seat_one(cycle: Cycle, job: int, index: int) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from iris_core.admission import admit
 from iris_core.messages import JobRow, PlanPreview, PlanRequest
 from iris_core.names import JobName
 from iris_core.reasons import Reason
@@ -20,7 +21,11 @@ from iris_scheduler.settings import Settings
 
 
 def preview(mirror: Mirror, memory: Memory, request: PlanRequest, now_ms: int, settings: Settings) -> PlanPreview:
-    """Say what would happen to a job if it were submitted now. The mirror is the same before and after."""
+    """Say what would happen to a job if it were submitted now. The mirror is the same before and after.
+
+    Raises Invalid for a job that could not be submitted.
+    """
+    admit(request.spec)
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
     with mirror.supposing(row):
         decision = plan(mirror, memory, now_ms, settings)

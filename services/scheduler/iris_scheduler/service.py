@@ -211,7 +211,11 @@ class Scheduler:
         if deltas or since >= 0:
             self._confirmed_s = time.monotonic()
         for data in deltas:
-            delta = codec.unpack(data, Delta)
+            try:
+                delta = codec.unpack(data, Delta)
+            except codec.Undecodable as error:
+                log.warning("a delta cannot be read: %s", error)
+                return None
             if delta.version > since and not mirror.apply(delta):
                 log.info("asking for everything", extra={"known": mirror.version, "arrived": delta.version})
                 return None
@@ -233,8 +237,9 @@ class Scheduler:
         if taken is None:
             self._mirror = None
             return
-        self._note(decision, taken)
         await self._hear_echo(mirror, taken)
+        if self._mirror is not None:
+            self._note(self._mirror, decision, taken)
 
     async def _send(self, decided: Plan) -> PlanTaken | None:
         """Have the state service take a plan. None when it is not known what became of it."""
@@ -247,11 +252,9 @@ class Scheduler:
             log.warning("a plan was not answered: %s", error)
             return None
 
-    def _note(self, decision: Decision, taken: PlanTaken) -> None:
-        """Refused jobs pause; after a second refused plan in a row the mirror is not trusted any more."""
-        mirror = self._mirror
-        assert mirror is not None
-        refused = {job: why for job, _, why in taken.refused}
+    def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
+        """Refused jobs that still wait pause; after a second such plan in a row the mirror is not trusted any more."""
+        refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue}
         for placement in decision.plan.placements:
             if placement.job not in refused:
                 self._memory.setbacks.pop(placement.job, None)
@@ -272,6 +275,7 @@ class Scheduler:
 
     async def _hear_echo(self, mirror: Mirror, taken: PlanTaken) -> None:
         """Wait for the delta of the commit that holds the plan, so that nothing is planned twice."""
+        self._mirror = self._follow(mirror)
         if not taken.placed:
             return
         with contextlib.suppress(TimeoutError):

@@ -28,7 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     answer_timeout_s: float = 5.0
     check_s: float = 5.0
     plan_burst: int = 8
-    plan_spacing_s: float = 0.005
+    plan_spacing_s: float = 0.01
 
     @property
     def gang_patience_ms(self) -> int:

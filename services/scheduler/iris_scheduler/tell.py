@@ -37,7 +37,7 @@ def tell(cycle: Cycle) -> Telling:
     """Explain what waits after this cycle, as far as it is not known yet."""
     telling = Telling()
     fresh = cycle.mirror.news.fresh
-    jobs = {*fresh, *cycle.notes, *cycle.apart, *(p.job for evicted in cycle.evicted for p in evicted.promises)}
+    jobs = {*fresh, *cycle.special, *cycle.apart, *(p.job for evicted in cycle.evicted for p in evicted.promises)}
     for kind in _changed_classes(cycle, telling):
         jobs.update(job_at(place) for place in kind.waiting)
     waiting = [job for job in sorted(jobs) if len(cycle.waiting(job))]

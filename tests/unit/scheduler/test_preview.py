@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from iris_core.errors import Invalid
 from iris_core.messages import Caller, PlanPreview, PlanRequest
 from iris_core.reasons import ReasonCode
 from iris_core.resources import Device, ResourceAsk
@@ -50,9 +53,14 @@ def test_never_because_no_worker_matches() -> None:
 
 
 def test_never_because_no_slice_is_that_large() -> None:
-    story = Story(tpu("s", 0), tpu("s", 1))
-    said = ask(story, replicas=3, device=tpus(), coscheduling=Coscheduling("tpu-name"))
+    story = Story(tpu("s", 0, variant="v4-32"), tpu("s", 1, variant="v4-32"))
+    said = ask(story, replicas=4, device=tpus("v4-32"), coscheduling=Coscheduling("tpu-name"))
     assert said.verdict == "never"
+
+
+def test_a_job_that_could_not_be_submitted_is_refused() -> None:
+    with pytest.raises(Invalid):
+        ask(Story(worker("a")), replicas=0)
 
 
 def test_a_draining_worker_may_come_back() -> None:
