@@ -9,7 +9,7 @@ Source: performance.md "decide in batches"; docs/adr/0004-commit-spacing.md.
 from __future__ import annotations
 
 _MANY = 100
-_SHORTEST = 0.1
+_SHORTEST = 0.02
 
 
 class Pace:

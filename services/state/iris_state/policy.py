@@ -41,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     avoid_longest_s: float = 300.0
     stop_grace_s: float = 5.0
     commit_burst: int = 16
-    commit_spacing_s: float = 0.005
+    commit_spacing_s: float = 0.01
     keep_jobs: int = 200_000
     keep_days: float = 30.0
     snapshot_changes: int = 200_000

@@ -30,11 +30,11 @@ def test_few_attempts_make_short_steps():
         pace = Pace(longest_s=1.0, burst=1)
         pace.spend(0.0, attempts)
         waits.append(pace.wait_s(0.0))
-    assert waits == [0.1, 0.1, 0.5, 1.0, 1.0]
+    assert waits == [0.02, 0.1, 0.5, 1.0, 1.0]
 
 
 def test_one_task_after_another_never_waits():
-    pace, now, waited = Pace(longest_s=0.005, burst=16), 0.0, 0.0
+    pace, now, waited = Pace(longest_s=0.01, burst=16), 0.0, 0.0
     for _ in range(1000):
         for _ in range(4):
             waited += pace.wait_s(now)
