@@ -8,6 +8,7 @@ import time
 import pytest
 
 from iris import AsyncClient
+from iris.testing import LocalCluster, NotStarted
 from iris_core.views import JobEvent, TaskEvent
 from iris_gateway.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
 
@@ -93,3 +94,20 @@ async def test_events_of_everything_are_streamed_to_an_asynchronous_client(clust
         await job.wait(20)
 
     assert isinstance(event, JobEvent)
+
+
+def test_a_cluster_for_users_own_tests_leaves_nothing():
+    with LocalCluster(workers=1, worker_cpu=2, tpu=["v4-8"]) as local:
+        job = local.client.run(["sh", "-c", "echo hi"]).result(20)
+        workers = {worker.id: worker.total["cpu_millis"] for worker in local.client.workers()}
+
+    assert job.state == "succeeded"
+    assert workers == {"worker-0": 2000, "slice-0-w0": 2000}
+    assert not local.data.exists()
+
+
+def test_a_cluster_that_cannot_start_says_why(tmp_path):
+    config = tmp_path / "iris.toml"
+    config.write_text("[cluster]\nwrkers = 1\n")
+    with pytest.raises(NotStarted, match="did you mean 'workers'"), LocalCluster(data=tmp_path / "data", config=config):
+        pass

@@ -41,9 +41,12 @@ def explain(error: Exception) -> ExitCode | None:
 
 def explain_problem(problem: Problem) -> ExitCode:
     """The problem document as lines: what, then each wrong field with its hint, then how to find it in the logs."""
-    complain(str(problem))
-    for mistake in problem.mistakes:
-        click.echo(f"  {mistake_line(mistake)}", err=True)
+    if len(problem.mistakes) == 1:
+        complain(mistake_line(problem.mistakes[0]))
+    else:
+        complain(str(problem))
+        for mistake in problem.mistakes:
+            click.echo(f"  {mistake_line(mistake)}", err=True)
     if problem.status >= 500 and problem.document.request_id:
         click.echo(f"  request {problem.document.request_id}", err=True)
     return exit_of_answer(problem.status)

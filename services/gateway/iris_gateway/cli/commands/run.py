@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from iris_gateway.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_PLACEMENTS_SHOWN = 16
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
@@ -148,9 +150,17 @@ def tell_plan(found: PlanView) -> list[str]:
         "never": "it would never start here",
     }
     lines = [words.get(found.verdict, found.verdict)]
-    lines += [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
+    lines += tell_placements(found)
     if found.reason is not None:
         lines.append(f"  {found.reason.message}  ({found.reason.code})")
     if found.ahead:
         lines.append(f"  behind {found.ahead} tasks")
     return lines
+
+
+def tell_placements(found: PlanView) -> list[str]:
+    """Where each task would go; of many, how many go where."""
+    if len(found.placements) <= _PLACEMENTS_SHOWN:
+        return [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
+    counts = Counter(placed.worker for placed in found.placements)
+    return [f"  {count} tasks on {worker}" for worker, count in counts.items()]

@@ -57,14 +57,14 @@ ATTEMPTS = (
 
 @click.command()
 @click.argument("name", type=NAME, metavar="JOB|TASK")
-@form_option(forms=("table", "wide", "json", "name"))
+@form_option()
 @connected
 def show(client: Client, name: str, form: str) -> None:
     """Show a job with its tasks, or a task with its attempts and a timeline."""
     kind = "tasks" if is_task(name) else "jobs"
     found: Row = client.get(f"/v1/{kind}/{in_path(name)}", dict)
-    if form == "json":
-        print_json(found)
+    if form in ("json", "jsonl"):
+        print_json(found, indent=2 if form == "json" else 0)
     elif form == "name":
         click.echo(found["task" if kind == "tasks" else "name"])
     elif kind == "tasks":
@@ -107,10 +107,10 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
 
 
 def show_resources(asked: dict[str, Any]) -> str:
-    """``2 cores, 4GiB memory, 4 x tpu v5litepod-16``."""
+    """``2 cpu, 4GiB memory, 4 x tpu v5litepod-16``."""
     device = asked.get("device")
     parts = [
-        f"{show_cores(asked.get('cpu_millis', 0))} cores",
+        f"{show_cores(asked.get('cpu_millis', 0))} cpu",
         f"{show_bytes(asked['memory_bytes'])} memory" if asked.get("memory_bytes") else "",
         f"{show_bytes(asked['disk_bytes'])} disk" if asked.get("disk_bytes") else "",
         f"{device['count']} x {device['kind']} {device['variant']}" if device else "",

@@ -1,0 +1,30 @@
+"""A real cluster for users' own tests, as a context manager and as a pytest fixture.
+
+    from iris.testing import LocalCluster
+
+    @pytest.fixture(scope="session")
+    def cluster():
+        with LocalCluster(workers=1) as cluster:
+            yield cluster
+
+or, with ``pytest_plugins = ["iris.testing"]`` in a conftest, the session's ready-made fixture ``iris_cluster``.
+Needs the extra ``iris[local]``. Not in this room: the cluster itself. Source: interfaces.md section 5.
+"""
+
+from collections.abc import Iterator
+
+from iris_gateway.cli.cluster.testing import LocalCluster, NotStarted
+
+__all__ = ["LocalCluster", "NotStarted"]
+
+try:
+    import pytest
+except ModuleNotFoundError:  # the context manager is of use without it
+    pass
+else:
+
+    @pytest.fixture(scope="session")
+    def iris_cluster() -> Iterator[LocalCluster]:
+        """A cluster of two CPU hosts for the whole session."""
+        with LocalCluster() as cluster:
+            yield cluster
