@@ -1,0 +1,85 @@
+"""What a task costs in commits, messages and bytes, whatever the machine: figures that only grow on purpose.
+
+A figure that falls well below its bound is a reason to lower the bound.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+
+from benchmarks.circle import Circle
+
+HOSTS = 2
+
+
+def turned(slots: int, tasks: int) -> Circle:
+    """A cluster that has just run one job, and was warm before."""
+    circle = Circle(HOSTS, slots)
+    circle.submit("/warm", tasks)
+    circle.run()
+    circle.counts.clear()
+    circle.submit("/job", tasks)
+    circle.run()
+    return circle
+
+
+@pytest.fixture(scope="module")
+def wide() -> Circle:
+    """1,000 tasks with room for all of them."""
+    return turned(slots=1_000, tasks=1_000)
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Circle:
+    """1,000 tasks through 20 slots, ten of them on each host."""
+    return turned(slots=10, tasks=1_000)
+
+
+def test_a_job_with_room_for_all_takes_three_commits_however_many_tasks_it_has(wide):
+    assert wide.counts["commits"] == 3
+
+
+def test_slots_that_turn_over_cost_two_commits_a_turn(narrow):
+    assert narrow.counts["commits"] <= 2 * 1_000 / 20 + 2
+
+
+def test_each_task_is_told_five_times_and_its_job_three_times(wide):
+    assert wide.counts["events"] == 5 * 1_000 + 3
+
+
+def test_a_task_is_no_more_than_100_bytes_of_journal(narrow, wide):
+    assert max(narrow.counts["journal bytes"], wide.counts["journal bytes"]) <= 100 * 1_000
+
+
+def test_a_task_is_no_more_than_32_bytes_of_deltas(narrow, wide):
+    assert max(narrow.counts["delta bytes"], wide.counts["delta bytes"]) <= 32 * 1_000
+
+
+def test_a_task_is_no_more_than_155_bytes_of_messages_between_services(narrow, wide):
+    assert max(narrow.counts["message bytes"], wide.counts["message bytes"]) <= 155 * 1_000
+
+
+def test_the_scheduler_sends_no_more_plans_than_there_are_commits(narrow):
+    assert narrow.counts["plans"] <= narrow.counts["commits"]
+
+
+def test_no_worker_gets_more_than_one_order_or_sends_more_than_one_report_a_turn(narrow):
+    most = HOSTS * narrow.counts["rounds"]
+    assert narrow.counts["orders"] <= most
+    assert narrow.counts["reports"] <= most
+
+
+def test_a_finished_task_weighs_less_than_400_bytes_in_all_services_together():
+    circle = turned(slots=1_000, tasks=1_000)
+    tracemalloc.start()
+    try:
+        circle.submit("/heavy", 5_000)
+        circle.run()
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / 5_000 < 400
