@@ -1,7 +1,7 @@
-"""The one way round in one process: state machine, scheduler and agents, every message packed and read, no bus, no clock.
+"""The one way round in one process: machine, scheduler and agents, every message packed and read, no bus, no clock.
 
-Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and events a task. The guard
-in `tests/unit/bench` holds these figures; `python -m benchmarks.circle` prints them, and CPU microseconds beside them.
+Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and events a task. The
+guard in `tests/unit/bench` holds these figures; `python -m benchmarks.circle` prints them, and CPU microseconds.
 Not a row of the table: no journal is written.
 """
 
