@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+import iris
+import iris_core
+import iris_gateway
 from iris import AsyncClient
 from iris.testing import LocalCluster, NotStarted
 from iris_core.views import JobEvent, TaskEvent
-from iris_gateway.client.problems import JobFailed, JobKilled, NotFound, WaitTimeout
+from iris_gateway.client.problems import BadAsk, JobFailed, JobKilled, NotFound, WaitTimeout
 
 pytestmark = pytest.mark.integration
 
@@ -74,6 +81,13 @@ async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(clus
     assert found.state == "succeeded"
 
 
+async def test_an_asynchronous_map_is_awaited_item_by_item(cluster):
+    async with AsyncClient(cluster.url) as client:
+        futures = await client.map(len, ["a", "bc"], name="aio-map", cpu=0.1)
+
+        assert await asyncio.gather(*futures) == [1, 2]
+
+
 async def test_an_asynchronous_wait_can_be_given_up(cluster):
     async with AsyncClient(cluster.url) as client:
         job = await client.run(["sleep", "1000"], name="aio-long")
@@ -111,3 +125,40 @@ def test_a_cluster_that_cannot_start_says_why(tmp_path):
     config.write_text("[cluster]\nwrkers = 1\n")
     with pytest.raises(NotStarted, match="did you mean 'workers'"), LocalCluster(data=tmp_path / "data", config=config):
         pass
+
+
+MAPPER = """
+from iris import Client
+
+def half(number):
+    print("halving", number)
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return {"half": number // 2, "much": "x" * 200_000}
+
+if __name__ == "__main__":
+    with Client() as client:
+        mapped = client.map(half, [2, 3, 4], name="halves", cpu=0.1)
+        print([future.exception() or future.result()["half"] for future in mapped])
+        print(mapped.job.wait().task_counts)
+"""
+
+
+def test_a_function_is_mapped_over_items_and_each_call_has_its_future(cluster, tmp_path):
+    script = tmp_path / "mapper.py"
+    script.write_text(MAPPER)
+    paths = os.pathsep.join(str(Path(module.__file__).parents[1]) for module in (iris, iris_core, iris_gateway))
+    environ = {**cluster.environ, "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stdout.splitlines() == [
+        "[1, ValueError('3 is odd'), 2]",
+        "{'succeeded': 2, 'failed': 1}",
+    ], done.stderr
+
+
+def test_mapping_nothing_is_refused(cluster):
+    with pytest.raises(BadAsk, match="no items"):
+        cluster.client.map(len, [])

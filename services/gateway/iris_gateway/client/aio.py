@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar, Unpack
 
@@ -24,6 +24,8 @@ from iris_gateway.client.transport import Query
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
 
 _THREADS = 64
 
@@ -70,6 +72,18 @@ class AsyncClient:
             )
         )
         return AsyncJob(self, job)
+
+    async def map(
+        self,
+        function: Callable[[A], R],
+        items: Iterable[A],
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> list[asyncio.Future[R]]:
+        """As `Client.map`; one awaitable future per item."""
+        mapped = await self.call(lambda: self.sync.map(function, items, workdir=workdir, **options))
+        return [asyncio.wrap_future(future) for future in mapped]
 
     async def submit(
         self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error"

@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 
@@ -27,11 +27,16 @@ from iris_gateway.client.address import Address, find_gateway
 from iris_gateway.client.ask import JobOptions, job_spec
 from iris_gateway.client.events import Event, read_events, read_lines
 from iris_gateway.client.jobs import Job
-from iris_gateway.client.problems import NotFound
+from iris_gateway.client.problems import BadAsk, NotFound
 from iris_gateway.client.stream import EventStream
 from iris_gateway.client.transport import Query, Request, Response, Transport, in_path
 
+if TYPE_CHECKING:
+    from iris_gateway.client.mapping import Mapped
+
 T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
 IfExists = Literal["error", "keep", "replace"]
 
 PAGE_ITEMS = 500
@@ -94,6 +99,30 @@ class Client:
         if workdir is not None:
             options["bundle"] = self.send_bundle(Path(workdir))
         return self.submit(job_spec(command, options), idempotency_key=idempotency_key, if_exists=if_exists)
+
+    def map(
+        self,
+        function: Callable[[A], R],
+        items: Iterable[A],
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Mapped[R]:
+        """Call a function once per item, each call a task of one job; see `mapping` for what can be sent.
+
+        Returns one future per item. A call that raises fails only its own future; the others go on. Raises BadAsk for
+        no items, and what pickling raises.
+        """
+        from iris_gateway.client.mapping import COMMAND, Mapped, packed_call  # only those who map need it
+
+        calls = list(items)
+        if not calls:
+            raise BadAsk("there is nothing to map: no items")
+        options.setdefault("max_task_failures", len(calls))
+        with packed_call(function, calls, Path(workdir) if workdir is not None else None) as packed:
+            options["bundle"] = self.send_bundle(packed)
+        options["replicas"] = len(calls)
+        return Mapped(self.submit(job_spec(COMMAND, options)), len(calls))
 
     def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
         """Submit a job that is already worded. The same idempotency key twice is one job, ever."""
