@@ -289,9 +289,9 @@ class Cell:
             (job.session.status, tuple(sorted(job.session.tries.items()))) if job.session is not None else None,
             tuple(_host(host) for host in self.hosts.values()),
             tuple(worker.state for worker in machine.ledger.workers.values()),
-            tuple(sorted(key for key, _ in machine.deliveries.again.items())),
-            machine.deliveries.wanting(job),
-            tuple(sorted(key for key, _ in machine.stop_again.items())),
+            tuple(sorted(key for key, _ in machine.round.deliveries.again.items())),
+            machine.round.deliveries.wanting(job),
+            tuple(sorted(key for key, _ in machine.round.stop_again.items())),
             tuple(sorted(key[2:] for key in machine.ledger.avoided if _kept_off(machine, key))),
         )
 

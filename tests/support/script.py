@@ -246,7 +246,8 @@ class Script:
 
     def _policy(self, line: Line) -> str:
         changes = {name: _value(text) for name, text in line.options.items()}
-        self.world.policy = self.world.machine.policy = msgspec.structs.replace(self.world.policy, **changes)
+        self.world.policy = msgspec.structs.replace(self.world.policy, **changes)
+        self.world.machine.policy = self.world.machine.round.policy = self.world.policy
         return "ok"
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,25 +7,19 @@ gives the time and carries the messages. Source: architecture.md section 1, the 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 import msgspec
 
-from iris_bus.contract import Telling
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages import (
     AdminCommand,
     Answer,
-    AttemptRef,
     Beat,
     CancelJob,
     Delta,
-    JobReason,
-    Order,
     Plan,
     PlanTaken,
     Query,
@@ -34,38 +28,21 @@ from iris_core.messages import (
     SubmitJob,
     WorkerReport,
 )
-from iris_core.states import KERNEL_NON_TERMINAL, Cause, SchedulingResult, TaskState, WorkerState
-from iris_core.tables.session import ENDINGS, OWNER, SCHEDULE, SessionRule
-from iris_state import answers, attendance, cascade, coordinator, deltas, outbox, snapshot
-from iris_state.changes import (
-    GANG,
-    Answered,
-    Assigned,
-    Avoided,
-    Change,
-    Closed,
-    Commit,
-    JobMoved,
-    Judged,
-    Led,
-    Moved,
-    Promised,
-    SessionMoved,
-    Staged,
-    WorkerMoved,
-)
-from iris_state.claims import Claim
-from iris_state.conclude import conclude
-from iris_state.deadlines import Alarms
-from iris_state.deliveries import Deliveries
-from iris_state.handlers import DELIVERING, REPORTS, SessionId, SessionView
-from iris_state.intake import Step as Happening
+from iris_core.reasons import Reason
+from iris_core.states import SchedulingResult, TaskState, WorkerState
+from iris_core.tables.session import SCHEDULE
+from iris_state import answers, attendance, coordinator, deltas, outbox, snapshot
+from iris_state.changes import GANG, Answered, Assigned, Commit, Judged, Led
+from iris_state.entries.sessions import last_row
+from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.intake import clock, hosts, people, plans
 from iris_state.ledger import Ledger
-from iris_state.orders import Orders
 from iris_state.policy import Policy
-from iris_state.records import Told
+from iris_state.records import Job, Told
 from iris_state.retention import Retention
+from iris_state.round import Round
+
+__all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output", "decode_delta"]
 
 _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -74,64 +51,6 @@ _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
     subjects.CMD_SCALE: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
 }
-_AVOIDED = frozenset({Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE})
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A message of the durable inbox; its sequence becomes the commit's cursor."""
-
-    sequence: int
-    subject: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A request on a core subject, answered to ``reply`` after the commit that holds its effect."""
-
-    subject: str
-    data: bytes
-    reply: str
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A beat; nobody waits for an answer."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """How the delivery of an order ended; ``error`` is empty when its worker took it."""
-
-    worker: str
-    order: Order
-    error: str = ""
-
-
-Input = Command | Asked | Heard | Delivered
-
-
-@dataclass(slots=True)
-class Output:
-    """What one round came to. Nothing of it may be sent before ``commit`` is durable.
-
-    Attributes:
-        commit: the bytes to append behind ``sequence - 1``; None when nothing changed.
-        delta: for the scheduler's mirror, present with every commit.
-        moves: task state changes of known tasks, from and to, for the metrics.
-    """
-
-    sequence: int
-    commit: bytes | None = None
-    replies: list[tuple[str, bytes]] = field(default_factory=list)
-    orders: dict[str, Order] = field(default_factory=dict)
-    events: list[Telling] = field(default_factory=list)
-    delta: bytes | None = None
-    changes: Sequence[Change] = ()
-    moves: Sequence[tuple[str, str]] = ()
 
 
 class Machine:
@@ -149,23 +68,15 @@ class Machine:
         self.cursor = 0
         self.serial = 0
         self.floor_ms = 0
-        self.orders = Orders(self.ledger, int(policy.stop_grace_s * 1000))
-        self.deltas = deltas.DeltaBuilder(self.ledger, policy.max_building)
-        self.deliveries = Deliveries(self.ledger)
-        self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
         self.retention = Retention(self.ledger)
-        self._changes: list[Change] = []
-        self._claims: deque[Claim] = deque()
-        self._dirty: dict[int, None] = {}
+        self.round = Round(self.ledger, policy, self.retention)
         self._replies: list[tuple[str, bytes]] = []
         self._reads: list[Asked] = []
-        self._said: dict[int, str] = {}
-        self._now_ms = 0
 
     @property
     def last_ms(self) -> int:
         """The time of the last round, or of the last commit replayed."""
-        return self._now_ms
+        return self.round.now_ms
 
     # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,7 +85,7 @@ class Machine:
         snapshot.restore(self.ledger, image)
         self.retention.restore()
         rest = image.rest
-        self.sequence, self.cursor, self._now_ms = rest.sequence, rest.cursor, rest.at_ms
+        self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
 
     def replay(self, sequence: int, data: bytes) -> list[Told]:
         """Apply a commit of the past or of another replica; the public facts it makes."""
@@ -182,7 +93,7 @@ class Machine:
         for change in commit.changes:
             self.ledger.apply(change, commit.at_ms)
             self.retention.note(change)
-        self.sequence, self.cursor, self._now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
+        self.sequence, self.cursor, self.round.now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
         facts, self.ledger.told = self.ledger.told, []
         self.retention.settle()
         return facts
@@ -190,33 +101,33 @@ class Machine:
     def bid(self, now_ms: int) -> bytes:
         """The commit that makes this replica the leader, if the journal takes it behind `sequence`."""
         led = Led(self.leader, self.ledger.epoch + 1)
-        return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self._now_ms), [led]))
+        return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
         """The bid stands in the journal and was replayed: a full grace for every worker, every open order again."""
-        self._now_ms = self.floor_ms = max(now_ms, self._now_ms)
+        self.round.now_ms = self.floor_ms = max(now_ms, self.round.now_ms)
         self.serial = 0
         for worker in self.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
-                self.ledger.hear(worker.id, self._now_ms)
-        self.orders.again()
+                self.ledger.hear(worker.id, self.round.now_ms)
+        self.round.orders.again()
         output = self._finish()
-        output.delta = codec.pack(self.deltas.take(self.sequence, self._now_ms))
+        output.delta = codec.pack(self.round.deltas.take(self.sequence, self.round.now_ms))
         return output
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
         """Judge everything that has arrived, then whatever is due at ``now_ms``. Never raises for what inputs say."""
-        if now_ms - self._now_ms > self.policy.stall_ms:
+        if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = now_ms  # it was this service that stood still, not the workers
-        self._now_ms = now_ms = max(now_ms, self._now_ms)
+        self.round.now_ms = now_ms = max(now_ms, self.round.now_ms)
         for one in inputs:
             self._handle(one)
-            self._settle()
+            self.round.settle()
         self._come_due()
         for forgotten in self.retention.forgettable(self.policy.keep_jobs, self.policy.keep_ms, now_ms):
-            self._apply(forgotten)
+            self.round.apply(forgotten)
         for read in self._reads:
             self._replies.append((read.reply, self._read(read)))
         self._reads = []
@@ -224,29 +135,29 @@ class Machine:
 
     def next_due(self) -> int | None:
         """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
-        dues = [self.ledger.alarms.next_due(), self.deliveries.again.next_due(), self.stop_again.next_due()]
+        dues = [self.ledger.alarms.next_due(), self.round.deliveries.again.next_due(), self.round.stop_again.next_due()]
         for status, line in self.ledger.lines.items():
             patience = self.policy.patience_of(status)
             dues.append(line.next_due(patience) if patience is not None else None)
         return min((due for due in dues if due is not None), default=None)
 
     def _finish(self) -> Output:
-        changes, self._changes = self._changes, []
+        changes, self.round.changes = self.round.changes, []
         replies, self._replies = self._replies, []
         told, self.ledger.told = self.ledger.told, []
-        orders = self.orders.take(self.ledger.epoch)
+        orders = self.round.orders.take(self.ledger.epoch)
         if not changes:
             return Output(self.sequence, replies=replies, orders=orders)
         self.sequence += 1
         self.serial += 1
-        commit = Commit(self.ledger.epoch, self.serial, self.cursor, self._now_ms, changes)
+        commit = Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes)
         output = Output(
             self.sequence,
             codec.pack(commit),
             replies,
             orders,
             outbox.events(told, self.sequence),
-            codec.pack(self.deltas.take(self.sequence, self._now_ms)),
+            codec.pack(self.round.deltas.take(self.sequence, self.round.now_ms)),
             changes,
             [(fact.previous, fact.state) for fact in told if fact.entity == "task" and fact.previous is not None],
         )
@@ -262,7 +173,7 @@ class Machine:
             self.cursor = one.sequence
             self._on_command(one)
         else:
-            self._on_delivered(one)
+            self.round.on_delivered(one)
 
     def _on_asked(self, asked: Asked) -> None:
         if asked.subject == subjects.STATE_REPORT:
@@ -271,87 +182,6 @@ class Machine:
             self._on_plan(asked)
         else:
             self._reads.append(asked)
-
-    # ── changes and what follows from them ──────────────────────────────────────────────────────────────────────
-
-    def _take(self, happenings: Iterable[Happening]) -> None:
-        for happening in happenings:
-            if isinstance(happening, Claim):
-                self._claim(happening)
-            else:
-                self._apply(happening)
-
-    def _claim(self, claim: Claim) -> None:
-        change = conclude(self.ledger, claim, max_reschedules=self.policy.max_reschedules)
-        if change is not None:
-            self._apply(change)
-
-    def _apply(self, change: Change) -> None:
-        self.ledger.apply(change, self._now_ms)
-        self.retention.note(change)
-        self._changes.append(change)
-        self.orders.note(change)
-        self.deltas.note(change)
-        self._follow(change)
-
-    def _follow(self, change: Change) -> None:
-        """Note what must be asked again because of a change; `_settle` asks."""
-        if type(change) is Moved:
-            self._dirty[change.job] = None
-            self._claims.extend(cascade.siblings(self.ledger, change))
-            self._keep_off(change)
-        elif type(change) is JobMoved:
-            if self.ledger.jobs[change.job].is_terminal:
-                self._said.pop(change.job, None)
-                self._claims.extend(cascade.remaining(self.ledger, change))
-        elif type(change) is Assigned:
-            if not self.ledger.jobs[change.job].started_ms:
-                self._dirty[change.job] = None
-        elif isinstance(change, Staged | Closed | SessionMoved) and change.job in self.ledger.kernels:
-            self._dirty[change.job] = None
-            if isinstance(change, SessionMoved):
-                self.deliveries.forget(change.job)
-        elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
-            self._release(change.worker)
-
-    def _settle(self) -> None:
-        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
-        while self._claims or self._dirty:
-            while self._claims:
-                self._claim(self._claims.popleft())
-            if self._dirty:
-                number = next(iter(self._dirty))
-                del self._dirty[number]
-                self._derive(number)
-
-    def _derive(self, number: int) -> None:
-        job = self.ledger.jobs.get(number)
-        if job is None:
-            return
-        if job.is_gang:
-            promoted = coordinator.promote(self.ledger, job, ENDINGS)
-            if promoted is None:
-                self._round_of((job.number, GANG))
-                promoted = coordinator.promote(self.ledger, job)
-            if promoted is not None:
-                self._apply(promoted)
-        moved = cascade.job(self.ledger, job)
-        if moved is not None:
-            self._apply(moved)
-
-    def _release(self, worker: str) -> None:
-        """Nothing new comes onto this host: its promises are void."""
-        for key in [key for key, promised in self.ledger.promises.items() if promised == worker]:
-            self._apply(Promised(*key, ""))
-
-    def _keep_off(self, moved: Moved) -> None:
-        """After a failure to deliver or build: this task stays off that worker for a growing while."""
-        if moved.state is not TaskState.PENDING or moved.cause not in _AVOIDED:
-            return
-        task = self.ledger.jobs[moved.job].tasks[moved.index]
-        worker = task.attempts[moved.attempt].worker
-        times = sum(a.worker == worker and a.cause in _AVOIDED for a in task.attempts) - 1
-        self._apply(Avoided(moved.job, moved.index, worker, self._now_ms + self.policy.avoid_ms(times)))
 
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -363,13 +193,14 @@ class Machine:
                 raise Undecodable(f"no command on {command.subject}")
             wish = codec.unpack(command.data, kind)
         except Undecodable as error:
-            self._apply(Answered(f"undecodable-{command.sequence}", Code.INVALID.value, answers.refusal(str(error))))
+            body = answers.refusal(str(error))
+            self.round.apply(Answered(f"undecodable-{command.sequence}", Code.INVALID.value, body))
             return
         known = self.ledger.answers.get(wish.request_id)
         if known is None:
             known = self._obey(wish)
-            self._settle()
-            self._apply(Answered(wish.request_id, *known))
+            self.round.settle()
+            self.round.apply(Answered(wish.request_id, *known))
         if wish.answer_to:
             self._replies.append((wish.answer_to, codec.pack(Answer(*known))))
 
@@ -380,10 +211,10 @@ class Machine:
             if isinstance(wish, SubmitJob):
                 return self._submit(wish)
             if isinstance(wish, CancelJob):
-                self._take(people.on_cancel(self.ledger, wish))
-                self._settle()
+                self.round.take(people.on_cancel(self.ledger, wish))
+                self.round.settle()
                 return "accepted", answers.job(self.ledger, people.known_job(self.ledger, wish.job))
-            self._take(people.on_admin(self.ledger, wish))
+            self.round.take(people.on_admin(self.ledger, wish))
             return "accepted", answers.admin(self.ledger, wish)
         except Invalid as error:
             return error.code.value, answers.refusal(error.detail, error.mistakes)
@@ -397,20 +228,20 @@ class Machine:
         live = self.ledger.find_job(wish.spec.name)
         if wish.if_exists == "keep" and live is not None and not live.is_terminal:
             return "ok", answers.job(self.ledger, live)
-        for happening in people.on_submit(self.ledger, wish, self._now_ms):
-            self._take([happening])
-            self._settle()
+        for happening in people.on_submit(self.ledger, wish, self.round.now_ms):
+            self.round.take([happening])
+            self.round.settle()
         admitted = self.ledger.jobs[self.ledger.next_number - 1]
         return "created", answers.job(self.ledger, admitted)
 
     def _read(self, asked: Asked) -> bytes:
         """Answered last in the round, as of its end: a reader sees everything that arrived before it."""
         if asked.subject == subjects.SNAPSHOT_FULL:
-            version = self.sequence + bool(self._changes)
-            return codec.pack(deltas.full(self.ledger, version, self._now_ms, self.policy.max_building))
+            version = self.sequence + bool(self.round.changes)
+            return codec.pack(deltas.full(self.ledger, version, self.round.now_ms, self.policy.max_building))
         try:
             query = codec.unpack(asked.data, Query)
-            return codec.pack(Answer("ok", answers.read(self.ledger, query, self._now_ms)))
+            return codec.pack(Answer("ok", answers.read(self.ledger, query, self.round.now_ms)))
         except Undecodable as error:
             return codec.pack(Answer(Code.INVALID.value, answers.refusal(str(error))))
         except Refused as error:
@@ -424,30 +255,37 @@ class Machine:
         except Undecodable:
             return
         refused: plans.Refusals = []
-        before = len(self._changes)
-        self._take(plans.on_plan(self.ledger, self.policy, plan, refused, self._now_ms, self.sequence + 1))
-        placed = sum(type(change) is Assigned for change in self._changes[before:])
+        before = len(self.round.changes)
+        self.round.take(plans.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
+        placed = sum(type(change) is Assigned for change in self.round.changes[before:])
         self._explain(plan)
         self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
 
     def _explain(self, plan: Plan) -> None:
-        """Keep why jobs wait; a new reason is a row of history, SKIPPED."""
+        """Keep why jobs wait; each kind of reason is a row of history, SKIPPED, however often it is told."""
         for told in plan.reasons:
             job = self.ledger.jobs.get(told.job)
-            if job is None or job.is_terminal or not job.counts[TaskState.PENDING]:
-                continue
-            before = self.ledger.reasons.get(told.job)
-            self.ledger.reasons[told.job] = told.reason
-            if before is None or before.code is not told.reason.code:
-                self._said[told.job] = told.reason.message
-            self._apply(self._passed_over(told))
+            if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
+                words = self._words(job, told.reason)
+                self.ledger.reasons[told.job] = told.reason
+                self.round.apply(
+                    Judged(
+                        told.job,
+                        GANG,
+                        SCHEDULE.name,
+                        SchedulingResult.SKIPPED,
+                        words,
+                        looks=told.looks,
+                        since_ms=told.since_ms,
+                    )
+                )
 
-    def _passed_over(self, told: JobReason) -> Judged:
-        """Numbers in a reason may change from look to look; it is one row for as long as it is one kind of reason."""
-        words = self._said.get(told.job, told.reason.message)
-        return Judged(
-            told.job, GANG, SCHEDULE.name, SchedulingResult.SKIPPED, words, looks=told.looks, since_ms=told.since_ms
-        )
+    def _words(self, job: Job, reason: Reason) -> str:
+        """Numbers in a reason change from look to look; it keeps its first words while it is one kind of reason."""
+        before, row = self.ledger.reasons.get(job.number), last_row(job, GANG)
+        if before is None or before.code is not reason.code:
+            return reason.message
+        return row.reason if row is not None and row.result is SchedulingResult.SKIPPED else reason.message
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -457,17 +295,17 @@ class Machine:
         except Undecodable:
             return
         if report.register is not None:
-            self._take(hosts.on_register(self.ledger, report.register))
+            self.round.take(hosts.on_register(self.ledger, report.register))
         if not attendance.is_known(self.ledger, report.worker, report.incarnation):
             self._replies.append((asked.reply, codec.pack(ReportTaken(known=False))))
             return
-        self.ledger.hear(report.worker, self._now_ms)
+        self.ledger.hear(report.worker, self.round.now_ms)
         presence = self.ledger.presence[report.worker]
         for stage in report.stages:
             presence.told_ms = max(presence.told_ms, stage.at_ms)
-            self._take(hosts.on_stage(self.ledger, report.worker, stage))
+            self.round.take(hosts.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
-        drop = attendance.stop_astray(self.ledger, self.orders, report.worker, stages)
+        drop = attendance.stop_astray(self.ledger, self.round.orders, report.worker, stages)
         self._replies.append((asked.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
     def _on_beat(self, data: bytes) -> None:
@@ -475,64 +313,26 @@ class Machine:
             beat = codec.unpack(data, Beat)
         except Undecodable:
             return
-        self._take(attendance.on_beat(self.ledger, self.orders, beat, self._now_ms))
-
-    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _on_delivered(self, delivered: Delivered) -> None:
-        """A worker took an order, or it could not be delivered: the sessions in it are judged."""
-        order = delivered.order
-        if not delivered.error:
-            self.deliveries.took(order)
-            for ref in (*order.prepare, *order.start):
-                self._dirty[ref.job] = None
-            return
-        retry_ms = self._now_ms + int(self.policy.order_retry_s * 1000)
-        for session in self.deliveries.sessions(order):
-            if session not in self.deliveries.again:  # else another host has failed the same try of it
-                self._round_of(session, delivered.error)
-                self.deliveries.again.set(session, retry_ms)
-        for stop in order.stop:
-            self.stop_again.set((delivered.worker, stop.ref), retry_ms)
-
-    def _round_of(self, session: SessionId, error: str = "") -> None:
-        """Show a session to the handler that answers for its status."""
-        status, _ = coordinator.seen(self.ledger, session)
-        rule = OWNER.get(status) if status is not None else None
-        if rule is not None and rule.name in DELIVERING:
-            self._round(rule, [session], error)
-
-    def _round(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:
-        shown = [self._view(session, error) for session in sessions]
-        self._take(coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self._now_ms))
-
-    def _view(self, id_: SessionId, error: str) -> SessionView:
-        job = self.ledger.jobs[id_[0]]
-        status, version = coordinator.seen(self.ledger, id_)
-        assert status is not None
-        if id_[1] != GANG:
-            return SessionView(id_, status, 1, (id_[1],), error, version=version)
-        alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
-        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, alive, version)
+        self.round.take(attendance.on_beat(self.ledger, self.round.orders, beat, self.round.now_ms))
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _come_due(self) -> None:
-        now = self._now_ms
+        now = self.round.now_ms
         for kind, number, index in list(self.ledger.alarms.due(now)):
-            self._take(clock.on_alarm(self.ledger, kind, number, index))
-            self._settle()
-        for session in list(self.deliveries.again.due(now)):
-            self.deliveries.order_again(self.orders, session)
-        for worker, ref in list(self.stop_again.due(now)):
+            self.round.take(clock.on_alarm(self.ledger, kind, number, index))
+            self.round.settle()
+        for session in list(self.round.deliveries.again.due(now)):
+            self.round.deliveries.order_again(self.round.orders, session)
+        for worker, ref in list(self.round.stop_again.due(now)):
             attempt = self.ledger.attempt((ref.job, ref.index, ref.attempt))
             if attempt is not None and attempt.is_open:
-                self.orders.stop(worker, ref, attempt)
+                self.round.orders.stop(worker, ref, attempt)
         for rule, late in list(coordinator.overdue(self.ledger, self.policy, now)):
-            self._round(rule, late)
-            self._settle()
-        self._take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
-        self._settle()
+            self.round.show(rule, late)
+            self.round.settle()
+        self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
+        self.round.settle()
 
 
 def decode_delta(data: bytes) -> Delta:

@@ -59,7 +59,7 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
 
 def remember(job: Job, row: HistoryEntry) -> None:
     """Append a row, or count it into the last one of its session when that says the same."""
-    last = _last_row(job, row.index)
+    last = last_row(job, row.index)
     if last is not None and last.says(row):
         last.attempts += row.attempts
         last.last_ms = row.last_ms
@@ -69,7 +69,8 @@ def remember(job: Job, row: HistoryEntry) -> None:
         del job.history[0]
 
 
-def _last_row(job: Job, index: int) -> HistoryEntry | None:
+def last_row(job: Job, index: int) -> HistoryEntry | None:
+    """The newest row of one session."""
     if job.session is not None:
         return job.history[-1] if job.history else None
     return next((row for row in reversed(job.history[-_LOOK_BACK:]) if row.index == index), None)

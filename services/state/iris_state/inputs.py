@@ -1,0 +1,67 @@
+"""What goes into the machine, and what comes out of one round. Shapes only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from iris_bus.contract import Telling
+from iris_core.messages import Order
+from iris_state.changes import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A message of the durable inbox; its sequence becomes the commit's cursor."""
+
+    sequence: int
+    subject: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request on a core subject, answered to ``reply`` after the commit that holds its effect."""
+
+    subject: str
+    data: bytes
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A beat; nobody waits for an answer."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """How the delivery of an order ended; ``error`` is empty when its worker took it."""
+
+    worker: str
+    order: Order
+    error: str = ""
+
+
+Input = Command | Asked | Heard | Delivered
+
+
+@dataclass(slots=True)
+class Output:
+    """What one round came to. Nothing of it may be sent before ``commit`` is durable.
+
+    Attributes:
+        commit: the bytes to append behind ``sequence - 1``; None when nothing changed.
+        delta: for the scheduler's mirror, present with every commit.
+        moves: task state changes of known tasks, from and to, for the metrics.
+    """
+
+    sequence: int
+    commit: bytes | None = None
+    replies: list[tuple[str, bytes]] = field(default_factory=list)
+    orders: dict[str, Order] = field(default_factory=dict)
+    events: list[Telling] = field(default_factory=list)
+    delta: bytes | None = None
+    changes: Sequence[Change] = ()
+    moves: Sequence[tuple[str, str]] = ()

@@ -1,0 +1,184 @@
+"""One round: changes are made true one at a time, and what follows from each is asked until nothing follows.
+
+Kept here is what has changed since the last commit and what must still be asked; the records are the ledger's, the
+judgements `conclude`'s and `coordinator`'s. No input is understood here. Source: architecture.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from iris_core.messages import AttemptRef
+from iris_core.states import KERNEL_NON_TERMINAL, Cause, TaskState, WorkerState
+from iris_core.tables.session import ENDINGS, OWNER, SessionRule
+from iris_state import cascade, coordinator
+from iris_state.changes import (
+    GANG,
+    Assigned,
+    Avoided,
+    Change,
+    Closed,
+    JobMoved,
+    Moved,
+    Promised,
+    SessionMoved,
+    Staged,
+    WorkerMoved,
+)
+from iris_state.claims import Claim
+from iris_state.conclude import conclude
+from iris_state.deadlines import Alarms
+from iris_state.deliveries import Deliveries
+from iris_state.deltas import DeltaBuilder
+from iris_state.handlers import DELIVERING, REPORTS, SessionId, SessionView
+from iris_state.inputs import Delivered
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+from iris_state.orders import Orders
+from iris_state.policy import Policy
+from iris_state.retention import Retention
+
+_AVOIDED = frozenset({Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE})
+
+
+class Round:
+    """Everything that changes passes through `apply`, and is told to those who keep something beside the records.
+
+    Attributes:
+        changes: what has been applied since the machine took them for a commit. now_ms: the time of the round.
+        stop_again: stops that could not be delivered, and when each is given again.
+    """
+
+    def __init__(self, ledger: Ledger, policy: Policy, retention: Retention) -> None:
+        self.ledger = ledger
+        self.policy = policy
+        self.now_ms = 0
+        self.changes: list[Change] = []
+        self.retention = retention
+        self.orders = Orders(ledger, int(policy.stop_grace_s * 1000))
+        self.deltas = DeltaBuilder(ledger, policy.max_building)
+        self.deliveries = Deliveries(ledger)
+        self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
+        self._claims: deque[Claim] = deque()
+        self._dirty: dict[int, None] = {}
+
+    def take(self, happenings: Iterable[Step]) -> None:
+        """Judge claims and apply changes, one after the other: each is made only when the one before it is true."""
+        for happening in happenings:
+            if isinstance(happening, Claim):
+                self._claim(happening)
+            else:
+                self.apply(happening)
+
+    def _claim(self, claim: Claim) -> None:
+        change = conclude(self.ledger, claim, max_reschedules=self.policy.max_reschedules)
+        if change is not None:
+            self.apply(change)
+
+    def apply(self, change: Change) -> None:
+        """Make a change true, and note what must be told and asked because of it."""
+        self.ledger.apply(change, self.now_ms)
+        self.retention.note(change)
+        self.changes.append(change)
+        self.orders.note(change)
+        self.deltas.note(change)
+        self._follow(change)
+
+    def _follow(self, change: Change) -> None:
+        """Note what must be asked again because of a change; `_settle` asks."""
+        if type(change) is Moved:
+            self._dirty[change.job] = None
+            self._claims.extend(cascade.siblings(self.ledger, change))
+            self._keep_off(change)
+        elif type(change) is JobMoved:
+            if self.ledger.jobs[change.job].is_terminal:
+                self._claims.extend(cascade.remaining(self.ledger, change))
+        elif type(change) is Assigned:
+            if not self.ledger.jobs[change.job].started_ms:
+                self._dirty[change.job] = None
+        elif isinstance(change, Staged | Closed | SessionMoved) and change.job in self.ledger.kernels:
+            self._dirty[change.job] = None
+            if isinstance(change, SessionMoved):
+                self.deliveries.forget(change.job)
+        elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
+            self._release(change.worker)
+
+    def settle(self) -> None:
+        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
+        while self._claims or self._dirty:
+            while self._claims:
+                self._claim(self._claims.popleft())
+            if self._dirty:
+                number = next(iter(self._dirty))
+                del self._dirty[number]
+                self._derive(number)
+
+    def _derive(self, number: int) -> None:
+        """What one job is now, as its tasks are: its session first, then the job."""
+        job = self.ledger.jobs.get(number)
+        if job is None:
+            return
+        if job.is_gang:
+            promoted = coordinator.promote(self.ledger, job, ENDINGS)
+            if promoted is None:
+                self._round_of((job.number, GANG))
+                promoted = coordinator.promote(self.ledger, job)
+            if promoted is not None:
+                self.apply(promoted)
+        moved = cascade.job(self.ledger, job)
+        if moved is not None:
+            self.apply(moved)
+
+    def _release(self, worker: str) -> None:
+        """Nothing new comes onto this host: its promises are void."""
+        for key in [key for key, promised in self.ledger.promises.items() if promised == worker]:
+            self.apply(Promised(*key, ""))
+
+    def _keep_off(self, moved: Moved) -> None:
+        """After a failure to deliver or build: this task stays off that worker for a growing while."""
+        if moved.state is not TaskState.PENDING or moved.cause not in _AVOIDED:
+            return
+        task = self.ledger.jobs[moved.job].tasks[moved.index]
+        worker = task.attempts[moved.attempt].worker
+        times = sum(a.worker == worker and a.cause in _AVOIDED for a in task.attempts) - 1
+        self.apply(Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times)))
+
+    # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def on_delivered(self, delivered: Delivered) -> None:
+        """A worker took an order, or it could not be delivered: the sessions in it are judged."""
+        order = delivered.order
+        if not delivered.error:
+            self.deliveries.took(order)
+            for ref in (*order.prepare, *order.start):
+                self._dirty[ref.job] = None
+            return
+        retry_ms = self.now_ms + int(self.policy.order_retry_s * 1000)
+        for session in self.deliveries.sessions(order):
+            if session not in self.deliveries.again:  # else another host has failed the same try of it
+                self._round_of(session, delivered.error)
+                self.deliveries.again.set(session, retry_ms)
+        for stop in order.stop:
+            self.stop_again.set((delivered.worker, stop.ref), retry_ms)
+
+    def _round_of(self, session: SessionId, error: str = "") -> None:
+        """Show a session to the handler that answers for its status."""
+        status, _ = coordinator.seen(self.ledger, session)
+        rule = OWNER.get(status) if status is not None else None
+        if rule is not None and rule.name in DELIVERING:
+            self.show(rule, [session], error)
+
+    def show(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:
+        """One round of a handler over these sessions."""
+        shown = [self._view(session, error) for session in sessions]
+        self.take(coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self.now_ms))
+
+    def _view(self, id_: SessionId, error: str) -> SessionView:
+        job = self.ledger.jobs[id_[0]]
+        status, version = coordinator.seen(self.ledger, id_)
+        assert status is not None
+        if id_[1] != GANG:
+            return SessionView(id_, status, 1, (id_[1],), error, version=version)
+        alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
+        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, alive, version)
