@@ -48,12 +48,17 @@ class _Tail:
 
 @dataclass(slots=True)
 class Splitter:
-    """The lines of any number of sources, interleaved as they come."""
+    """The lines of any number of sources, interleaved as they come; what a worker told twice counts once."""
 
     _tails: dict[Source, _Tail] = field(default_factory=dict)
+    _ends: dict[Source, int] = field(default_factory=dict)
 
     def feed(self, source: Source, chunk: LogChunk, sequence: int = 0) -> Iterator[Line]:
         """The lines that ``chunk`` completes."""
+        known = self._ends.get(source, 0)
+        if chunk.offset < known:
+            chunk = behind(known, chunk)
+        self._ends[source] = chunk.offset + len(chunk.data)
         if chunk.dropped:
             yield from self._cut(source)
         tail = self._tails.pop(source, None) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
@@ -82,3 +87,8 @@ class Splitter:
         tail = self._tails.pop(source, None)
         if tail is not None:
             yield Line(source, tail.at_ms, tail.offset, tail.data)
+
+
+def behind(position: int, chunk: LogChunk) -> LogChunk:
+    """What of a chunk lies behind ``position``; it was told before, whole or in part, and perhaps not stored."""
+    return LogChunk(chunk.stream, chunk.at_ms, position, chunk.data[position - chunk.offset :], 0, chunk.final)

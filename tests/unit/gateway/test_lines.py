@@ -47,6 +47,18 @@ def test_resuming_behind_a_safe_place_misses_no_line(text: bytes, where: list[in
     assert set(seen) | set(resumed) >= set(lines_of(chunks))
 
 
+@given(texts, cuts, st.data())
+def test_what_a_worker_told_twice_counts_once(text: bytes, where: list[int], data: st.DataObject):
+    told: list[LogChunk] = []
+    for chunk in chunks_of(text, where):
+        told.append(chunk)
+        back = data.draw(st.integers(0, len(chunk.data)))
+        if data.draw(st.booleans()):  # its answer was lost: told again, and in other pieces
+            end = chunk.offset + len(chunk.data)
+            told.append(LogChunk("stdout", 1, end - back, text[end - back : end]))
+    assert lines_of(told) == lines_of(chunks_of(text, []))
+
+
 def test_sources_are_kept_apart():
     splitter = Splitter()
     lines = [*splitter.feed((0, 0, "stdout"), LogChunk("stdout", 1, 0, b"he"))]
