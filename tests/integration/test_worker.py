@@ -152,6 +152,21 @@ async def test_memory_of_the_worker_is_not_taken_for_the_tasks(state: FakeState,
     assert (await state.ended(await state.run("true"))).peak_rss_bytes == 0
 
 
+async def test_a_task_may_be_held_to_the_memory_it_asked_for(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0", limit_memory="true"):
+        await state.registration()
+        greedy = ("python3", "-c", "x = bytearray(300 << 20)")
+        assert (await state.ended(await state.run(*greedy, memory_bytes=400 << 20))).exit_code == 0
+        ended = await state.ended(await state.run(*greedy, memory_bytes=200 << 20))
+        assert (ended.exit_code, ended.stderr_tail.splitlines()[-1]) == (1, "MemoryError")
+
+
+async def test_a_task_leaves_no_core_file(state: FakeState, worker: WorkerProcess):
+    ref = await state.run("sh", "-c", "ulimit -c")
+    await state.ended(ref)
+    assert await state.output(ref) == b"0\n"
+
+
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -384,6 +399,16 @@ async def test_an_adopted_task_can_be_stopped(state: FakeState, worker: WorkerPr
     await state.order(stop=[Stop(ref, 500)])
     assert (await state.ended(ref)).cause is Cause.CANCELLED
     assert not lives(pid)
+
+
+async def test_an_adopted_task_is_held_to_its_timeout(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=1) as worker:
+        await state.registration()
+        ref = await state.run("sleep", "1000", timeout_ms=1)
+        await state.running(ref)
+        await worker.kill()
+        await worker.start()
+        assert (await state.ended(ref)).cause is Cause.TIMEOUT
 
 
 async def test_what_ended_meanwhile_is_told_with_its_output(state: FakeState, worker: WorkerProcess, tmp_path: Path):

@@ -39,9 +39,11 @@ def template(
     bundle: str | None = None,
     ports: tuple[str, ...] = (),
     timeout_ms: int | None = None,
+    memory_bytes: int = 0,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
-    return TaskTemplate(job, name, command, env or {}, replicas, ResourceAsk(), "ann", bundle, ports, timeout_ms)
+    ask = ResourceAsk(memory_bytes=memory_bytes)
+    return TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms)
 
 
 class FakeState:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from iris_core.messages import AttemptRef
 from iris_worker import descent
+from iris_worker.limits import Limits, hold
 from iris_worker.pidfd import exit_status
 from iris_worker.slots import Slot
 from iris_worker.spawn import spawn
@@ -97,10 +98,11 @@ class Runner:
         """Attempts that are not over."""
         return len(self._by_ref)
 
-    def start(self, slot: Slot, command: tuple[str, ...], env: Mapping[str, str]) -> int:
+    def start(self, slot: Slot, command: tuple[str, ...], env: Mapping[str, str], limits: Limits = ()) -> int:
         """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
         pid = spawn(command, env, slot.workdir, (self._null, slot.out, slot.err))
         self._add(Process(slot, pid))
+        hold(pid, limits)
         return pid
 
     def adopt(self, slot: Slot, pid: int) -> bool:

@@ -22,7 +22,7 @@ from iris_bus.telemetry import MetricsServer
 from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
 from iris_core.pace import Pace
-from iris_worker import descent, host, spawn
+from iris_worker import descent, host, limits, spawn
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
 from iris_worker.bundle import BundleStore
 from iris_worker.childwatch import ChildWatch
@@ -78,7 +78,9 @@ class Worker:
     def _open_workshop(self) -> Workshop | NoopWorkshop:
         if self.settings.runner == "noop":
             return NoopWorkshop(self.agent, self._clock, self._changed)
-        return Workshop(self.settings, self.agent, self._clock, self._loop, self.metrics.started, self._changed)
+        return Workshop(
+            self.settings, self.agent, self._clock, self._loop, self.metrics.started, self._limit, self._changed
+        )
 
     def _open_herald(self) -> Herald:
         settings = self.settings
@@ -185,15 +187,14 @@ class Worker:
             if held is None:
                 break
             workshop.launch(held)
-            if held.template is not None and held.template.timeout_ms is not None:
-                self._limit(held.ref, held.template.timeout_ms / 1000)
         else:
             self._do(())
         workshop.flush()
 
-    def _limit(self, ref: AttemptRef, timeout_s: float) -> None:
+    def _limit(self, ref: AttemptRef, left_s: float) -> None:
         """The state service ends what runs past its timeout; should it not, this host does."""
-        self._loop.call_later(timeout_s + self.settings.timeout_slack_s, lambda: self._do(self.agent.on_timeout(ref)))
+        patience_s = max(0.0, left_s + self.settings.timeout_slack_s)
+        self._loop.call_later(patience_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
         """Have an attempt's bundle in its directory."""
@@ -300,6 +301,7 @@ async def main(service: Service[WorkerSettings]) -> None:
     """Be a worker until the process is told to stop."""
     held = lock(service.settings)
     descent.become_subreaper()
+    limits.prepare_process(service.settings.core_bytes)
     spawn.seal_inherited()
     connection = await service.connect()
     try:

@@ -33,6 +33,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         log_patience_s: how long an attempt's end waits until its output is stored.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
             an attempt may run before this worker ends it without being told.
+        limit_memory: hold every process of a task to the memory the task asked for. core_bytes: of a core file.
         log_bytes_per_s, log_burst_bytes, log_attempt_bytes: what one attempt may print before the rest is dropped.
         bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
         bundles_at_once: downloads and copies under way at a time.
@@ -57,6 +58,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     log_patience_s: Positive = 5.0
     stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     timeout_slack_s: Positive = 30.0
+    limit_memory: bool = False
+    core_bytes: Count = 0
     log_bytes_per_s: Count = LogLimits().bytes_per_s
     log_burst_bytes: Count = LogLimits().burst_bytes
     log_attempt_bytes: Count = LogLimits().attempt_bytes

@@ -15,6 +15,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_worker import adopt, environment, host
 from iris_worker.agent import Agent, Attempt
 from iris_worker.clock import Clock
+from iris_worker.limits import memory_limits
 from iris_worker.logs import Batch, Logs
 from iris_worker.roster import Entry, Roster, Started
 from iris_worker.runner import Exit, Loop, Runner
@@ -41,6 +42,7 @@ class Workshop:
 
     Args:
         on_started: told how many seconds a start took.
+        on_limited: told in how many seconds an attempt is past its timeout.
         on_change: told at the end of each round that there may be something to tell.
     """
 
@@ -51,6 +53,7 @@ class Workshop:
         clock: Clock,
         loop: Loop,
         on_started: Callable[[float], None],
+        on_limited: Callable[[AttemptRef, float], None],
         on_change: Callable[[], None],
     ) -> None:
         root = settings.root
@@ -62,8 +65,10 @@ class Workshop:
         self._agent = agent
         self._clock = clock
         self._on_started = on_started
+        self._on_limited = on_limited
         self._on_change = on_change
         self._roster = Roster(root / "roster", adopt.boot_id())
+        self._limit_memory = settings.limit_memory
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
         self._alive: set[int] = set()
@@ -95,6 +100,8 @@ class Workshop:
         slot.ref = ref
         self._agent.adopt(Stage(ref, KernelStatus.RUNNING, entry.started.at_ms))
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+        if entry.started.timeout_ms is not None:
+            self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if not self.runner.adopt(slot, entry.started.pid):
             self._on_over(slot, Exit(known=False))
 
@@ -124,7 +131,8 @@ class Workshop:
             return
         self.logs.follow(slot, began_s)
         try:
-            pid = self.runner.start(slot, template.command, self._environment(held, template, slot))
+            limits = memory_limits(template.resources) if self._limit_memory else ()
+            pid = self.runner.start(slot, template.command, self._environment(held, template, slot), limits)
         except NotRunnable as error:
             with contextlib.suppress(OSError):  # the disk is full: the report says it as well
                 os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
@@ -139,6 +147,8 @@ class Workshop:
         self._roster.started(Started(ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms))
         self._agent.on_started(ref, now_ms)
         self._on_started(now_s - began_s)
+        if template.timeout_ms is not None:
+            self._on_limited(ref, template.timeout_ms / 1000)
 
     def _environment(self, held: Attempt, template: TaskTemplate, slot: Slot) -> dict[str, str]:
         shared = self._shared.get(held.ref.job)
