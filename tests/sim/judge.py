@@ -10,12 +10,14 @@ import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
-from iris_core.states import TaskState, WorkerState
+from iris_core.states import Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state import snapshot
-from iris_state.changes import Commit, JobAdmitted
-from iris_state.check import Growth, check
+from iris_state.changes import Commit, JobAdmitted, Led
+from iris_state.check import Growth, check, check_patience
+from iris_state.ledger import Ledger
 from iris_state.machine import Machine
 from iris_state.outbox import told_before
 from iris_state.policy import Policy
@@ -24,6 +26,8 @@ from tests.sim.host import Running
 from tests.sim.network import Server
 from tests.sim.people import Promises
 
+TICK_MS = 1000
+RESTORED_EVERY = 8
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
 
 
@@ -58,6 +62,13 @@ class Judge:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger)
+        _children_end_with_parents(machine.ledger)
+        if self.commits % RESTORED_EVERY == 0:
+            restored = Machine(machine.policy, "restored")
+            restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
+            check(restored.ledger)
+            expect(image(restored) == image(machine), "a snapshot restores to another ledger")
+        check_patience(machine.ledger, machine.policy, machine.last_ms, TICK_MS)
         self._growth.look(machine.ledger)
         told = self._server.streams[subjects.EVENTS.name].messages
         if told:
@@ -73,6 +84,8 @@ class Judge:
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
         """Everything is quiet. Returns a digest of the whole run."""
         self._no_job_is_lost(machine, promises)
+        self._one_leader_at_a_time(machine)
+        self._budgets_were_kept(machine)
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
         heard = self._events_are_once_and_in_order(machine)
@@ -94,6 +107,38 @@ class Judge:
         for key, numbers in promises.keys.items():
             expect(len(numbers) == 1, f"the key {key} made the jobs {sorted(numbers)}")
         expect(len(set(admitted)) == machine.ledger.totals.admitted, "admitted jobs are counted wrongly")
+        asked: dict[str, int] = {}
+        for commit in _commits(self._server):
+            for change in commit.changes:
+                if isinstance(change, JobAdmitted):
+                    expect(change.request_id not in asked, f"{change.request_id} made two jobs")
+                    asked[change.request_id] = change.number
+        told = {request: promises.created.get(request) for request in asked}
+        gone = [number for number in promises.missed if number in machine.ledger.jobs]
+        expect(not gone, f"the promised jobs {gone} were said not to exist")
+        expect(not self._server.lies, "; ".join(self._server.lies[:3]))
+        expect(told == asked, f"requests made the jobs {asked}, people were told {told}")
+
+    def _one_leader_at_a_time(self, machine: Machine) -> None:
+        """Each epoch begins with its leader's bid, one higher than the one before; commands are read in order."""
+        epoch = cursor = 0
+        for sequence, commit in enumerate(_commits(self._server), 1):
+            led = [change for change in commit.changes if isinstance(change, Led)]
+            epoch += len(led)
+            expect(commit.epoch == epoch, f"commit {sequence} was made in epoch {commit.epoch}, not {epoch}")
+            expect(commit.cursor >= cursor, f"commit {sequence} goes back to command {commit.cursor} from {cursor}")
+            cursor = commit.cursor
+        last = self._server.streams[subjects.COMMANDS.name].last
+        expect(cursor <= last, f"command {cursor} was read, there are {last}")
+
+    def _budgets_were_kept(self, machine: Machine) -> None:
+        """Every failure was charged and none too many was allowed, by counting attempts anew."""
+        for job in machine.ledger.jobs.values():
+            for index, task in enumerate(job.tasks):
+                failed = sum(attempt.cause is Cause.FAILED for attempt in task.attempts)
+                charged = task.failure_count
+                expect(failed == charged, f"{job.name}/{index} failed {failed} times, charged {charged}")
+                expect(failed <= job.spec.max_retries_failure + 1, f"{job.name}/{index} failed {failed} times")
 
     def _nothing_is_stuck(self, machine: Machine) -> None:
         living = [f"{job.name} {job.state.name}" for job in machine.ledger.jobs.values() if not job.is_terminal]
@@ -152,6 +197,21 @@ class Judge:
         restored.restore(snapshot.read(snapshot.cut(whole.ledger, whole.sequence, whole.cursor, whole.last_ms)))
         check(restored.ledger)
         expect(image(restored) == image(machine), "a snapshot restores to another ledger")
+        for name, (data, known) in self._server.buckets.get(subjects.SNAPSHOTS_BUCKET, {}).items():
+            if digest_of(data) != known:
+                continue
+            behind = Machine(policy, "behind")
+            behind.restore(snapshot.read(data))
+            for sequence in range(behind.sequence, len(self._server.journal_of_all_times)):
+                behind.replay(sequence + 1, self._server.journal_of_all_times[sequence])
+            expect(image(behind) == image(machine), f"{name} and the journal behind it make another ledger")
+
+
+def _children_end_with_parents(ledger: Ledger) -> None:
+    for job in ledger.jobs.values():
+        parent = ledger.jobs.get(job.parent)
+        if parent is not None and parent.is_terminal and parent.state is not JobState.SUCCEEDED:
+            expect(job.is_terminal, f"{job.name} lives under {parent.name}, which is {parent.state.name}")
 
 
 def image(machine: Machine) -> bytes:
@@ -167,6 +227,9 @@ def image(machine: Machine) -> bytes:
             sorted(ledger.promises.items()),
             sorted((key, sorted(found.items())) for key, found in ledger.avoided.items()),
             ledger.totals,
+            ledger.next_number,
+            ledger.epoch,
+            sorted(ledger.quotas.items()),
             sorted(ledger.names.items()),
         ]
     )

@@ -44,13 +44,19 @@ class Crash(BaseException):
 
 @dataclass
 class Weather:
-    """What happens to core messages now."""
+    """What happens on the links now.
+
+    Attributes:
+        delay_s, jitter_s: of every message. loss, repeat: chances of core messages and of calls.
+        shuffle_s: how much later one message in five comes. lag_s: how late readers of streams may be.
+    """
 
     delay_s: float = 0.0005
     jitter_s: float = 0.0005
     loss: float = 0.0
     repeat: float = 0.0
     shuffle_s: float = 0.0
+    lag_s: float = 0.0
 
 
 FAIR = Weather()
@@ -73,6 +79,9 @@ class Server:
         self.streams = {row.name: Stored(row, self._soon) for row in subjects.STREAMS}
         self.journal_of_all_times: list[bytes] = []
         self.faults: dict[str, int] = {}
+        self.writer: Process | None = None
+        self.written_s = 0.0
+        self.lies: list[str] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._inboxes = 0
@@ -98,7 +107,8 @@ class Server:
         call()
 
     def _soon(self, call: Callable[[], None]) -> None:
-        self.at(0.0003, call)
+        lag_s = self.weather.lag_s
+        self.at(0.0003 + (self.dice.random() * lag_s if lag_s and self.dice.random() < 0.3 else 0.0), call)
 
     def count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -177,6 +187,7 @@ class Link:
         self.bus = SimBus(self)
         self.streams = SimStreams(self)
         self.crash_after: int | None = None
+        self._asked: dict[str, float] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._calls = 0
         self._cuts = 0
@@ -241,6 +252,7 @@ class Link:
         """On its way to the server, or nowhere. Raises Crash where the weather wants it."""
         if not self.process.alive:
             return
+        self._note_answer(message)
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after < 0:
@@ -251,6 +263,14 @@ class Link:
         if not self.up:
             return
         self.server.at(self._delay(), lambda: self._reached(message))
+
+    def _note_answer(self, message: Message) -> None:
+        """Whoever writes the journal no longer may not answer what it was asked after that."""
+        asked_s = self._asked.pop(message.subject, None)
+        server = self.server
+        if asked_s is not None and self.process.name.startswith("state") and server.writer is not self.process:
+            if server.writer is not None and asked_s > server.written_s:
+                server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
 
     def _reached(self, message: Message) -> None:
         if self.server.up and not self.server.route(message) and message.reply:
@@ -266,8 +286,7 @@ class Link:
     def deliver(self, message: Message, callback: Callback) -> None:
         """On its way from the server; a subscriber's messages stay in order unless the weather is wild."""
         dice, weather = self.server.dice, self.server.weather
-        if weather.loss and dice.random() < weather.loss:
-            self.server.count("message lost")
+        if self._is_lost("message lost"):
             return
         copies = 1
         if weather.repeat and dice.random() < weather.repeat:
@@ -281,6 +300,8 @@ class Link:
 
     def _arrived(self, message: Message, callback: Callback) -> None:
         if self.up:
+            if message.reply and message.subject != subjects.STATE_PING:
+                self._asked[message.reply] = self.server.now
             self.process.soon(callback, message)
 
     def _delay(self) -> float:
@@ -311,14 +332,21 @@ class Link:
         return outcome
 
     def _do(self, effect: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        if not self.server.up:
+        if not self.server.up or self._is_lost("call lost"):
             return
         try:
             outcome = effect()
         except (Fenced, Gap, Full) as error:
             outcome = error
-        if self.up:
+        if self.up and not self._is_lost("answer lost"):
             self.server.at(self._delay(), lambda: self._answer(future, outcome))
+
+    def _is_lost(self, what: str) -> bool:
+        loss = self.server.weather.loss
+        lost = bool(loss) and self.server.dice.random() < loss
+        if lost:
+            self.server.count(what)
+        return lost
 
     def _answer(self, future: asyncio.Future[Any], outcome: Any) -> None:
         if self.up:
@@ -497,6 +525,8 @@ class SimJournal:
         server = self._link.server
         sequence = server.store(subjects.JOURNAL_SUBJECT, data, {}, expected)
         server.journal_of_all_times.append(data)
+        if server.writer is not self._link.process:
+            server.writer, server.written_s = self._link.process, server.now
         for told in server.appended:
             told(self._link, sequence)
         return sequence

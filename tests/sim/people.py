@@ -6,6 +6,7 @@ They remember every promise they were given; the judge holds the cluster to them
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 
@@ -13,12 +14,14 @@ import msgspec
 
 from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, SubmitJob
+from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
 from iris_core.resources import ResourceAsk
 from iris_core.spec import Coscheduling, JobSpec
+from iris_core.subjects import STATE_QUERY
 from tests.sim.network import Link
 
 _AGAIN_S = 1.0
+_LOOK_S = 0.7
 _TRIES = 400
 
 
@@ -28,13 +31,13 @@ class Promises:
 
     Attributes:
         created: job number by request id. keys: the job numbers each idempotency key was answered with.
-        names: the name of each promised job. refused: answers that were no.
+        names: the name of each promised job. missed: promised jobs that somebody was told do not exist.
     """
 
     created: dict[str, int] = field(default_factory=dict)
     keys: dict[str, set[int]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
-    answers: dict[str, set[tuple[str, bytes]]] = field(default_factory=dict)
+    missed: list[int] = field(default_factory=list)
     asked: int = 0
     answered: int = 0
 
@@ -53,19 +56,19 @@ class People:
         self._plan = plan
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._inbox = ""
+        self._looks = 0
 
     async def run(self) -> None:
         self._inbox = self._bus.new_inbox()
         await self._bus.subscribe(f"{self._inbox}.*", self._answered)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        asking = []
+        asking = [loop.create_task(self._look())]
         for at, wish in self._plan:
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
             asking.append(loop.create_task(self._ask(wish)))
         await asyncio.gather(*asking)
-        await asyncio.Event().wait()
 
     async def _ask(self, wish: object) -> None:
         """Until there is an answer; the same request every time."""
@@ -85,6 +88,21 @@ class People:
             if done:
                 self._note(wish, future.result())
                 return
+
+    async def _look(self) -> None:
+        """Now and then look after a job that was promised: it must be there for whoever asks after that."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            numbers = list(self._promises.names)
+            if not numbers:
+                continue
+            self._looks += 1
+            number = numbers[self._looks % len(numbers)]
+            question = codec.pack(Query("job", {"job": f"j{number}"}, USER))
+            with contextlib.suppress(Unavailable):
+                answer = codec.unpack((await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer)
+                if answer.status == "not_found":
+                    self._promises.missed.append(number)
 
     def _answered(self, message: Message) -> None:
         future = self._waiting.get(message.subject.rpartition(".")[2])

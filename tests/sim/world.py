@@ -18,7 +18,7 @@ import msgspec
 
 from iris_bus.contract import Fenced, Full, Gap, Unavailable
 from iris_core.errors import IrisError
-from iris_core.messages import AttemptRef
+from iris_core.messages import AttemptRef, Plan, PlanTaken
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
 from iris_state.clock import Clock
@@ -35,14 +35,16 @@ WALL_MS = 1_700_000_000_000
 STORM_S = 60.0
 CALM_S = 900.0
 LAST_S = 3.0
+SLOW_S = 1.0
+FOR_EVER_S = 100_000.0
 POLICY = Policy(
     worker_grace_s=12.0,
     beat_interval_s=4.0,
-    scheduled_patience_s=20.0,
-    preparing_patience_s=30.0,
-    prepared_patience_s=20.0,
-    creating_patience_s=30.0,
-    terminating_patience_s=20.0,
+    scheduled_patience_s=8.0,
+    preparing_patience_s=10.0,
+    prepared_patience_s=8.0,
+    creating_patience_s=10.0,
+    terminating_patience_s=8.0,
     snapshot_changes=60,
     snapshot_after_s=30.0,
     ping_s=0.5,
@@ -78,6 +80,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.wrong = ""
         self.damaged = False
+        self.gone = ""
         self.policy = _policy(self.dice)
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
@@ -95,6 +98,8 @@ class World:
             self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start)
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
+        if self.dice.random() < 0.3:
+            self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts)
         self._mains["people"] = self._people
         for name in self._mains:
@@ -110,7 +115,7 @@ class World:
         process.start(self._mains[name](process, link))
 
     def _again(self, name: str) -> None:
-        if not self.processes[name].alive:
+        if not self.processes[name].alive and name != self.gone:
             self._start(name)
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
@@ -147,6 +152,10 @@ class World:
 
     def _fate(self, ref: AttemptRef) -> tuple[float, int]:
         dice = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
+        leader = self._leader()
+        job = leader.replica.machine.ledger.jobs.get(ref.job) if leader is not None else None
+        if job is not None and job.timeout_ms is not None and dice.random() < 0.4:
+            return FOR_EVER_S, 0
         return dice.choice((0.05, 0.5, 3.0, 12.0)), int(dice.random() < 0.25)
 
     def _appended(self, link: Link, sequence: int) -> None:
@@ -252,6 +261,7 @@ class World:
                 repeat=self.dice.choice((0.0, 0.01, 0.1)),
                 shuffle_s=self.dice.choice((0.0, 0.1, 3.0)),
                 jitter_s=self.dice.choice((0.0005, 0.02, 0.2)),
+                lag_s=self.dice.choice((0.0, 0.5, 5.0)),
             )
 
     def _strike(self, fault: Callable[[World], None]) -> None:
@@ -341,7 +351,7 @@ class World:
 
 
 class _SimScheduler(Scheduler):
-    """The scheduler on simulated time."""
+    """The scheduler on simulated time; the second of two is slow, so that its plans are of the past."""
 
     def __init__(self, link: Link, process: Process, time: Callable[[], float]) -> None:
         self._time, self._process = time, process
@@ -351,6 +361,11 @@ class _SimScheduler(Scheduler):
         return max(
             int(self._time() * 1000) + self._process.jump_ms + WALL_MS, self._mirror.at_ms if self._mirror else 0
         )
+
+    async def _send(self, decided: Plan) -> PlanTaken | None:
+        if self._process.name != "scheduler":
+            await asyncio.sleep(SLOW_S)
+        return await super()._send(decided)
 
 
 def _policy(dice: random.Random) -> Policy:
@@ -402,6 +417,15 @@ def _reboot(world: World) -> None:
         world.kill(name)
         world.machines[name].reboot(world.server.now)
         world.server.count("host rebooted")
+
+
+def _lose_for_good(world: World) -> None:
+    """One host of five never comes back; what is left is enough for every job."""
+    if len(world.machines) == 5 and not world.gone:
+        world.gone = world.victim("w")
+        world.kill(world.gone)
+        world.machines[world.gone].reboot(world.server.now)
+        world.server.count("host gone for good")
 
 
 def _cut(world: World) -> None:
@@ -458,6 +482,7 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _freeze_leader,
     _freeze_worker,
     _reboot,
+    _lose_for_good,
     _cut,
     _cut,
     _crash_server,

@@ -1,0 +1,496 @@
+"""Small breakages of the code, each of which the simulation must find: what a careless change could do.
+
+A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. ``SEEDS`` is
+within how many seeds each must be found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from iris_bus.contract import Fenced
+from iris_bus.window import Window
+from iris_core import codec
+from iris_core.states import Budget, Outcome, TaskState
+from iris_state import attendance, cascade, conclude, coordinator, retention, snapshot, snapshotter
+from iris_state import round as round_
+from iris_state.changes import Answered, Commit, JobPruned, Led
+from iris_state.deadlines import Line
+from iris_state.deltas import DeltaBuilder
+from iris_state.entries import WRITERS, tasks
+from iris_state.intake import hosts, people, plans
+from iris_state.leader import Leader
+from iris_state.ledger import Ledger
+from iris_state.machine import Machine
+from iris_state.replica import Replica
+from iris_state.untold import Untold
+from iris_worker.agent import Agent
+from iris_worker.past import Past
+
+Put = Callable[[Any, Any, Any], None]
+Plant = Callable[[Put], None]
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(do: Plant) -> Plant:
+    PLANTS[do.__name__] = do
+    return do
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With one plant in the code."""
+    undo: list[tuple[Any, Any, Any]] = []
+
+    def put(where: Any, place: Any, value: Any) -> None:
+        undo.append((where, place, where[place] if isinstance(where, dict) else where.__dict__[place]))
+        _set(where, place, value)
+
+    try:
+        PLANTS[name](put)
+        yield
+    finally:
+        for where, place, value in reversed(undo):
+            _set(where, place, value)
+
+
+def _set(where: Any, place: Any, value: Any) -> None:
+    """Put into a table, or in place of a function of a module or class."""
+    if isinstance(where, dict):
+        where[place] = value
+    else:
+        setattr(where, place, value)
+
+
+# ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def sends_before_the_commit_is_durable(put: Put) -> None:
+    """Answers and events go out, and only then is the commit appended."""
+    commit, send = Leader._commit, Leader._send
+
+    async def send_first(self: Leader, output: Any) -> None:
+        send(self, output)
+        await commit(self, output)
+
+    put(Leader, "_commit", send_first)
+    put(Leader, "_send", lambda self, output: None)
+
+
+@plant
+def goes_on_though_fenced(put: Put) -> None:
+    """A deposed leader takes the refusal of its append for a success."""
+    commit = Leader._commit
+
+    async def careless(self: Leader, output: Any) -> None:
+        with contextlib.suppress(Fenced):
+            await commit(self, output)
+
+    put(Leader, "_commit", careless)
+
+
+@plant
+def does_not_ask_whether_it_still_leads(put: Put) -> None:
+    """What needs no commit is answered from a ledger that may be old."""
+
+    async def trusting(self: Leader) -> None:
+        pass
+
+    put(Leader, "_confirm", trusting)
+
+
+@plant
+def takes_over_without_catching_up(put: Put) -> None:
+    """The new epoch is appended behind whatever the journal ends with, known or not."""
+
+    async def hasty(self: Replica, teller: Any) -> bool:
+        await teller.resume()
+        bid = self.machine.bid(self.clock.now_ms())
+        sequence = await self.journal.append(bid, expected=await self.journal.end())
+        self.apply(sequence, bid)
+        return True
+
+    put(Replica, "take_over", hasty)
+
+
+@plant
+def the_epoch_does_not_grow(put: Put) -> None:
+    """A new leader leads in its predecessor's epoch."""
+    bid = Machine.bid
+
+    def same(self: Machine, now_ms: int) -> bytes:
+        commit = codec.unpack(bid(self, now_ms), Commit)
+        led = msgspec.structs.replace(commit.changes[0], epoch=self.ledger.epoch)
+        return codec.pack(msgspec.structs.replace(commit, changes=[led]))
+
+    put(Machine, "bid", same)
+    put(WRITERS, Led, lambda ledger, change, at_ms: None)
+
+
+@plant
+def forgets_the_cursor(put: Put) -> None:
+    """Who takes over reads commands on from the second before the last."""
+    replay = Machine.replay
+
+    def behind(self: Machine, sequence: int, data: bytes) -> Any:
+        facts = replay(self, sequence, data)
+        self.cursor += 1
+        return facts
+
+    put(Machine, "replay", behind)
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def tells_nothing_of_what_was_replayed(put: Put) -> None:
+    """A new leader leaves out what the one before it had not told."""
+    put(Untold, "behind", lambda self, told: [])
+
+
+@plant
+def tells_the_last_event_again(put: Put) -> None:
+    """A new leader begins with the event that was told last."""
+
+    def again(facts: Any, sequence: int, told: tuple[int, int]) -> Any:
+        from iris_state.outbox import events
+
+        if sequence < told[0] or not facts:
+            return []
+        worded = events(facts, sequence)
+        return worded[told[1] :] if sequence == told[0] else worded
+
+    from iris_state import untold
+
+    put(untold, "unheard", again)
+
+
+@plant
+def loses_its_place_among_the_events(put: Put) -> None:
+    """After trouble the teller goes on one event too far."""
+    go_on = Window.go_on
+
+    def too_far(self: Window, sequence: int, last: str) -> None:
+        go_on(self, sequence, last)
+        if self._waiting:
+            self._waiting.popleft()
+
+    put(Window, "go_on", too_far)
+
+
+@plant
+def words_a_commit_backwards(put: Put) -> None:
+    """The events of one commit are told in the wrong order."""
+    from iris_state import outbox
+
+    events = outbox.events
+    put(outbox, "events", lambda told, sequence: events(list(reversed(told)), sequence))
+
+
+# ── snapshots, retention ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
+    """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the end."""
+    put(snapshot.Cutter, "note", lambda self, changes: None)
+    work = snapshot.Cutter.work
+
+    def slow(self: snapshot.Cutter, tasks: int) -> bool:
+        return work(self, 1)
+
+    put(snapshot.Cutter, "work", slow)
+
+
+@plant
+def a_snapshot_forgets_the_answers(put: Put) -> None:
+    """A request that was answered is carried out again after a restart."""
+    rest = snapshot._rest
+    put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), answers=[]))
+
+
+@plant
+def a_snapshot_forgets_the_next_number(put: Put) -> None:
+    """Numbers of forgotten jobs are given again."""
+    rest = snapshot._rest
+    put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), next_number=1))
+
+
+@plant
+def a_snapshot_loses_open_attempts_of_waiting_tasks(put: Put) -> None:
+    """After a restart a place is free whose last holder has not ended."""
+    put(Ledger, "_index_open", lambda self, job, index, task: None)
+
+
+@plant
+def a_snapshot_shuffles_the_lines(put: Put) -> None:
+    """After a restart nobody's patience ends in the right order."""
+    put(Line, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
+
+
+@plant
+def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
+    """The commits are gone that the events would have to be worded from."""
+
+    async def at_once(self: Any, name: str, data: bytes, told: str) -> None:
+        await self._blobs.put(name, data)
+        await self._connection.journal().trim(snapshot.place_of(name)[0] + 1)
+
+    put(snapshotter.Snapshotter, "_put", at_once)
+
+
+@plant
+def trims_up_to_the_newest_snapshot(put: Put) -> None:
+    """When that one is damaged there is nothing to begin with."""
+    trim = snapshotter.Snapshotter._trim
+
+    async def greedy(self: Any) -> None:
+        await trim(self)
+        names = await snapshotter._names(self._blobs)
+        await self._connection.journal().trim(snapshot.place_of(names[-1])[0] + 1)
+
+    put(snapshotter.Snapshotter, "_trim", greedy)
+
+
+@plant
+def seals_what_is_not_over(put: Put) -> None:
+    """What is written to a job after its end is lost."""
+    put(retention, "is_over", lambda job: job.is_terminal)
+
+
+@plant
+def forgets_jobs_that_live(put: Put) -> None:
+    """The oldest job is forgotten, ended or not."""
+
+    def any_job(self: Any, keep_jobs: int, keep_ms: int, now_ms: int) -> Iterator[JobPruned]:
+        if keep_jobs and len(self._ledger.jobs) > keep_jobs:
+            yield JobPruned(min(self._ledger.jobs))
+
+    put(retention.Retention, "forgettable", any_job)
+
+
+# ── what people are promised ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def forgets_whom_it_has_answered(put: Put) -> None:
+    """The same request twice is carried out twice."""
+    put(WRITERS, Answered, lambda ledger, change, at_ms: None)
+
+
+@plant
+def forgets_idempotency_keys(put: Put) -> None:
+    """The same key twice is two jobs, or a conflict."""
+    put(people, "earlier", lambda ledger, command: None)
+
+
+@plant
+def answers_before_it_obeys(put: Put) -> None:
+    """The answer to a submission names a job that is never admitted."""
+    obey = Machine._obey
+
+    def lazy(self: Machine, wish: Any) -> Any:
+        answer = obey(self, wish)
+        if answer[0] == "created" and self.cursor % 5 == 0:
+            body = codec.from_json(answer[1], dict)
+            return answer[0], codec.to_json({**body, "id": f"j{int(body['id'][1:]) + 1}"})
+        return answer
+
+    put(Machine, "_obey", lazy)
+
+
+# ── tasks, budgets, capacity ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def believes_reports_about_old_attempts(put: Put) -> None:
+    """What a given-up worker says of an attempt counts for the one that followed it."""
+    real = conclude.conclude
+
+    def gullible(ledger: Ledger, claim: Any, **given: Any) -> Any:
+        import dataclasses
+
+        return real(ledger, dataclasses.replace(claim, attempt=-1), **given)
+
+    put(round_, "conclude", gullible)
+
+
+@plant
+def charges_nothing(put: Put) -> None:
+    """Failures are free, so a task is tried for ever."""
+    leave = conclude._leave
+
+    def free(*given: Any) -> Any:
+        change = leave(*given)
+        return msgspec.structs.replace(change, charged_to=None) if change is not None else None
+
+    put(conclude, "_leave", free)
+
+
+@plant
+def allows_one_try_too_many(put: Put) -> None:
+    """A budget of n allows n + 2 attempts."""
+    real = conclude.judge
+
+    def generous(outcome: Outcome, *, tries: int, limit: int, **given: Any) -> Any:
+        return real(outcome, tries=tries, limit=limit + 2, **given)
+
+    put(conclude, "judge", generous)
+
+
+@plant
+def frees_a_place_when_its_task_is_moved(put: Put) -> None:
+    """What is being stopped holds nothing any more."""
+    leave = tasks._leave
+
+    def early(ledger: Ledger, job: Any, task: Any, attempt: Any, change: Any, at_ms: int) -> None:
+        leave(ledger, job, task, attempt, change, at_ms)
+        ledger.release(job, change.index, attempt)
+
+    put(tasks, "_leave", early)
+
+
+@plant
+def does_not_check_a_plan_for_room(put: Put) -> None:
+    """Two plans of the same snapshot give one place twice."""
+    put(plans, "_no_seat", lambda *given: "")
+
+
+@plant
+def takes_a_gang_in_parts(put: Put) -> None:
+    """A gang is placed though one of its places is gone."""
+    put(plans, "_why_not", lambda *given: "")
+
+
+@plant
+def a_requeued_task_does_not_wait(put: Put) -> None:
+    """A task is pending and nobody ever looks at it."""
+    put(Ledger, "enqueue", lambda self, job, index: None)
+
+
+@plant
+def keeps_what_a_lost_worker_ran(put: Put) -> None:
+    """A worker is given up, its attempts are not."""
+    put(hosts.cascade, "lost_with", lambda ledger, worker: [])
+
+
+@plant
+def gives_nobody_up(put: Put) -> None:
+    """A host that is gone is waited for."""
+    put(attendance, "silent", lambda *given: iter(()))
+
+
+@plant
+def a_gang_ignores_its_members(put: Put) -> None:
+    """One member ends badly and the others run on."""
+    put(cascade, "siblings", lambda ledger, moved: [])
+
+
+@plant
+def children_outlive_their_parents(put: Put) -> None:
+    """A job is cancelled and what it started is not."""
+    put(cascade, "below", lambda ledger, root: iter(()))
+
+
+@plant
+def a_job_is_not_derived(put: Put) -> None:
+    """Every task has ended and the job goes on."""
+    put(cascade, "job", lambda ledger, job: None)
+
+
+@plant
+def nobody_is_overdue(put: Put) -> None:
+    """Patience never ends."""
+    put(coordinator, "overdue", lambda *given: iter(()))
+
+
+@plant
+def a_timeout_rings_after_the_end(put: Put) -> None:
+    """The alarm of an attempt outlives it."""
+    from iris_state.deadlines import Alarms
+
+    put(Alarms, "clear", lambda self, key: None)
+
+
+@plant
+def an_ended_task_can_end_again(put: Put) -> None:
+    """Terminal is not terminal: a kill takes what has ended too."""
+    from iris_core.tables import task as table
+
+    sources = table.KILL.sources | {TaskState.SUCCEEDED, TaskState.FAILED}
+    put(cascade, "kill", _kill_anything(cascade.kill, sources))
+
+
+def _kill_anything(kill: Any, sources: frozenset[TaskState]) -> Any:
+    import dataclasses
+
+    def careless(job: Any, *given: Any) -> Any:
+        claims = kill(job, *given)
+        if not claims:
+            return claims
+        rule = dataclasses.replace(claims[0].rule, sources=sources)
+        return [dataclasses.replace(claims[0], rule=rule, index=index) for index in range(len(job.tasks))]
+
+    return careless
+
+
+@plant
+def counts_a_state_twice(put: Put) -> None:
+    """The counters of a job drift from its tasks."""
+    show = tasks._show
+
+    def twice(ledger: Ledger, job: Any, index: int, task: Any, state: TaskState, *given: Any) -> None:
+        show(ledger, job, index, task, state, *given)
+        if state is TaskState.SUCCEEDED:
+            job.counts[state] += 1
+
+    put(tasks, "_show", twice)
+
+
+@plant
+def charges_the_wrong_budget(put: Put) -> None:
+    """A preemption is paid for like a failure of the task."""
+    leave = conclude._leave
+
+    def wrong(*given: Any) -> Any:
+        change = leave(*given)
+        if change is not None and change.charged_to is Budget.PREEMPTION:
+            return msgspec.structs.replace(change, charged_to=Budget.FAILURE)
+        return change
+
+    put(conclude, "_leave", wrong)
+
+
+# ── workers, scheduler ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def a_worker_starts_what_it_has_started(put: Put) -> None:
+    """An order that comes twice is carried out twice."""
+    put(Past, "__contains__", lambda self, ref: False)
+
+
+@plant
+def a_worker_does_not_stop(put: Put) -> None:
+    """What was told to end runs on."""
+    put(Agent, "_let_go", lambda self, *given: None)
+
+
+@plant
+def a_worker_tells_nothing_twice(put: Put) -> None:
+    """Nor does its beat say what still lives: what was lost on the way stays lost."""
+    put(Agent, "on_untaken", lambda self, stages: None)
+    put(Agent, "attempts", lambda self: ())
+    put(attendance, "_untold", lambda *given: iter(()))
+
+
+@plant
+def the_scheduler_hears_of_no_free_places(put: Put) -> None:
+    """What has ended is never told to the mirror."""
+    put(DeltaBuilder, "_close", lambda self, ref: None)
