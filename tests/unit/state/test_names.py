@@ -161,6 +161,16 @@ def test_a_job_under_a_job_that_ended_is_refused(script):
     """)
 
 
+def test_a_child_of_nobody_is_its_parents_owners(script):
+    """Inside a task nobody says who he is: without authentication such a caller is anonymous and may do anything."""
+    script.play("""
+        submit /a user=ann
+        submit /a/b user=anonymous role=admin key=k     -> created j2
+        submit /a/b user=anonymous role=admin key=k     -> replayed j2
+        cancel /a/b user=ann                            -> accepted
+    """)
+
+
 def test_a_child_belongs_to_the_owner_of_its_parent(script):
     script.play("""
         submit /a user=ann

@@ -23,12 +23,15 @@ from iris_state.intake.hosts import lose
 from iris_state.ledger import Ledger
 from iris_state.records import Job, idempotency
 
+ANONYMOUS = "anonymous"
+"""Who calls when nobody has to say."""
+
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     """The job that this command's idempotency key has made before. Raises Refused when it is forgotten."""
     if not command.idempotency_key:
         return None
-    user = owner(command)
+    user = owner(ledger, command)
     _check_may_act_for(command.caller, user, "submit a job")
     number = ledger.idempotency.get(idempotency(user, command.idempotency_key))
     if number is None:
@@ -38,8 +41,11 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     return ledger.jobs[number]
 
 
-def owner(command: SubmitJob) -> str:
-    return command.spec.user or command.caller.user or "anonymous"
+def owner(ledger: Ledger, command: SubmitJob) -> str:
+    """Whose job it will be: as said, else the caller's; a child that nobody claims is its parent's owner's."""
+    said = command.spec.user or command.caller.user or ANONYMOUS
+    parent = ledger.find_job(command.spec.name.rpartition("/")[0]) if said == ANONYMOUS else None
+    return parent.user if parent is not None else said
 
 
 def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]:
@@ -49,7 +55,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     if mistakes:
         raise Invalid(mistakes)
     name = JobName.job(spec.name)
-    user = owner(command)
+    user = owner(ledger, command)
     _check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command.caller, user)
     _check_quota(ledger, spec, user, _replaced(ledger, name, command))
@@ -57,7 +63,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     yield JobAdmitted(
         number=ledger.next_number,
         name=str(name),
-        spec=spec,
+        spec=_with(spec, user=user),
         user=user,
         submitted_ms=now_ms,
         root_submitted_ms=parent.root_submitted_ms if parent is not None else now_ms,
