@@ -42,11 +42,11 @@ sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 chaos: $(STAMP) ## real processes and a killer, for SECONDS=60
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS)
 
-bench: $(STAMP) ## every benchmark, one table
-	@$(BIN)/python -m benchmarks
+bench: $(STAMP) ## every benchmark, one table, beside the peers that are installed; ROWS="B1 B4" for some
+	@$(BIN)/python -m benchmarks $(ROWS)
 
-bench-peers: $(STAMP) ## the same with the peers beside it
-	@$(BIN)/python -m benchmarks --peers
+bench-peers: $(STAMP) ## install the peers `make bench` measures beside us
+	@$(BIN)/python -m benchmarks.beside
 
 draw: $(STAMP) ## the pages of docs/ that are made from the code
 	@$(BIN)/python docs/draw.py
@@ -59,5 +59,5 @@ format: $(STAMP) ## put the code in one shape
 	$(BIN)/ruff format .
 
 clean: ## remove .venv and everything made
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
