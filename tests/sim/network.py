@@ -268,9 +268,9 @@ class Link:
         """Whoever writes the journal no longer may not answer what it was asked after that."""
         asked_s = self._asked.pop(message.subject, None)
         server = self.server
-        if asked_s is not None and self.process.name.startswith("state") and server.writer is not self.process:
-            if server.writer is not None and asked_s > server.written_s:
-                server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
+        deposed = self.process.name.startswith("state") and server.writer not in (None, self.process)
+        if asked_s is not None and deposed and asked_s > server.written_s:
+            server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
 
     def _reached(self, message: Message) -> None:
         if self.server.up and not self.server.route(message) and message.reply:

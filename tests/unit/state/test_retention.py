@@ -1,0 +1,80 @@
+"""Finished jobs are forgotten, oldest end first, without losing count or tearing families apart."""
+
+import pytest
+
+from iris_core.states import Cause, JobState
+from iris_state.changes import JobMoved
+from tests.unit.state.test_snapshot import HOST, Story, done, job
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def story() -> Story:
+    story = Story()
+    story.tell(HOST)
+    return story
+
+
+def finished(story: Story, number: int, name: str, parent: int = 0) -> None:
+    story.tell(job(number, name, 1, parent), *done(number, 0), JobMoved(number, JobState.SUCCEEDED, Cause.EXITED))
+
+
+def forget(story: Story, keep_jobs: int = 0, keep_ms: int = 0, now_ms: int = 0) -> list[int]:
+    gone = []
+    for change in story.retention.forgettable(keep_jobs, keep_ms, now_ms):
+        story.tell(change)
+        gone.append(change.job)
+    return gone
+
+
+def test_all_but_the_newest_are_forgotten(story):
+    for number in range(1, 6):
+        finished(story, number, f"/j{number}")
+    assert forget(story, keep_jobs=2) == [1, 2, 3]
+    assert list(story.ledger.jobs) == [4, 5]
+
+
+def test_what_has_been_over_for_long_is_forgotten(story):
+    finished(story, 1, "/old")
+    story.at_ms += DAY_MS
+    finished(story, 2, "/new")
+    assert forget(story, keep_ms=DAY_MS, now_ms=story.at_ms) == [1]
+
+
+def test_nothing_is_forgotten_when_nothing_is_asked(story):
+    finished(story, 1, "/a")
+    assert forget(story, now_ms=10**15) == []
+
+
+def test_a_job_that_lives_is_never_forgotten(story):
+    story.tell(job(1, "/lives"))
+    finished(story, 2, "/a")
+    finished(story, 3, "/b")
+    assert forget(story, keep_jobs=1) == [2]
+
+
+def test_counts_and_keys_stay(story):
+    for number in (1, 2):
+        finished(story, number, f"/j{number}")
+    forget(story, keep_jobs=1)
+    totals = story.ledger.totals
+    assert (totals.admitted, totals.pruned, totals.jobs, totals.tasks) == (2, 1, {"succeeded": 1}, {"succeeded": 1})
+    assert story.ledger.idempotency == {"ann\0k1": 1, "ann\0k2": 2}
+
+
+def test_a_parent_stays_as_long_as_a_child_is_on_record(story):
+    finished(story, 1, "/p")
+    story.tell(job(2, "/p/c", 1, parent=1))
+    finished(story, 3, "/a")
+    assert forget(story, keep_jobs=1) == []
+    story.tell(*done(2, 0), JobMoved(2, JobState.SUCCEEDED, Cause.EXITED))
+    finished(story, 4, "/b")
+    assert forget(story, keep_jobs=1) == [3, 2, 1]
+
+
+def test_the_name_of_a_forgotten_run_leads_to_the_newest_that_is_left(story):
+    finished(story, 1, "/a")
+    finished(story, 2, "/a")
+    forget(story, keep_jobs=1)
+    assert story.ledger.names == {"/a": 2}

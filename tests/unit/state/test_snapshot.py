@@ -1,0 +1,180 @@
+"""A snapshot is the ledger, however it was cut; what is damaged or too new is refused with a reason."""
+
+import msgspec
+import pytest
+
+from iris_core.messages import Ended
+from iris_core.resources import Amount, ResourceAsk
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
+from iris_state import snapshot
+from iris_state.changes import (
+    Assigned,
+    Change,
+    Closed,
+    JobAdmitted,
+    JobMoved,
+    JobPruned,
+    Moved,
+    Staged,
+    WorkerRegistered,
+)
+from iris_state.check import check
+from iris_state.ledger import Ledger
+from iris_state.retention import Retention
+from iris_state.sealed import Sealed, encoder, is_sealed
+
+
+def job(number: int, name: str, replicas: int = 2, parent: int = 0) -> JobAdmitted:
+    spec = JobSpec(name=name, command=("true",), replicas=replicas, resources=ResourceAsk(cpu_millis=100))
+    return JobAdmitted(
+        number, name, spec, "ann", 10 + number, 10 + (parent or number), parent, idempotency_key=f"k{number}"
+    )
+
+
+HOST = WorkerRegistered("w0", "i0", {"zone": "a"}, Amount(4000))
+
+
+def done(number: int, index: int) -> list[Change]:
+    return [
+        Assigned(number, index, 0, "w0"),
+        Staged(number, index, 0, KernelStatus.RUNNING),
+        Moved(
+            number,
+            index,
+            0,
+            TaskState.SUCCEEDED,
+            TaskState.SUCCEEDED,
+            Cause.EXITED,
+            Initiator.WORKER,
+            closed=True,
+            ended=Ended(Cause.EXITED, 0),
+        ),
+    ]
+
+
+def requeued(number: int, index: int) -> list[Change]:
+    """Preempted, still being stopped, and waiting for another place."""
+    return [
+        Assigned(number, index, 0, "w0"),
+        Staged(number, index, 0, KernelStatus.RUNNING),
+        Moved(
+            number,
+            index,
+            0,
+            TaskState.PENDING,
+            TaskState.PREEMPTED,
+            Cause.PREEMPTED,
+            Initiator.SCHEDULER,
+            closed=False,
+        ),
+    ]
+
+
+class Story:
+    """A ledger that lives through changes, and what a service would do beside it."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.retention = Retention(self.ledger)
+        self.at_ms = 100
+
+    def tell(self, *changes: Change) -> list[Change]:
+        for change in changes:
+            self.at_ms += 1
+            self.ledger.apply(change, self.at_ms)
+            self.retention.note(change)
+        self.ledger.told.clear()
+        self.retention.settle()
+        return list(changes)
+
+
+@pytest.fixture
+def story() -> Story:
+    story = Story()
+    story.tell(HOST, job(1, "/a"), *done(1, 0), *done(1, 1), JobMoved(1, JobState.SUCCEEDED, Cause.EXITED))
+    story.tell(job(2, "/b", 3), *done(2, 0), *requeued(2, 1), job(3, "/b/c", 1, parent=2), *requeued(3, 0))
+    return story
+
+
+def records(ledger: Ledger) -> bytes:
+    return encoder.encode(
+        [sorted(ledger.jobs.items()), sorted(ledger.workers.items()), ledger.idempotency, ledger.names]
+    )
+
+
+def restored(data: bytes) -> Ledger:
+    ledger = Ledger()
+    snapshot.restore(ledger, snapshot.read(data))
+    return ledger
+
+
+def test_what_is_cut_is_what_is_restored(story):
+    again = restored(snapshot.cut(story.ledger, 7, 3, story.at_ms, "7.1"))
+    check(again)
+    assert records(again) == records(story.ledger)
+
+
+def test_a_waiting_task_whose_old_attempt_is_being_stopped_keeps_its_place_taken(story):
+    again = restored(snapshot.cut(story.ledger, 7, 3, story.at_ms))
+    assert again.presence["w0"].open.keys() == story.ledger.presence["w0"].open.keys() == {(2, 1, 0), (3, 0, 0)}
+
+
+def test_what_changes_while_a_snapshot_is_cut_is_in_it(story):
+    cutter = snapshot.Cutter(story.ledger)
+    while not cutter.work(1):
+        pass
+    cutter.note(story.tell(Closed(2, 1, 0, Ended(Cause.CANCELLED)), job(4, "/d"), *done(2, 2)))
+    assert records(restored(cutter.finish(8, 4, story.at_ms, ""))) == records(story.ledger)
+
+
+def test_a_job_forgotten_while_a_snapshot_is_cut_is_not_in_it(story):
+    cutter = snapshot.Cutter(story.ledger)
+    while not cutter.work(1):
+        pass
+    cutter.note(story.tell(JobPruned(1)))
+    assert 1 not in restored(cutter.finish(8, 4, story.at_ms, "")).jobs
+
+
+def test_a_finished_job_is_kept_as_bytes_and_read_like_any_other(story):
+    tasks = story.ledger.jobs[1].tasks
+    assert isinstance(tasks, Sealed)
+    assert [task.state for task in tasks] == [TaskState.SUCCEEDED] * 2
+    assert (len(tasks), tasks[1].attempts[0].worker, len(tasks[0:1])) == (2, "w0", 1)
+    assert not is_sealed(story.ledger.jobs[2])
+
+
+def test_a_snapshot_of_a_later_release_is_refused(story):
+    data = bytearray(snapshot.cut(story.ledger, 7, 3, story.at_ms))
+    data[8] = snapshot.VERSION + 1
+    with pytest.raises(snapshot.TooNew, match=r"version 2, this release knows up to 1"):
+        snapshot.read(bytes(data))
+
+
+@pytest.mark.parametrize("at", [0, 12, 40, -1])
+def test_one_wrong_byte_is_noticed(story, at):
+    data = bytearray(snapshot.cut(story.ledger, 7, 3, story.at_ms))
+    data[at] ^= 0x55
+    with pytest.raises((snapshot.Damaged, snapshot.TooNew)):
+        snapshot.read(bytes(data))
+
+
+@pytest.mark.parametrize("length", [0, 10, 38, 100])
+def test_a_torn_snapshot_is_noticed(story, length):
+    with pytest.raises(snapshot.Damaged):
+        snapshot.read(snapshot.cut(story.ledger, 7, 3, story.at_ms)[:length])
+
+
+def test_names_say_where_a_snapshot_stands():
+    assert snapshot.place_of(snapshot.name_of(123, 45)) == (123, 45)
+    assert snapshot.place_of("something-else") is None
+    assert max(snapshot.name_of(99, 3), snapshot.name_of(1000, 2)) == snapshot.name_of(1000, 2)
+
+
+def test_a_finished_task_costs_less_than_a_kilobyte(story):
+    story.tell(job(9, "/many", 1000), *(change for index in range(1000) for change in done(9, index)))
+    story.tell(JobMoved(9, JobState.SUCCEEDED, Cause.EXITED))
+    tasks = story.ledger.jobs[9].tasks
+    assert isinstance(tasks, Sealed)
+    assert len(tasks.data) / 1000 < 150
+    assert len(msgspec.msgpack.decode(tasks.data)) == 1000
