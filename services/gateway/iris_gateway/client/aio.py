@@ -213,17 +213,17 @@ class AsyncJob:
 
     async def follow(self) -> AsyncIterator[Event]:
         """As `Job.follow`."""
-        stream = await self._client.call(self.sync.stream)
+        stream = self.sync.unopened_stream()
         try:
+            await self._client.call(stream.open)
             if (await self.refresh()).state in TERMINAL:
                 return
             async for event in self._client.iterate(read_events(stream)):
                 yield event
-                if self.sync.is_end(event):
+                if self.sync.is_end(event) and (await self.refresh()).state in TERMINAL:
                     break
         finally:
             stream.close()
-        await self.refresh()
 
     def tasks(self, *, state: str | None = None) -> AsyncIterator[TaskView]:
         """As `Job.tasks`."""

@@ -87,17 +87,18 @@ class Job:
 
         Survives lost connections. Nothing is yielded when the job has ended already.
         """
-        return self._changes(self.stream())
+        stream = self.stream()
+        if self.refresh().state in TERMINAL:
+            stream.close()
+            return iter(())
+        return self._changes(stream)
 
     def _changes(self, stream: EventStream) -> Iterator[Event]:
         with stream:
-            if self.refresh().state in TERMINAL:
-                return
             for event in read_events(stream):
                 yield event
-                if self.is_end(event):
+                if self.is_end(event) and self.refresh().state in TERMINAL:  # else it was an earlier job of this name
                     break
-        self.refresh()
 
     def tasks(self, *, state: str | None = None) -> Iterator[TaskView]:
         """Its tasks by index, page by page."""
@@ -114,7 +115,11 @@ class Job:
 
     def stream(self, timeout: float | None = None) -> EventStream:
         """Its events from this moment on; close it. ``timeout``: seconds after which it ends by itself."""
-        return self._client.stream(f"/v1/jobs/{self.id}/events", timeout=timeout).open()
+        return self.unopened_stream(timeout).open()
+
+    def unopened_stream(self, timeout: float | None = None) -> EventStream:
+        """As `stream`, not connected yet."""
+        return self._client.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
 
     def _watch(self, timeout: float | None) -> None:
         """Return when the job may have ended, or the time is over."""

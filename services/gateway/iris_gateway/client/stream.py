@@ -98,8 +98,10 @@ class EventStream:
 
     def open(self) -> EventStream:
         """Connect now, so that nothing that happens afterwards is missed. Raises as iterating does."""
-        if self._channel is None:
-            self._channel = self._connect()
+        with self._reading:
+            self._ensure()
+        if self._closed.is_set():
+            self.close()
         return self
 
     def __enter__(self) -> EventStream:
@@ -137,8 +139,13 @@ class EventStream:
     def _left_s(self) -> float:
         return _SILENCE_S if self._deadline is None else min(_SILENCE_S, self._deadline - time.monotonic())
 
+    def _ensure(self) -> Channel | None:
+        if self._channel is None:
+            self._channel = self._connect()
+        return self._channel
+
     def _fill(self) -> None:
-        channel = self.open()._channel
+        channel = self._ensure()
         chunk = b""
         if channel is not None:
             with contextlib.suppress(*BROKEN):

@@ -99,6 +99,7 @@ class Transport:
         self._timeout_s = timeout_s
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._answered = False
+        self._closed = False
 
     def send(self, request: Request) -> Response:
         """The answer. Raises Problem for one of 400 or more, Unreachable when nobody answers in time."""
@@ -143,6 +144,8 @@ class Transport:
         return Channel(line, connection, response)
 
     def close(self) -> None:
+        """Let go of the kept connections; what is still under way closes its own."""
+        self._closed = True
         while self._idle:
             self._idle.pop().close()
 
@@ -179,7 +182,7 @@ class Transport:
         response = self._exchange(connection, request)
         body = response.read()
         self._answered = True
-        if response.will_close:
+        if response.will_close or self._closed:
             connection.close()
         else:
             self._idle.append(connection)
