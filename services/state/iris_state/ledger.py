@@ -49,6 +49,7 @@ class Ledger:
         self.promises: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
+        self.looks: dict[int, int] = {}
         self.kernels: dict[int, Counter[KernelStatus]] = {}
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0

@@ -28,17 +28,15 @@ from iris_core.messages import (
     SubmitJob,
     WorkerReport,
 )
-from iris_core.reasons import Reason
-from iris_core.states import SchedulingResult, TaskState, WorkerState
-from iris_core.tables.session import SCHEDULE
+from iris_core.states import TaskState, WorkerState
 from iris_state import answers, attendance, coordinator, deltas, outbox, snapshot
-from iris_state.changes import GANG, Answered, Assigned, Commit, Judged, Led
-from iris_state.entries.sessions import last_row
+from iris_state.changes import Answered, Assigned, Commit, Led
 from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.intake import clock, hosts, people, plans
 from iris_state.ledger import Ledger
+from iris_state.passed_over import passed_over
 from iris_state.policy import Policy
-from iris_state.records import Job, Told
+from iris_state.records import Told
 from iris_state.retention import Retention
 from iris_state.round import Round
 
@@ -262,30 +260,11 @@ class Machine:
         self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
 
     def _explain(self, plan: Plan) -> None:
-        """Keep why jobs wait; each kind of reason is a row of history, SKIPPED, however often it is told."""
+        """Keep why jobs wait."""
         for told in plan.reasons:
             job = self.ledger.jobs.get(told.job)
             if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
-                words = self._words(job, told.reason)
-                self.ledger.reasons[told.job] = told.reason
-                self.round.apply(
-                    Judged(
-                        told.job,
-                        GANG,
-                        SCHEDULE.name,
-                        SchedulingResult.SKIPPED,
-                        words,
-                        looks=told.looks,
-                        since_ms=told.since_ms,
-                    )
-                )
-
-    def _words(self, job: Job, reason: Reason) -> str:
-        """Numbers in a reason change from look to look; it keeps its first words while it is one kind of reason."""
-        before, row = self.ledger.reasons.get(job.number), last_row(job, GANG)
-        if before is None or before.code is not reason.code:
-            return reason.message
-        return row.reason if row is not None and row.result is SchedulingResult.SKIPPED else reason.message
+                self.round.take(passed_over(self.ledger, job, told, self.round.now_ms))
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 

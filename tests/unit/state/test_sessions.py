@@ -468,6 +468,36 @@ def test_equal_looks_are_one_row_that_counts(script):
         explain /a not_enough_chips say=again
         history /a                  -> ~SKIPPED x42 (short) | ScheduleNewSessions pending>pending SKIPPED (behind) |
     """)
+    first = script.world.query("history", job="/a")["items"][0]
+    assert (first["attempts"], first["first_at"], first["last_at"]) == (
+        42,
+        "1970-01-01T00:16:40Z",
+        "1970-01-01T00:17:40Z",
+    )
+
+
+def test_looks_of_one_kind_are_recorded_now_and_then(script):
+    script.play("""
+        submit /a
+        explain /a behind say=behind_9
+    """)
+    before = script.world.machine.sequence
+    script.play("""
+        wait 1
+        explain /a behind say=behind_8
+        explain /a behind say=behind_7
+        why /a                      -> behind
+        history /a                  -> ScheduleNewSessions pending>pending SKIPPED (behind_9)
+    """)
+    assert script.world.machine.sequence == before
+    script.play("""
+        wait 10
+        explain /a behind say=behind_6
+        history /a                  -> ScheduleNewSessions pending>pending SKIPPED x4 (behind_9)
+        explain /a behind
+        explain /a no_match
+        history /a                  -> ~SKIPPED x5 (behind_9) | ScheduleNewSessions pending>pending SKIPPED (no_match)
+    """)
 
 
 def test_a_reason_is_of_those_who_wait(script):

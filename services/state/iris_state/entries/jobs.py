@@ -56,6 +56,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         ledger.alarms.clear(("scheduling", job.number, 0))
         ledger.reasons.pop(job.number, None)
+        ledger.looks.pop(job.number, None)
     words = display_name(change.state), display_name(previous)
     ledger.told.append(Told("job", job, None, None, *words, change.cause, at_ms))
 
