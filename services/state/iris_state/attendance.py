@@ -67,9 +67,7 @@ def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, beat: Beat) -> Iter
 
     A beat older than something it has reported since cannot know of that.
     """
-    attempt = ledger.attempt(key)
-    if attempt is None or not attempt.is_open:
-        return
+    attempt = ledger.presence[beat.worker].open[key]
     if attempt.status is KernelStatus.SCHEDULED:
         orders.place(ref_of(key))
     elif attempt.status is KernelStatus.TERMINATING and not (attempt.building_ms or attempt.started_ms):
