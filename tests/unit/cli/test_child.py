@@ -1,0 +1,78 @@
+import os
+import signal
+import sys
+
+import pytest
+
+from iris_gateway.cli.cluster.child import Child, Program
+from tests.support.cluster import until
+
+
+@pytest.fixture
+def child_of(tmp_path):
+    """A child that runs some Python, and is ended with the test."""
+    made: list[Child] = []
+
+    def make(code, *, kept=True):
+        program = Program("state", "state", [sys.executable, "-c", code], dict(os.environ), kept)
+        made.append(Child(program, tmp_path))
+        return made[-1]
+
+    yield make
+    for child in made:
+        child.signal(signal.SIGKILL)
+        if child.pid:
+            until(lambda child=child: child.look(0.0) is not None, "it has ended")
+
+
+def ended(child, now):
+    return until(lambda: child.look(now) is not None or None, "it has ended")
+
+
+def test_a_service_that_dies_is_due_at_once_and_then_after_growing_pauses(child_of):
+    child = child_of("raise SystemExit(3)")
+    pauses = []
+    for round_ in range(5):
+        now = round_ * 1.0
+        child.start(now)
+        ended(child, now)
+        pauses.append(round(child.due - now, 3))
+
+    assert pauses == [0.0, 0.1, 0.2, 0.4, 0.8]
+
+
+def test_after_a_steady_run_it_is_due_at_once_again(child_of):
+    child = child_of("")
+    for _ in range(4):
+        child.start(0.0)
+        ended(child, 0.0)
+    child.start(0.0)
+    ended(child, 100.0)
+
+    assert child.due == 100.0
+
+
+def test_a_worker_that_dies_is_never_due(child_of):
+    child = child_of("raise SystemExit(1)", kept=False)
+    child.start(0.0)
+    ended(child, 0.0)
+
+    assert (child.due, child.pid) == (None, 0)
+
+
+def test_an_end_is_told_once_with_its_code_or_signal(child_of):
+    child = child_of("import time; time.sleep(60)")
+    child.start(0.0)
+    child.signal(signal.SIGKILL)
+    codes = until(lambda: [code] if (code := child.look(0.0)) is not None else None, "it has ended")
+
+    assert (codes, child.look(0.0)) == ([-9], None)
+
+
+def test_output_is_added_to_the_log(child_of, tmp_path):
+    child = child_of("print('hello')")
+    for _ in range(2):
+        child.start(0.0)
+        ended(child, 0.0)
+
+    assert (tmp_path / "state.log").read_text() == "hello\nhello\n"

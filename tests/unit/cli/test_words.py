@@ -1,0 +1,80 @@
+from datetime import UTC, datetime
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iris_gateway.cli.commands.tree import draw
+from iris_gateway.cli.commands.why import tell
+from iris_gateway.cli.moments import show_bytes, show_span, span_between
+from iris_gateway.cli.tables import Column, print_table
+from tests.support.answers import job_view
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0.0s"),
+        (-1, "0.0s"),
+        (9.94, "9.9s"),
+        (12, "12s"),
+        (60, "1m"),
+        (185, "3m05s"),
+        (7800, "2h10m"),
+        (86_400 * 4 + 3 * 3600, "4d03h"),
+    ],
+)
+def test_a_span_is_told_in_two_digits_that_matter(seconds, words):
+    assert show_span(seconds) == words
+
+
+def test_what_has_not_begun_has_taken_no_time_and_what_goes_on_has_taken_until_now():
+    now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+
+    assert span_between(None, None, now) == ""
+    assert span_between("2026-01-01T00:00:00Z", None, now) == "1m"
+    assert span_between("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z", now) == "30s"
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0B"), (1023, "1023B"), (1536, "1.5KiB"), (4 << 30, "4GiB"), (3 << 50, "3072TiB")]
+)
+def test_bytes_are_told_in_binary_units(count, words):
+    assert show_bytes(count) == words
+
+
+def test_a_tree_is_drawn_with_its_branches():
+    def node(name, *children):
+        return {"job": job_view(name, "succeeded"), "children": list(children)}
+
+    tree = node("/a", node("/a/b", node("/a/b/c")), node("/a/d"))
+
+    assert [click.unstyle(line) for line in draw(tree)] == [
+        "/a  succeeded  1 task (1 succeeded)",
+        "├─ b  succeeded  1 task (1 succeeded)",
+        "│  └─ c  succeeded  1 task (1 succeeded)",
+        "└─ d  succeeded  1 task (1 succeeded)",
+    ]
+
+
+def test_why_tells_the_reason_and_its_numbers():
+    reason = {"code": "no_match", "message": "none matches", "facts": {"removed_by": {"zone eq eu-1": 7}}}
+
+    assert [click.unstyle(line) for line in tell({"job": "/a", "state": "pending", "pending_reason": reason})] == [
+        "/a is pending",
+        "  none matches  (no_match)",
+        "    removed_by: zone eq eu-1 7",
+    ]
+
+
+@given(st.lists(st.fixed_dictionaries({"a": st.text("xy", max_size=9), "b": st.text("xy", min_size=1, max_size=9)})))
+def test_every_column_of_a_table_begins_at_one_place(rows):
+    lines: list[str] = []
+    columns = (Column("A", lambda row: row["a"]), Column("B", lambda row: row["b"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(click, "echo", lines.append)
+        print_table(rows, columns)
+
+    place = lines[0].index("B")
+    assert [line[place:] for line in lines[1:]] == [row["b"] for row in rows]
