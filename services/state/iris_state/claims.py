@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from iris_core.messages import Ended
 from iris_core.states import Cause, Initiator, KernelStatus, Outcome
@@ -12,8 +12,7 @@ CURRENT = -1
 """Instead of an attempt number: whichever attempt the task is in, or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """One happening, as a row of the task table.
 
     Attributes:

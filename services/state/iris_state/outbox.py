@@ -6,7 +6,7 @@ words the very same events. Source: interfaces.md section 4; reliability.md P6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from iris_bus.contract import Telling
 from iris_core import codec, subjects
@@ -34,31 +34,33 @@ def unheard(facts: Sequence[Told], sequence: int, told: tuple[int, int]) -> list
     return worded[told[1] + 1 :] if sequence == told[0] else worded
 
 
-def _task_events(fact: Told, sequence: int, first: int) -> Iterator[Telling]:
-    job, attempt = fact.job, fact.attempt
-    name, cause = job.name, _word(fact.cause)
-    subject = subjects.event("task", fact.state)
-    assert fact.task is not None
-    for place, index in enumerate(range(fact.task, fact.task + fact.tasks), first):
-        task = f"{name}/{index}"
+def _task_events(fact: Told, sequence: int, first: int) -> list[Telling]:
+    _, job, index, attempt, state, previous, cause, at_ms, exit_code, tasks = fact
+    assert index is not None
+    name, subject, why = job.name, subjects.event("task", state), _word(cause)
+    number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
+    shared = {"Iris-Job": name}
+    if number is not None:
+        shared["Iris-Attempt"] = str(number)
+    if job.traceparent:
+        shared["traceparent"] = job.traceparent
+    out = []
+    for place in range(tasks):
+        task = f"{name}/{index + place}"
         body = TaskEvent(
             task=task,
-            attempt=attempt.number if attempt is not None else None,
+            attempt=number,
             job=name,
-            state=fact.state,
-            previous=fact.previous,
-            cause=cause,
-            exit_code=fact.exit_code,
-            worker=attempt.worker if attempt is not None else None,
-            at_ms=fact.at_ms,
+            state=state,
+            previous=previous,
+            cause=why,
+            exit_code=exit_code,
+            worker=worker,
+            at_ms=at_ms,
             seq=sequence,
         )
-        headers = {"Iris-Job": name, "Iris-Task": task}
-        if attempt is not None:
-            headers["Iris-Attempt"] = str(attempt.number)
-        if job.traceparent:
-            headers["traceparent"] = job.traceparent
-        yield Telling(subject, codec.to_json(body), f"{sequence}.{place}", headers)
+        out.append(Telling(subject, codec.to_json(body), f"{sequence}.{first + place}", {**shared, "Iris-Task": task}))
+    return out
 
 
 def _whole_event(fact: Told, sequence: int, place: int) -> Telling:
