@@ -364,3 +364,15 @@ def test_a_new_leader_gives_everybody_a_full_grace_and_every_open_order_again(sc
         silence 2
         worker? w0          -> lost
     """)
+
+
+def test_a_lost_worker_is_lost_once(script):
+    script.play("""
+        worker w0
+        submit /a
+        silence 31
+        worker? w0          -> lost
+    """)
+    before = script.world.machine.sequence
+    script.play("silence 60")
+    assert script.world.machine.sequence == before

@@ -286,3 +286,36 @@ def test_killed_is_never_retried(script):
         /a/0 stopped        -> KILLED
         attempt /a/0#0      -> stage=terminated open=no
     """)
+
+
+def test_the_while_grows_with_failures_on_that_worker_alone(script):
+    script.play("""
+        worker w0
+        worker w1
+        submit /a retries=5
+        place /a/0 w1
+        /a/0 infra
+        avoided         -> w1:0:5
+        wait 6
+        place /a/0 w0
+        /a/0 running
+        /a/0 exit 1
+        place /a/0 w0
+        /a/0 infra
+        avoided         -> w0:0:5
+    """)
+
+
+def test_the_while_has_an_end(script):
+    script.play("""
+        policy avoid_s=5 avoid_longest_s=12
+        worker w0
+        submit /a
+    """)
+    for seconds in (5, 10, 12, 12):
+        script.play(f"""
+            schedule        -> placed 1
+            /a/0 infra
+            avoided         -> w0:0:{seconds}
+            wait 13
+        """)
