@@ -28,6 +28,7 @@ def test_the_same_files_give_the_same_bytes_whenever_and_in_whatever_order_they_
     (second / "a.py").chmod(0o600)
 
     assert pack(first) == pack(second)
+    assert pack(first)[1][4:8] == bytes(4)  # when it was compressed
 
 
 def test_another_content_gives_another_digest(tmp_path):
