@@ -115,6 +115,7 @@ class Client:
         """
         from iris_gateway.client.mapping import COMMAND, Mapped, packed_call  # only those who map need it
 
+        refuse_while_mapping()
         calls = list(items)
         if not calls:
             raise BadAsk("there is nothing to map: no items")
@@ -125,7 +126,11 @@ class Client:
         return Mapped(self.submit(job_spec(COMMAND, options)), len(calls))
 
     def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
-        """Submit a job that is already worded. The same idempotency key twice is one job, ever."""
+        """Submit a job that is already worded. The same idempotency key twice is one job, ever.
+
+        Raises BadAsk while a task of `map` reads the script it came from.
+        """
+        refuse_while_mapping()
         query = {} if if_exists == "error" else {"if_exists": if_exists}
         return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
 
@@ -226,6 +231,14 @@ class RawPage(msgspec.Struct, frozen=True):
 
     items: list[msgspec.Raw]
     next_cursor: str | None = None
+
+
+def refuse_while_mapping() -> None:
+    """Raises BadAsk while a task of `Client.map` reads the script that its function is defined in."""
+    if "IRIS_JOB" in os.environ:
+        from iris_gateway.client.mapped import refuse_while_loading  # only tasks need it
+
+        refuse_while_loading()
 
 
 def is_task(name: str) -> bool:

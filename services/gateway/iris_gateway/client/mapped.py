@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from iris_gateway.client.problems import BadAsk
+
 FUNCTION = ".iris-function"
 ITEMS = ".iris-items"
 MAIN = "__iris_main__.py"
 MARK = "iris-result:"
+LOADING = "IRIS_MAP_LOADING"
 _LINE = 48 * 1024
 
 
@@ -45,8 +48,18 @@ def load_main() -> None:
     if not Path(MAIN).exists():
         return
     module = types.ModuleType("__mp_main__")
-    module.__dict__.update(runpy.run_path(MAIN, run_name="__mp_main__"))
+    os.environ[LOADING] = MAIN
+    try:
+        module.__dict__.update(runpy.run_path(MAIN, run_name="__mp_main__"))
+    finally:
+        del os.environ[LOADING]
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+
+
+def refuse_while_loading() -> None:
+    """Raises BadAsk when a script is being read for what it defines: each task would submit it all over again."""
+    if LOADING in os.environ:
+        raise BadAsk("a script that maps must submit its jobs under `if __name__ == '__main__':`")
 
 
 def written(outcome: tuple[str, object]) -> Iterator[str]:
