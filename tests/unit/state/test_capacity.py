@@ -138,3 +138,21 @@ def test_a_malformed_plan_is_refused_and_harms_nobody(script):
     ):
         assert script.world.plan(Plan("s", 0, ("w0",), (placement,))).placed == 0
     script.play("/a/0 -> PENDING")
+
+
+def test_nothing_is_placed_where_it_does_not_match(script):
+    """A plan may have been made before a host said what it is; what it says now counts."""
+    script.play("""
+        worker eu zone=eu
+        worker us zone=us
+        worker bad taint:flaky=1
+        submit /a where=zone:eu
+        submit /b
+        submit /c tpu=v4-8
+        place /a/0 us       -> no_match
+        place /b/0 bad      -> no_match
+        place /c/0 eu       -> no_room
+        place /a/0 eu       -> placed
+        place /b/0 us       -> placed
+        session /c/0        -> PENDING tries=ScheduleNewSessions:1
+    """)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from iris_core.constraints import eligible
 from iris_core.messages import AttemptRef, Eviction, Placement, Plan, Promise
 from iris_core.resources import Amount
 from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
@@ -47,7 +48,7 @@ def on_plan(
         yield from _evict(ledger, eviction)
 
 
-_GONE = frozenset({"no_room", "worker_unavailable", "building_window_full", "gang_split"})
+_GONE = frozenset({"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"})
 """Refusals of what was attempted; the others are about what nobody waits for any more."""
 
 
@@ -79,6 +80,8 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
         return ""
     if sorted(placement.indexes) != list(range(len(job.tasks))):
         return "gang_incomplete"
+    if _misfits(ledger, job, plan, placement):
+        return "no_match"
     ask = job.spec.resources.amount
     for index, at in zip(placement.indexes, placement.workers, strict=True):
         cause = _no_seat(ledger, policy, job, index, plan.workers[at], ask)
@@ -91,6 +94,14 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
     return ""
 
 
+def _misfits(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
+    """The hosts of a placement, each asked once, that the job may not be placed on: its constraints, their taints."""
+    named = {plan.workers[at] for at in placement.workers}
+    hosts = [ledger.workers[name] for name in named if name in ledger.workers]
+    spec = job.spec
+    return frozenset(h.id for h in hosts if not eligible(spec.constraints, spec.resources, h.attributes))
+
+
 def _group_by(job: Job) -> str:
     return job.spec.coscheduling.group_by if job.spec.coscheduling is not None else ""
 
@@ -98,9 +109,12 @@ def _group_by(job: Job) -> str:
 def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, refused: Refusals) -> Iterator[Step]:
     job = ledger.jobs[placement.job]
     ask = job.spec.resources.amount
+    misfits = frozenset[str]() if job.is_gang else _misfits(ledger, job, plan, placement)
     for index, at in zip(placement.indexes, placement.workers, strict=True):
         worker = plan.workers[at]
         cause = "" if job.is_gang else _no_seat(ledger, policy, job, index, worker, ask)
+        if worker in misfits:
+            cause = cause or "no_match"
         if cause:
             refused.append((job.number, index, cause))
         else:
