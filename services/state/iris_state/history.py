@@ -66,32 +66,17 @@ def _never_placed(job: Job, index: int, why: str) -> Timed:
 
 def _straight(job: Job, index: int, attempt: Attempt) -> Iterator[Timed]:
     """The rows that the times on one attempt tell."""
+    built = "preparing" if attempt.building_ms else "scheduled"
+    reached = "running" if attempt.started_ms else built
+    why = attempt.cause.value if attempt.cause is not None else ""
     steps = (
-        (attempt.assigned_ms, table.SCHEDULE.name, "pending", "scheduled"),
-        (attempt.building_ms, table.PREPARE.name, "scheduled", "preparing"),
-        (attempt.started_ms, table.PROMOTE_TO_RUNNING.name, "preparing", "running"),
-        (
-            attempt.ended_ms,
-            table.DETECT_TERMINATION.name,
-            "running" if attempt.started_ms else "scheduled",
-            "terminating",
-        ),
-        (attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, "terminating", "terminated"),
+        (attempt.assigned_ms, table.SCHEDULE.name, "pending", "scheduled", ""),
+        (attempt.building_ms, table.PREPARE.name, "scheduled", "preparing", ""),
+        (attempt.started_ms, table.PROMOTE_TO_RUNNING.name, built, "running", ""),
+        (attempt.ended_ms, table.DETECT_TERMINATION.name, reached, "terminating", why),
+        (attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, "terminating", "terminated", ""),
     )
-    for at_ms, handler, before, after in steps:
+    for at_ms, handler, before, after, reason in steps:
         if at_ms:
-            reason = attempt.cause.value if attempt.cause is not None and before == "running" else ""
-            yield (
-                at_ms,
-                HistoryRow(
-                    entity=entity(job, index),
-                    handler=handler,
-                    from_status=before,
-                    to_status=after,
-                    result=SchedulingResult.SUCCESS.value,
-                    reason=reason,
-                    attempts=1,
-                    first_at=moment(at_ms),
-                    last_at=moment(at_ms),
-                ),
-            )
+            row = HistoryEntry(index, handler, before, after, SchedulingResult.SUCCESS, reason, 1, at_ms, at_ms)
+            yield _stored(job, row)

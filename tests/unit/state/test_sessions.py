@@ -567,6 +567,26 @@ def test_the_history_of_a_plain_task_is_worded_from_its_attempts(script):
     ]
 
 
+def test_the_history_of_a_task_says_how_far_it_came_and_why_it_ended(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        wait 1
+        /a/0 infra
+        submit /b
+        wait 6
+        place /b/0 w0
+        wait 1
+        /b/0 running
+        wait 1
+        /b/0 exit 0
+        history /a  -> ~DetectTermination scheduled>terminating SUCCESS (infrastructure)
+        history /b  -> ~PromoteToRunning scheduled>running SUCCESS |
+        history /b  -> ~DetectTermination running>terminating SUCCESS (exited)
+    """)
+
+
 def test_without_its_history_everything_goes_on_the_same(script):
     script.play(RACK)
     script.play("""
