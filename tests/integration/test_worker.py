@@ -238,6 +238,18 @@ async def test_a_worker_that_is_told_to_end_takes_its_tasks_along(
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
 
 
+async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ref = await state.run("sh", "-c", f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done")
+    pid = await number_from(tmp_path / "pid")
+    await state.order(stop=[Stop(ref, 1_000_000)])
+    state.silent = True
+    async with asyncio.timeout(12):
+        assert await worker.stop() == 0
+    assert not lives(pid)
+
+
 async def test_a_task_far_past_its_timeout_is_ended_by_its_host(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=0.1):
         await state.registration()
@@ -313,6 +325,15 @@ async def test_the_last_chunk_says_so(state: FakeState, worker: WorkerProcess):
     await state.ended(ref)
     chunks = await state.chunks(ref)
     assert [chunk.final for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+async def test_a_task_may_write_to_its_output_by_name(state: FakeState, worker: WorkerProcess):
+    os.mkfifo(worker.data / "go")
+    ref = await state.run("sh", "-c", f"echo one; read x < {worker.data}/go; echo two > /dev/stdout; echo three")
+    await state.printed(ref, b"one\n")
+    (worker.data / "go").write_text("go\n")
+    await state.ended(ref)
+    assert await state.output(ref) == b"one\ntwo\nthree\n"
 
 
 async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: str, tmp_path: Path):

@@ -38,6 +38,13 @@ class NoopWorkshop:
     def kill(self, ref: AttemptRef, grace_ms: int) -> None:
         """Nothing runs."""
 
+    def kill_all(self) -> None:
+        """Nothing runs."""
+
+    @property
+    def running(self) -> int:
+        return 0
+
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""
 

@@ -127,6 +127,11 @@ class Runner:
         signal_group(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
+    def kill_all(self) -> None:
+        """No more grace for anybody."""
+        for process in self._by_ref.values():
+            signal_group(process.pid, signal.SIGKILL)
+
     def sample(self) -> None:
         """Look how much memory everything that runs holds; once in a while."""
         for process in self._by_ref.values():

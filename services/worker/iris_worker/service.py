@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from iris_bus.contract import Connection, Message
@@ -44,7 +44,7 @@ _ROUNDS = 200
 _SAMPLE_EVERY = 20
 _LAUNCHES = 4
 _NOOP_LAUNCHES = 1000
-_LAST_WORDS_S = 3.0
+_LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
 
 
@@ -71,7 +71,7 @@ class Worker:
         self._fetcher = self._open_fetcher(connection)
         self._about = (host.attributes(settings), host.total(settings), host.address(settings, nats_url))
         self._launching = False
-        self._emptied = asyncio.Event()
+        self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = self._loop.create_future()
 
@@ -156,7 +156,8 @@ class Worker:
         if self._pulse.slept(now_s):
             self.herald.doubt("this process was stopped for a while")
         taken, todo = self.agent.on_order(order, self._clock.wall_ms())
-        self._bus.publish(message.reply, codec.pack(taken))
+        if message.reply:
+            self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
             self._pulse.touch(now_s)
         if order.register:
@@ -220,6 +221,7 @@ class Worker:
         """End of a round: wake whoever has something to send now."""
         self.herald.wake()
         self._spout.wake()
+        self._change.set()
 
     # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,8 +234,6 @@ class Worker:
         """A report is committed."""
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
         self._workshop.acknowledged(stage.ref for stage in stages if stage.ended is not None)
-        if not len(self.agent):
-            self._emptied.set()
         self._do(todo)
 
     def _trouble(self) -> str:
@@ -261,11 +261,19 @@ class Worker:
         """Stop everything that runs, and have its end told if anybody listens."""
         grace_s = self.settings.stop_grace_s
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
+        if not await self._within(grace_s + _PULSE_S, lambda: not self._workshop.running):
+            self._workshop.kill_all()
+            await self._within(_LAST_WORDS_S, lambda: not self._workshop.running)
+        await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
+
+    async def _within(self, patience_s: float, done: Callable[[], bool]) -> bool:
+        """Wait for something that changes at the end of a round; whether it came to be."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s + _LAST_WORDS_S):
-                while len(self.agent):
-                    self._emptied.clear()
-                    await self._emptied.wait()
+            async with asyncio.timeout(patience_s):
+                while not done():
+                    self._change.clear()
+                    await self._change.wait()
+        return done()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -165,6 +165,15 @@ class Workshop:
     def kill(self, ref: AttemptRef, grace_ms: int) -> None:
         self.runner.stop(ref, grace_ms)
 
+    def kill_all(self) -> None:
+        """Now, whatever grace was given."""
+        self.runner.kill_all()
+
+    @property
+    def running(self) -> int:
+        """Attempts whose processes are not all gone."""
+        return self.runner.running
+
     def prepare(self, ref: AttemptRef) -> str:
         """The directory where an attempt's bundle is to be put. Raises OSError."""
         slot = self._prepared[ref] = self.slots.take(ref)

@@ -108,6 +108,19 @@ def test_large_chunks_end_at_a_line(slot: Slot):
     assert [len(chunk.data) for chunk in found] == [65_000, 35_000]
 
 
+def test_output_goes_on_after_a_task_emptied_its_own_file(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"a long line before\n")
+    logs.stored(logs.collect(1.0, 0))
+    os.ftruncate(slot.out, 0)
+    os.write(slot.out, b"after\n")
+    assert said(logs.collect(2.0, 0)) == [("stdout", 19, b"after\n", False)]
+    os.ftruncate(slot.out, 0)
+    os.write(slot.out, b"more than there was\n")
+    logs.finish(REF)
+    assert said(logs.collect(3.0, 0)) == [("stdout", 25, b"more than there was\n", True)]
+
+
 def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
     logs = following(slot)
     os.write(slot.err, b"one\n")
@@ -137,12 +150,15 @@ def test_more_than_the_budget_is_dropped_and_counted(slot: Slot):
     limits = LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK, attempt_bytes=1 << 30)
     logs = following(slot, limits)
     os.write(slot.out, b"y\n" * (4 * CHUNK))
-    first = chunks(logs.collect(0.1, 0))
+    batch = logs.collect(0.1, 0)
+    first = chunks(batch)
+    logs.stored(batch)
     assert sum(len(chunk.data) for chunk in first) <= 2 * CHUNK
+    assert said(logs.collect(0.3, 0)) == []
     os.write(slot.out, b"later\n")
     [later] = chunks(logs.collect(10.0, 0))
-    assert later.dropped + sum(len(chunk.data) for chunk in first) == 8 * CHUNK
-    assert later.data == b"later\n"
+    assert later.data.endswith(b"y\nlater\n")
+    assert later.dropped + sum(len(chunk.data) for chunk in [*first, later]) == 8 * CHUNK + len("later\n")
 
 
 def test_the_last_lines_are_told_whatever_the_budget(slot: Slot):
@@ -166,6 +182,25 @@ def test_told_output_gives_its_disk_space_back(slot: Slot):
     seen = os.fstat(slot.out)
     assert seen.st_size == 20 << 20
     assert seen.st_blocks * 512 < 6 << 20
+
+
+def test_dropped_output_gives_its_disk_space_back_at_once(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=0))
+    block = os.urandom(1 << 20)
+    for tick in range(60):
+        os.write(slot.out, block)
+        assert said(logs.collect(tick * 1.0, 0)) == []
+    assert os.fstat(slot.out).st_blocks * 512 < 20 << 20
+
+
+def test_what_was_dropped_is_counted_once_though_its_chunk_was_lost(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=0))
+    os.write(slot.out, b"y\n" * (4 * CHUNK))
+    logs.collect(1.0, 0)
+    logs.finish(REF)
+    logs.unsent(logs.collect(2.0, 0))
+    [last] = chunks(logs.collect(3.0, 0))
+    assert (last.dropped, len(last.data), last.final) == (8 * CHUNK - CHUNK // 2, CHUNK // 2, True)
 
 
 pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
