@@ -120,6 +120,23 @@ def test_settings_nobody_knows_are_refused_by_name(tmp_path):
     assert "did you mean 'workers'" in done.stderr
 
 
+def test_settings_only_a_service_knows_are_refused_as_quickly(tmp_path):
+    """The file is everybody's; each service reads its own section."""
+    config = tmp_path / "iris.toml"
+    config.write_text("[state]\npatient_s = 1\n[cluster]\nready_s = 600\n")
+    done = subprocess.run(
+        [*IRIS, "up", "-d", "--data", str(tmp_path / "data"), "--config", str(config), "--http", "127.0.0.1:0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has no key 'patient_s'" in done.stderr
+    assert read_cluster(tmp_path / "data") is None
+
+
 def test_down_without_a_cluster_is_no_failure(tmp_path):
     done = subprocess.run(
         [*IRIS, "down", "--data", str(tmp_path)], capture_output=True, text=True, timeout=30, check=False

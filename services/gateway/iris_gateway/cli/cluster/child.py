@@ -21,6 +21,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
+_MISUSED = 2  # what a service ends with that cannot use its settings; `iris_bus.run` takes too long to load for it
 _FIRST_PAUSE_S = 0.0
 _SECOND_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -53,6 +54,7 @@ class Child:
         self._log = logs / f"{program.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
+        self._starts = 0
         self._pause = _FIRST_PAUSE_S
 
     @property
@@ -63,6 +65,7 @@ class Child:
     def start(self, now: float) -> None:
         """Run it, in its own process group, its output appended to its log. Raises OSError."""
         self.due, self._started = None, now
+        self._starts += 1
         _rotate(self._log)
         with self._log.open("ab", buffering=0) as log:
             self._process = subprocess.Popen(
@@ -82,6 +85,10 @@ class Child:
         if self.program.kept:
             self._plan_restart(now)
         return self._process.returncode
+
+    def is_misused(self, code: int) -> bool:
+        """Whether it ended with ``code`` because it never had settings it could start with."""
+        return code == _MISUSED and self._starts == 1
 
     def signal(self, number: signal.Signals) -> None:
         if self.pid:

@@ -99,6 +99,7 @@ class Supervisor:
         code = child.look(now)
         if code is not None:
             self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else "; its host is gone"))
+            self._stopping |= child.is_misused(code)
         if child.due is not None and child.due <= now:
             child.start(now)
             self._say(f"{child.program.name} started as {child.pid}")
