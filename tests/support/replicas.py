@@ -1,0 +1,158 @@
+"""Replicas of the state service as real processes, and somebody who asks them for things."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_bus.contract import Message, Unavailable
+from iris_bus.jetstream import Connection
+from iris_core import codec, subjects
+from iris_core.messages import Answer, Caller, Ping, Query, SubmitJob
+from iris_core.spec import JobSpec
+
+PATIENCE_S = 30.0
+_LOOK_S = 0.02
+ANN = Caller("ann", "user")
+
+
+@dataclass
+class Replicas:
+    """State services on one bus.
+
+    Args:
+        set: settings every one of them is started with, ``section.key=value``.
+    """
+
+    nats_url: str
+    logs: Path
+    connection: Connection
+    set: tuple[str, ...] = ()
+    running: list[asyncio.subprocess.Process] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    async def start(self, *more: str) -> asyncio.subprocess.Process:
+        """One more replica."""
+        given = [word for each in (*self.set, *more) for word in ("--set", each)]
+        log = (self.logs / f"state-{next(self._numbers)}.log").open("wb")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "iris_state",
+            *given,
+            env={**os.environ, "IRIS_NATS_URL": self.nats_url},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        log.close()
+        self.running.append(process)
+        return process
+
+    def log(self) -> str:
+        """What all of them have said so far."""
+        return "".join(path.read_text() for path in sorted(self.logs.glob("state-*.log")))
+
+    async def stop(self) -> None:
+        for process in self.running:
+            if process.returncode is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+        for process in self.running:
+            await process.wait()
+
+    async def leader(self) -> tuple[asyncio.subprocess.Process, Ping]:
+        """The process that leads now, and what it says of itself."""
+        pong = await self.until(lambda pong: pong.ready)
+        pid = int(pong.leader.partition("-")[0])
+        return next(p for p in self.running if p.pid == pid), pong
+
+    async def until(self, holds: Callable[[Ping], bool]) -> Ping:
+        """Ask until the leader's answer is as wanted."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                pong = await self.ping()
+                if pong is not None and holds(pong):
+                    return pong
+                await asyncio.sleep(_LOOK_S)
+
+    async def ping(self) -> Ping | None:
+        try:
+            answer = await self.connection.bus.request(subjects.STATE_PING, b"", timeout=0.3)
+        except Unavailable:
+            return None
+        return codec.unpack(answer.data, Ping)
+
+    async def submit(self, name: str, *, replicas: int = 1, key: str = "", request: str = "") -> Answer:
+        """Have a job admitted, as the gateway does: stored once, and asked again until it is answered."""
+        bus, streams = self.connection.bus, self.connection.streams
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def on_answer(message: Message) -> None:
+            if not answered.done():
+                answered.set_result(codec.unpack(message.data, Answer))
+
+        inbox = bus.new_inbox()
+        listening = await bus.subscribe(inbox, on_answer)
+        spec = JobSpec(name=name, command=("true",), replicas=replicas)
+        wish = codec.pack(SubmitJob(spec, ANN, request or name, 1, key, answer_to=inbox))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for number in itertools.count():
+                    await streams.publish(subjects.CMD_SUBMIT, wish, message_id=f"{request or name}.{number}")
+                    done, _ = await asyncio.wait([answered], timeout=0.5)
+                    if done:
+                        break
+            return answered.result()
+        finally:
+            await listening.close()
+
+    async def names(self) -> set[str]:
+        """The names of all jobs, as the leader tells them."""
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            arguments = {"limit": 500, **({"cursor": cursor} if cursor else {})}
+            question = codec.pack(Query("jobs", arguments, ANN))
+            answer = codec.unpack(
+                (await self.connection.bus.request(subjects.STATE_QUERY, question, timeout=10)).data, Answer
+            )
+            page = codec.from_json(answer.body, dict)
+            found |= {item["name"] for item in page["items"]}
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return found
+
+    async def events(self) -> list[str]:
+        """The ids of every event told, in the order of the stream."""
+        reader = self.connection.streams.read(subjects.EVENTS.name, 0)
+        last = await self.connection.streams.last(subjects.EVENTS.name)
+        found: list[str] = []
+        try:
+            while last is not None and (not found or found[-1] != last.headers["Nats-Msg-Id"]):
+                found += [m.headers["Nats-Msg-Id"] for m in await reader.batch(wait=5)]
+        finally:
+            await reader.close()
+        return found
+
+
+@asynccontextmanager
+async def replicas(nats_url: str, logs: Path, connection: Connection, *given: str) -> AsyncIterator[Replicas]:
+    """Room for replicas; whatever still runs at the end is killed."""
+    made = Replicas(nats_url, logs, connection, given)
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+def since(began: float) -> float:
+    return time.monotonic() - began
