@@ -26,7 +26,13 @@ class WorkerProcess:
     async def start(self) -> Self:
         given = [word for text in self._args for word in ("--set", text)]
         environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
-        self._process = await asyncio.create_subprocess_exec(sys.executable, "-m", "iris_worker", *given, env=environ)
+        leak = os.open(os.devnull, os.O_RDONLY)  # what a careless parent leaves open
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "iris_worker", *given, env=environ, pass_fds=[leak]
+            )
+        finally:
+            os.close(leak)
         return self
 
     @property
