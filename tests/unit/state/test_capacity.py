@@ -130,12 +130,16 @@ def test_a_malformed_plan_is_refused_and_harms_nobody(script):
         worker w0
         submit /a
     """)
-    for placement in (
+    nonsense = [
         Placement(1, (0,), (3,)),
+        Placement(1, (0,), (1,)),
+        Placement(1, (0,), (-1,)),
         Placement(1, (0, 0), (0,)),
-        Placement(1, (7,), (0,)),
+        Placement(1, (1,), (0,)),
+        Placement(1, (-1,), (0,)),
         Placement(9, (0,), (0,)),
-    ):
+    ]
+    for placement in nonsense:
         assert script.world.plan(Plan("s", 0, ("w0",), (placement,))).placed == 0
     script.play("/a/0 -> PENDING")
 

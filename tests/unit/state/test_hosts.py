@@ -241,6 +241,25 @@ def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
     script.play("/a/0 -> RUNNING")
 
 
+def test_a_beat_twice_is_a_beat_once(script):
+    from iris_core import codec
+    from iris_core.messages import Beat
+    from iris_state.machine import Heard
+
+    script.play("""
+        worker w0
+        orders w0 held
+        submit /a
+        schedule
+        told w0
+    """)
+    beat = Heard(codec.pack(Beat("w0", "1", 7, script.world.now_ms, ())))
+    script.world.step(beat)
+    script.play("told w0 -> run:/a/0#0")
+    script.world.step(beat)
+    script.play("told w0 -> nothing")
+
+
 def test_a_beat_heals_a_lost_report(script):
     from iris_core.messages import Stage
     from iris_core.states import KernelStatus

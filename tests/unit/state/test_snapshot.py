@@ -109,6 +109,13 @@ def restored(data: bytes) -> Ledger:
     return ledger
 
 
+def finished(cutter: snapshot.Cutter, story: Story) -> bytes:
+    draft = cutter.finish(8, 4, story.at_ms, "")
+    while not draft.work(1):
+        pass
+    return draft.data()
+
+
 def test_what_is_cut_is_what_is_restored(story):
     again = restored(snapshot.cut(story.ledger, 7, 3, story.at_ms, "7.1"))
     check(again)
@@ -125,7 +132,7 @@ def test_what_changes_while_a_snapshot_is_cut_is_in_it(story):
     while not cutter.work(1):
         pass
     cutter.note(story.tell(Closed(2, 1, 0, Ended(Cause.CANCELLED)), job(4, "/d"), *done(2, 2)))
-    assert records(restored(cutter.finish(8, 4, story.at_ms, ""))) == records(story.ledger)
+    assert records(restored(finished(cutter, story))) == records(story.ledger)
 
 
 def test_a_job_forgotten_while_a_snapshot_is_cut_is_not_in_it(story):
@@ -133,7 +140,7 @@ def test_a_job_forgotten_while_a_snapshot_is_cut_is_not_in_it(story):
     while not cutter.work(1):
         pass
     cutter.note(story.tell(JobPruned(1)))
-    assert 1 not in restored(cutter.finish(8, 4, story.at_ms, "")).jobs
+    assert 1 not in restored(finished(cutter, story)).jobs
 
 
 def test_a_finished_job_is_kept_as_bytes_and_read_like_any_other(story):
