@@ -19,6 +19,8 @@ from iris_worker.reports import Reports, fitting
 
 K = KernelStatus
 DROP_GRACE_MS = 5000
+OUR_SIGNALS = frozenset({9, 15})
+"""KILL and TERM, what a stop ends processes with; the cause says all that is to be said then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -247,7 +249,8 @@ class Agent:
         held = self._held.get(ref)
         if held is None or held.stopping is None:
             return ended
-        return Ended(held.stopping, ended.exit_code, ended.signal, ended.error, ended.stderr_tail, ended.peak_rss_bytes)
+        error = "" if ended.signal in OUR_SIGNALS else ended.error
+        return Ended(held.stopping, ended.exit_code, ended.signal, error, ended.stderr_tail, ended.peak_rss_bytes)
 
     def adopt(self, stage: Stage, template: TaskTemplate | None = None) -> None:
         """An attempt of the worker before this one: still running, or ended and not acknowledged."""

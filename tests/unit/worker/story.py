@@ -32,7 +32,8 @@ def words(stage: Stage) -> str:
     if ended is None:
         return f"{name_of(stage.ref)} {stage.status}"
     code = "" if ended.exit_code is None else f" {ended.exit_code}"
-    return f"{name_of(stage.ref)} {stage.status} {ended.cause}{code}"
+    error = f": {ended.error}" if ended.signal is not None and ended.error else ""
+    return f"{name_of(stage.ref)} {stage.status} {ended.cause}{code}{error}"
 
 
 def instruction(one: Instruction) -> str:
@@ -105,6 +106,12 @@ class Story:
 
     def on_ended(self, ref: str, code: str) -> list[str]:
         self.agent.on_ended(ref_of(ref), Ended(Cause.EXITED, int(code)), 0)
+        return []
+
+    def on_killed(self, ref: str, number: str) -> list[str]:
+        """A signal ended it, and the shell says so in words."""
+        ended = Ended(Cause.EXITED, signal=int(number), error=f"killed by signal {number}")
+        self.agent.on_ended(ref_of(ref), ended, 0)
         return []
 
     def on_timeout(self, ref: str) -> list[str]:

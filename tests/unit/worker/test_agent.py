@@ -81,6 +81,24 @@ def test_stopping_kills_once_and_reports_a_cancelled_end(story: Story):
     """)
 
 
+def test_the_signal_that_was_asked_for_is_no_mystery(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        stop 1-0-0     -> taken, kill 1-0-0
+        killed 1-0-0 9
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED cancelled
+    """)
+
+
+def test_a_signal_nobody_asked_for_is_told_in_words(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        killed 1-0-0 9
+        tell           -> 1-0-0 PREPARING, 1-0-0 TERMINATED exited: killed by signal 9
+    """)
+
+
 def test_a_stop_for_what_is_long_gone_is_answered_missing_each_time(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
