@@ -25,6 +25,8 @@ VERSION = 1
 _MAGIC = b"IRISSNAP"
 _HEAD = struct.Struct("<8sHIQQQ")
 _PASSES = 3
+_SEALED_TASKS = 50
+"""Sealed tasks that are copied in the time one other is encoded."""
 
 
 class Damaged(Exception):
@@ -101,15 +103,15 @@ class Cutter:
         while tasks > 0 and self._todo:
             job = self._ledger.jobs.get(self._todo.pop())
             if job is not None:
-                tasks -= 1 if is_sealed(job) else len(job.tasks)
+                tasks -= 1 + (len(job.tasks) // _SEALED_TASKS if is_sealed(job) else len(job.tasks))
                 self._encode(job)
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
-    def finish(self, sequence: int, cursor: int, at_ms: int, told: str) -> bytes:
-        """The snapshot of the ledger as it is now."""
+    def finish(self, sequence: int, cursor: int, at_ms: int, told: str) -> Draft:
+        """The snapshot of the ledger as it is now; what is left to do with it takes its time."""
         for number in {*self._changed, *self._todo}:
             job = self._ledger.jobs.get(number)
             if job is not None:
@@ -117,13 +119,8 @@ class Cutter:
             else:
                 self._sealed.pop(number, None)
                 self._open.pop(number, None)
-        parts = (
-            encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, told)),
-            _array(self._sealed),
-            _array(self._open),
-        )
-        body = b"".join(parts)
-        return _HEAD.pack(_MAGIC, VERSION, zlib.crc32(body), *map(len, parts)) + body
+        rest = encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, told))
+        return Draft([rest], _array(self._sealed), _array(self._open))
 
     def _encode(self, job: Job) -> None:
         now, before = (self._sealed, self._open) if is_sealed(job) else (self._open, self._sealed)
@@ -131,8 +128,31 @@ class Cutter:
         before.pop(job.number, None)
 
 
-def _array(pieces: dict[int, bytes]) -> bytes:
-    return b"\xdd" + struct.pack(">I", len(pieces)) + b"".join(pieces[number] for number in sorted(pieces))
+def _array(pieces: dict[int, bytes]) -> list[bytes]:
+    return [b"\xdd" + struct.pack(">I", len(pieces)), *(pieces[number] for number in sorted(pieces))]
+
+
+class Draft:
+    """A snapshot in pieces, which nothing changes any more, until its checksum is known."""
+
+    def __init__(self, *parts: list[bytes]) -> None:
+        self._sizes = [sum(map(len, part)) for part in parts]
+        self._pieces = [piece for part in parts for piece in part]
+        self._at = 0
+        self._checksum = 0
+
+    def work(self, size: int) -> bool:
+        """Sum up about so many bytes; True when that is done."""
+        while size > 0 and self._at < len(self._pieces):
+            piece = self._pieces[self._at]
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._at += 1
+            size -= len(piece)
+        return self._at == len(self._pieces)
+
+    def data(self) -> bytes:
+        """The snapshot."""
+        return b"".join((_HEAD.pack(_MAGIC, VERSION, self._checksum, *self._sizes), *self._pieces))
 
 
 def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, told: str) -> Rest:
@@ -158,7 +178,9 @@ def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, told: str = "") 
     cutter = Cutter(ledger)
     while not cutter.work(1 << 30):
         pass
-    return cutter.finish(sequence, cursor, at_ms, told)
+    draft = cutter.finish(sequence, cursor, at_ms, told)
+    draft.work(1 << 62)
+    return draft.data()
 
 
 class Image(msgspec.Struct):

@@ -16,13 +16,14 @@ from iris_bus.contract import Blobs, Connection, Full, Teller, Unavailable
 from iris_core import subjects
 from iris_state.machine import Machine, Output
 from iris_state.outbox import told_before
-from iris_state.snapshot import Cutter, Damaged, Image, name_of, place_of, read
+from iris_state.snapshot import Cutter, Damaged, Draft, Image, name_of, place_of, read
 
 log = logging.getLogger(__name__)
 
 KEPT = 3
 SLICE_TASKS = 2000
-"""Tasks encoded between two rounds: a few milliseconds."""
+SLICE_BYTES = 4 << 20
+"""Tasks encoded, or bytes summed up, between two rounds: a few milliseconds."""
 _PAUSE_S = 0.1
 
 
@@ -78,6 +79,7 @@ class Snapshotter:
         self._after_s = after_s
         self._clock = clock
         self._cutter: Cutter | None = None
+        self._draft: tuple[str, Draft, str] | None = None
         self._putting: asyncio.Task[None] | None = None
         self._changes = 0
         self._first_s = 0.0
@@ -87,7 +89,7 @@ class Snapshotter:
     @property
     def busy(self) -> bool:
         """Whether `work` wants to be called soon."""
-        return self._cutter is not None
+        return self._cutter is not None or self._draft is not None
 
     def note(self, output: Output) -> None:
         """A round is committed and sent."""
@@ -113,18 +115,19 @@ class Snapshotter:
 
     def work(self) -> None:
         """Called between rounds: begin, go on with, or finish a snapshot."""
-        if self._cutter is None:
-            if not self.is_due():
-                return
+        if self._draft is not None:
+            name, draft, told = self._draft
+            if draft.work(SLICE_BYTES):
+                self._draft = None
+                self._putting = asyncio.get_running_loop().create_task(self._put(name, draft.data(), told))
+        elif self._cutter is not None:
+            if self._cutter.work(SLICE_TASKS):
+                machine, cutter, self._cutter = self._machine, self._cutter, None
+                draft = cutter.finish(machine.sequence, machine.cursor, machine.last_ms, self._told)
+                self._draft = (name_of(machine.sequence, machine.cursor), draft, self._told)
+        elif self.is_due():
             self._cutter = Cutter(self._machine.ledger)
             self._changes = 0
-        if not self._cutter.work(SLICE_TASKS):
-            return
-        machine = self._machine
-        data = self._cutter.finish(machine.sequence, machine.cursor, machine.last_ms, self._told)
-        self._cutter = None
-        name = name_of(machine.sequence, machine.cursor)
-        self._putting = asyncio.get_running_loop().create_task(self._put(name, data, self._told))
 
     async def close(self) -> None:
         if self._putting is not None:
