@@ -31,10 +31,11 @@ class Deliveries:
 
     def took(self, order: Order) -> None:
         """A host has an order: its members of gangs are ordered."""
-        for ref in order.prepare:
-            self._taken.setdefault(ref.job, set()).add((ref, False))
-        for ref in order.start:
-            self._taken.setdefault(ref.job, set()).add((ref, True))
+        for refs, starting in ((order.prepare, False), (order.start, True)):
+            for ref in refs:
+                job = self._ledger.jobs.get(ref.job)
+                if job is not None and not job.is_terminal:
+                    self._taken.setdefault(ref.job, set()).add((ref, starting))
 
     def forget(self, number: int) -> None:
         """A session has another status: what was taken before says nothing of what is ordered now."""
