@@ -79,9 +79,10 @@ class Round:
     def apply(self, change: Change) -> None:
         """Make a change true, and note what must be told and asked because of it."""
         self.ledger.apply(change, self.now_ms)
-        self.retention.note(change)
         self.changes.append(change)
-        self.orders.note(change)
+        if type(change) is not Staged:  # half of all changes: a stage asks nothing of a host and ends no job
+            self.retention.note(change)
+            self.orders.note(change)
         self.deltas.note(change)
         self._follow(change)
 
