@@ -46,7 +46,7 @@ def main() -> int:
         try:
             row = _program(name)(quick=options.quick).against(peers.get(name, {}))
         except Exception as error:  # noqa: BLE001 - one row that cannot run does not take the others with it
-            failed.append(f"{name}: {error!r}")
+            failed.append("\n".join([f"{name}: {error!r}", *getattr(error, "__notes__", ())]))
             continue
         rows.append(row)
         if options.json:

@@ -29,10 +29,12 @@ PACKAGES = {
     "hyperqueue": ("hyperqueue",),
     "celery": ("celery", "redis", "packaging"),
     "dramatiq": ("dramatiq[redis]",),
-    "taskiq": ("taskiq", "taskiq-nats"),
+    "taskiq": ("taskiq", "taskiq-nats", "uvloop"),
 }
 SCHEDULERS = ("ray", "dask", "hyperqueue")
 """Peers that place work; the others are bare queues."""
+PEERED = {"B1", "B2", "B3"}
+"""Rows that a peer can run."""
 WITH_REDIS = ("celery", "dramatiq")
 TIMEOUT_S = 400
 
@@ -50,9 +52,13 @@ def measure(rows: set[str], quick: bool) -> tuple[dict[str, dict[str, float]], l
     """Figures of every peer there is: ``{row: {peer: value}}``, and sentences about those left out."""
     found: dict[str, dict[str, float]] = {}
     left_out: list[str] = []
+    if not rows & PEERED:
+        return found, left_out
+    missing = [name for name in PACKAGES if not (HOME / name / "bin" / "python").exists()]
+    if missing:
+        left_out.append(f"not installed (make bench-peers): {', '.join(missing)}")
     for name in PACKAGES:
-        if not (HOME / name / "bin" / "python").exists():
-            left_out.append(f"{name}: not installed (make bench-peers)")
+        if name in missing:
             continue
         try:
             for row, value in _run(name, quick).items():
@@ -87,7 +93,7 @@ def _server(name: str) -> Iterator[dict[str, str]]:
             with _redis(Path(directory)) as url:
                 yield {"PEER_REDIS_URL": url}
         elif name == "taskiq":
-            server = NatsProcess(Path(directory) / "nats")
+            server = NatsProcess(Path(directory) / "nats", sync="2m")  # as Redis below, it need not sync
             server.start()
             try:
                 yield {"PEER_NATS_URL": server.url}

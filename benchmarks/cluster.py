@@ -91,10 +91,10 @@ class Cluster:
                     sizes[name] = max(sizes.get(name, 0), process.memory_info().rss)
         return sizes
 
-    def failures(self) -> str:
-        """The last lines of every service that has ended, for a message; empty when all run."""
-        ended = [p for p in self.started if p.poll() is not None]
-        return "\n".join(path.read_text()[-2000:] for path in self.directory.glob("*.log")) if ended else ""
+    def said(self) -> str:
+        """The last lines of every service that said anything; only warnings are logged."""
+        logs = ((path.stem, path.read_text(errors="replace")[-1500:]) for path in self.directory.glob("*.log"))
+        return "\n".join(f"{name}: {text}" for name, text in logs if text)
 
 
 @contextlib.contextmanager
@@ -117,6 +117,9 @@ def cluster(
                 where = f"worker.data={directory / f'worker-{number}'}"
                 made.start("worker", where, f"worker.gateway_url={made.url}", *settings)
             yield made
+        except Exception as error:
+            error.add_note(made.said())
+            raise
         finally:
             for process in reversed(made.started):
                 process.terminate()
@@ -142,6 +145,6 @@ def _start_gateway(made: Cluster) -> None:
     deadline = time.monotonic() + READY_S
     while not port_file.exists():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the gateway did not start: {made.failures()}")
+            raise RuntimeError(f"the gateway did not start: {made.said()}")
         time.sleep(0.02)
     made.url = port_file.read_text().strip()

@@ -33,7 +33,7 @@ def rate(task, count):
 
 
 def main():
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         rate(noop, 1000)
         rounds = 1 if QUICK else 3
@@ -48,4 +48,5 @@ def main():
         ray.shutdown()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,11 +9,13 @@ import sys
 import time
 
 import nats
+import uvloop
 from taskiq_nats import PullBasedJetStreamBroker
 
 QUICK = "--quick" in sys.argv
 URL = os.environ["PEER_NATS_URL"]
-broker = PullBasedJetStreamBroker(URL, queue="taskiq", pull_consume_batch=100)
+AT_ONCE = 500
+broker = PullBasedJetStreamBroker(URL, queue="taskiq", pull_consume_batch=AT_ONCE)
 _client = None
 
 
@@ -32,8 +34,8 @@ async def noop():
 async def rate(client, counts, count):
     counts[0] = 0
     began = time.perf_counter()
-    for start in range(0, count, 200):
-        await asyncio.gather(*(noop.kiq() for _ in range(min(200, count - start))))
+    for start in range(0, count, AT_ONCE):
+        await asyncio.gather(*(noop.kiq() for _ in range(min(AT_ONCE, count - start))))
     while counts[0] < count:
         await asyncio.sleep(0.002)
     return count / (time.perf_counter() - began)
@@ -68,4 +70,4 @@ async def main():
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())
