@@ -61,7 +61,9 @@ def test_a_tree_is_drawn_with_its_branches():
 def test_why_tells_the_reason_and_its_numbers():
     reason = {"code": "no_match", "message": "none matches", "facts": {"removed_by": {"zone eq eu-1": 7}}}
 
-    assert [click.unstyle(line) for line in tell({"job": "/a", "state": "pending", "pending_reason": reason})] == [
+    why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "pending_reason": reason}
+
+    assert [click.unstyle(line) for line in tell(why, of_task=False)] == [
         "/a is pending",
         "  none matches  (no_match)",
         "    removed_by: zone eq eu-1 7",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+_SECONDS = "%Y-%m-%d %H:%M:%S"
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -41,7 +42,12 @@ def age(text: str | None, now: datetime | None = None) -> str:
 def show_moment(text: str | None) -> str:
     """A moment in this machine's time, to the second."""
     moment = read_moment(text)
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else ""
+    return moment.astimezone().strftime(_SECONDS) if moment else ""
+
+
+def show_millis(at_ms: int) -> str:
+    """A moment of an event in this machine's time, to the second."""
+    return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime(_SECONDS)
 
 
 def show_bytes(count: int) -> str:

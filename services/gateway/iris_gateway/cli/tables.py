@@ -68,6 +68,15 @@ def print_page(
         print_rows(rows, columns, form, name=name)
 
 
+def print_object(found: Row, form: str, *, name: str = "name") -> bool:
+    """One object as programs read it; False for the forms that people read, which are the caller's."""
+    if form in ("json", "jsonl"):
+        print_json(found, indent=2 if form == "json" else 0)
+    elif form == "name":
+        click.echo(found[name])
+    return form in ("json", "jsonl", "name")
+
+
 def print_json(value: object, indent: int = 2) -> None:
     """One JSON value; ``indent`` 0 puts it on one line."""
     data = msgspec.json.encode(value)

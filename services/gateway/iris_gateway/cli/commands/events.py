@@ -5,10 +5,13 @@ from __future__ import annotations
 import click
 import msgspec
 
+from iris_gateway.cli.moments import show_millis
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import Row, print_json, state_word
 from iris_gateway.client.client import Client
 from iris_gateway.client.transport import Query
+
+DETAILS = ("attempt", "worker", "cause", "exit_code")
 
 
 @click.command()
@@ -16,7 +19,7 @@ from iris_gateway.client.transport import Query
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many without -f.")
-@form_option(forms=("table", "json", "jsonl"))
+@form_option()
 @connected
 def events(client: Client, follow: bool, within: str | None, kind: str | None, limit: int, form: str) -> None:
     """Print public events, one per line; without -f the newest that are kept."""
@@ -39,6 +42,9 @@ def print_event(event: Row, form: str) -> None:
         print_json(event, indent=0)
         return
     whose = event.get("task") or event.get("session") or event.get("job") or ""
-    words = [event["type"], whose, state_word(event.get("state") or "")]
-    words += [f"{name}={event[name]}" for name in ("attempt", "worker", "cause", "exit_code") if event.get(name)]
+    if form == "name":
+        click.echo(whose)
+        return
+    words = [show_millis(event["at_ms"]), event["type"], whose, state_word(event.get("state") or "")]
+    words += [f"{name}={event[name]}" for name in DETAILS if event.get(name) is not None]
     click.echo("  ".join(words))

@@ -9,7 +9,7 @@ import msgspec
 
 from iris_gateway.cli.moments import show_bytes, show_cores
 from iris_gateway.cli.options import connected, form_option
-from iris_gateway.cli.tables import Row, print_facts, print_json
+from iris_gateway.cli.tables import Row, print_facts, print_object
 from iris_gateway.client.client import Client, decode
 from iris_gateway.client.transport import Request, in_path
 from iris_gateway.client.units import parse_cpu, parse_size
@@ -30,15 +30,13 @@ def quota() -> None:
 
 @quota.command()
 @click.argument("user")
-@form_option(forms=("table", "json"))
+@form_option()
 @connected
 def show(client: Client, user: str, form: str) -> None:
     """Show a user's limits and what is used of them."""
     found: Row = client.get(f"/v1/quotas/{in_path(user)}", dict)
-    if form == "json":
-        print_json(found)
-        return
-    print_facts(describe(found))
+    if not print_object(found, form, name="user"):
+        print_facts(describe(found))
 
 
 def describe(found: Row) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import click
 
 from iris_gateway.cli.moments import age
 from iris_gateway.cli.options import NAME, connected, form_option
-from iris_gateway.cli.tables import Column, Row, print_facts, print_json, print_page, print_table, state_word
+from iris_gateway.cli.tables import Column, Row, print_facts, print_object, print_page, print_table, state_word
 from iris_gateway.client.client import Client
 from iris_gateway.client.transport import in_path
 
@@ -51,13 +51,12 @@ def list_sessions(client: Client, job: str | None, status: str | None, limit: in
 
 @session.command("show")
 @click.argument("session_id", metavar="SESSION")
-@form_option(forms=("table", "json"))
+@form_option()
 @connected
 def show_session(client: Client, session_id: str, form: str) -> None:
     """Show one session with its kernels."""
     found: Row = client.get(f"/v1/sessions/{in_path(session_id)}", dict)
-    if form == "json":
-        print_json(found)
+    if print_object(found, form, name="id"):
         return
     print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS)
     click.echo()

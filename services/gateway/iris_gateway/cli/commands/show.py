@@ -10,11 +10,13 @@ import click
 
 from iris_gateway.cli.moments import show_bytes, show_cores, show_moment, span_between
 from iris_gateway.cli.options import NAME, connected, form_option
-from iris_gateway.cli.tables import Column, Row, print_facts, print_json, print_table, state_word
+from iris_gateway.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris_gateway.client.client import Client, is_task
 from iris_gateway.client.transport import in_path
 
 _TASKS_SHOWN = 40
+_JUDGEMENTS_READ = 500
+_JUDGEMENTS_SHOWN = 20
 
 
 def outcome(row: Row) -> str:
@@ -53,6 +55,15 @@ ATTEMPTS = (
     Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
     Column("STARTED", lambda attempt: show_moment(attempt["started_at"]), wide=True),
 )
+HISTORY = (
+    Column("HANDLER", lambda row: row["handler"]),
+    Column("RESULT", lambda row: f"{row['result'].lower()}{f' x {n}' if (n := row['attempts']) > 1 else ''}"),
+    Column("FROM", lambda row: row["from"]),
+    Column("TO", lambda row: row["to"]),
+    Column("FIRST", lambda row: show_moment(row["first_at"])),
+    Column("LAST", lambda row: show_moment(row["last_at"])),
+    Column("REASON", lambda row: row["reason"]),
+)
 
 
 @click.command()
@@ -63,15 +74,15 @@ def show(client: Client, name: str, form: str) -> None:
     """Show a job with its tasks, or a task with its attempts and a timeline."""
     kind = "tasks" if is_task(name) else "jobs"
     found: Row = client.get(f"/v1/{kind}/{in_path(name)}", dict)
-    if form in ("json", "jsonl"):
-        print_json(found, indent=2 if form == "json" else 0)
-    elif form == "name":
-        click.echo(found["task" if kind == "tasks" else "name"])
-    elif kind == "tasks":
+    if print_object(found, form, name="task" if kind == "tasks" else "name"):
+        return
+    if kind == "tasks":
         show_task(found, wide=form == "wide")
+        show_history(client, found["log_subject"].partition(".")[0], f"-{found['index']}", wide=form == "wide")
     else:
         tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
         show_job(found, tasks, wide=form == "wide")
+        show_history(client, found["id"], "", wide=form == "wide")
 
 
 def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
@@ -82,6 +93,16 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
     print_table(some, TASKS)
     if len(some) < job["replicas"] and not wide:
         click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
+
+
+def show_history(client: Client, job: str, session: str, *, wide: bool) -> None:
+    """What was judged of a job's sessions, or of the one that ends so; without ``wide`` only what did not succeed."""
+    kept = islice(client.pages(f"/v1/jobs/{in_path(job)}/history", dict), _JUDGEMENTS_READ)
+    rows = [row for row in kept if "-" not in row["entity"] or row["entity"].endswith(session)]
+    shown = [row for row in rows if wide or row["result"] != "SUCCESS"][-_JUDGEMENTS_SHOWN:]
+    if shown:
+        click.echo("\nhistory:")
+        print_table(shown, HISTORY)
 
 
 def job_facts(job: Row) -> Iterator[tuple[str, str]]:

@@ -8,24 +8,22 @@ import click
 
 from iris_gateway.cli.moments import span_between
 from iris_gateway.cli.options import NAME, connected, form_option
-from iris_gateway.cli.tables import Row, print_json, state_word
+from iris_gateway.cli.tables import Row, print_object, state_word
 from iris_gateway.client.client import Client
 from iris_gateway.client.transport import in_path
 
 
 @click.command()
 @click.argument("job", type=NAME, metavar="JOB")
-@form_option(forms=("table", "json", "name"))
+@form_option()
 @connected
 def tree(client: Client, job: str, form: str) -> None:
     """Show JOB and everything below it with states, tasks and times."""
     found: Row = client.get(f"/v1/jobs/{in_path(job)}/tree", dict)
-    if form == "json":
-        print_json(found)
-    elif form == "name":
+    if form == "name":
         for node in walk(found):
             click.echo(node["job"]["name"])
-    else:
+    elif not print_object(found, form):
         for line in draw(found):
             click.echo(line)
 

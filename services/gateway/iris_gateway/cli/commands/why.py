@@ -7,7 +7,10 @@ import click
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import Row, print_json, state_word
 from iris_gateway.client.client import Client, is_task
+from iris_gateway.client.jobs import TERMINAL
 from iris_gateway.client.transport import in_path
+
+ENDED = TERMINAL | {"preempted"}
 
 
 @click.command()
@@ -21,24 +24,27 @@ def why(client: Client, name: str, form: str) -> None:
     if form == "json":
         print_json(found)
         return
-    for line in tell(found):
+    for line in tell(found, is_task(name)):
         click.echo(line)
 
 
-def tell(found: Row) -> list[str]:
-    """The answer as sentences; members that are not there are passed over."""
-    name = found.get("task") or found.get("job") or found.get("name") or ""
-    lines = [f"{name} is {state_word(found['state'])}"] if found.get("state") else []
-    reason = found.get("pending_reason") or found.get("reason")
-    if isinstance(reason, dict):
+def headline(found: Row, of_task: bool) -> str:
+    """``/train/0 has ended: failed``, ``/train is running, 3 of its tasks are pending``."""
+    name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
+    if state in ENDED:
+        return f"{name} has ended: {state_word(state)}"
+    waiting = "" if of_task or state == "pending" else f", {found['pending_tasks']} of its tasks are pending"
+    return f"{name} is {state_word(state)}{waiting}"
+
+
+def tell(found: Row, of_task: bool) -> list[str]:
+    """The answer as sentences."""
+    lines = [headline(found, of_task)]
+    reason = found.get("pending_reason")
+    if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
-    elif reason:
-        lines.append(f"  {reason}")
-    lines += [f"  {words}" for words in (found.get("error"), found.get("detail")) if words]
-    for part in found.get("tasks") or ():
-        lines += [f"  {line}" for line in tell(part)]
-    return lines
+    return lines + ([f"  {found['error']}"] if found.get("error") else [])
 
 
 def show_fact(value: object) -> str:

@@ -6,7 +6,7 @@ import click
 
 from iris_gateway.cli.moments import age, show_bytes, show_cores
 from iris_gateway.cli.options import connected, form_option
-from iris_gateway.cli.tables import Column, Row, print_facts, print_json, print_page, state_word
+from iris_gateway.cli.tables import Column, Row, print_facts, print_object, print_page, state_word
 from iris_gateway.client.client import Client
 from iris_gateway.client.transport import in_path
 
@@ -62,13 +62,12 @@ def list_workers(client: Client, state: str | None, form: str) -> None:
 
 @worker.command("show")
 @click.argument("worker_id", metavar="WORKER")
-@form_option(forms=("table", "json"))
+@form_option()
 @connected
 def show_worker(client: Client, worker_id: str, form: str) -> None:
     """Show one host with its attributes and tasks."""
     found: Row = client.get(f"/v1/workers/{in_path(worker_id)}", dict)
-    if form == "json":
-        print_json(found)
+    if print_object(found, form, name="id"):
         return
     print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS if not column.wide)
     print_facts((key, str(value)) for key, value in found["attributes"].items())

@@ -1,0 +1,169 @@
+"""What `show`, `tree`, `why`, `events` and the other looks print."""
+
+import json
+
+import pytest
+
+from iris_gateway.cli import main
+from tests.support.answers import Said, answering, job_view
+
+SKIPPED = {
+    "entity": "j7-0",
+    "handler": "ScheduleNewSessions",
+    "from": "pending",
+    "to": "pending",
+    "result": "SKIPPED",
+    "reason": "waiting for chips",
+    "attempts": 42,
+    "first_at": "2026-01-02T12:03:00Z",
+    "last_at": "2026-01-02T12:09:00Z",
+}
+WENT_WELL = {**SKIPPED, "to": "scheduled", "result": "SUCCESS", "reason": "", "attempts": 1}
+ATTEMPTED = {
+    "task": "/train/0",
+    "job": "/train",
+    "index": 0,
+    "state": "pending",
+    "pending_reason": None,
+    "failure_count": 0,
+    "preemption_count": 0,
+    "worker": None,
+    "attempts": [],
+}
+EVENT = {
+    "id": "3",
+    "type": "task.state.succeeded",
+    "task": "/train/0",
+    "attempt": 0,
+    "job": "/train",
+    "state": "succeeded",
+    "previous": "running",
+    "cause": "exited",
+    "exit_code": 0,
+    "worker": "w0",
+    "at_ms": 1767351845000,
+    "seq": 9,
+}
+WORKER = {
+    "id": "w0",
+    "state": "healthy",
+    "attributes": {"zone": "a"},
+    "total": {"cpu_millis": 1000, "memory_bytes": 0, "disk_bytes": 0, "chips": 0},
+    "committed": {"cpu_millis": 0, "memory_bytes": 0, "disk_bytes": 0, "chips": 0},
+    "tasks": [],
+    "building": 0,
+    "last_beat_at": "2026-01-02T12:03:00Z",
+    "detail": "",
+}
+SESSION = {"id": "j7-0", "job": "/train", "status": "pending", "since": None, "tries": {}, "kernels": []}
+QUOTA = {
+    "user": "ann",
+    "max_running_cpu": 0,
+    "max_running_memory": 0,
+    "max_running_accelerators": 0,
+    "max_pending_tasks": 0,
+    "max_band": "production",
+    "running_cpu": 0,
+    "running_memory": 0,
+    "running_accelerators": 0,
+    "pending_tasks": 0,
+}
+
+
+@pytest.fixture
+def iris(tmp_path, monkeypatch, capfd):
+    """Run one command line against a gateway that holds one of each; its exit code, stdout and stderr."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TZ", "UTC")
+
+    def page(*items):
+        return Said(200, {"items": list(items), "next_cursor": None})
+
+    def answer(asked):
+        path = asked.path.partition("?")[0]
+        views = {
+            "history": page(WENT_WELL, SKIPPED, {**SKIPPED, "entity": "j7-1", "reason": "another task's"}),
+            "tasks": page(ATTEMPTED),
+            "events": page(EVENT),
+            "tree": Said(200, {"job": job_view(), "children": []}),
+            "why": Said(
+                200,
+                {"job": "/train", "task": "/train/0", "state": "failed", "job_state": "running", "pending_tasks": 3},
+            ),
+            "w0": Said(200, WORKER),
+            "j7-0": Said(200, SESSION),
+            "ann": Said(200, QUOTA),
+        }
+        if path.startswith("/v1/tasks/") and path.endswith("0"):
+            return Said(200, {**ATTEMPTED, "log_subject": "j7.0"})
+        return views.get(path.rpartition("/")[2], Said(200, job_view()))
+
+    with answering(answer) as server:
+
+        def run(*words):
+            code = main([*words, "--url", server.url])
+            out, err = capfd.readouterr()
+            assert code == 0, err
+            return out
+
+        yield run
+
+
+def test_show_tells_what_has_kept_a_job(iris):
+    assert "skipped x 42" in iris("show", "/train")
+    assert "waiting for chips" in iris("show", "/train")
+
+
+def test_show_leaves_out_what_went_well(iris):
+    assert "success" not in iris("show", "/train")
+
+
+def test_show_tells_of_a_task_what_has_kept_that_task(iris):
+    shown = iris("show", "/train/0")
+    assert "waiting for chips" in shown
+    assert "another task's" not in shown
+
+
+def test_an_event_is_printed_with_its_time_and_exit_code(iris):
+    assert iris("events").split() == [
+        "2026-01-02",
+        "11:04:05",
+        "task.state.succeeded",
+        "/train/0",
+        "succeeded",
+        "attempt=0",
+        "worker=w0",
+        "cause=exited",
+        "exit_code=0",
+    ]
+
+
+def test_why_speaks_of_what_was_asked_for(iris):
+    assert iris("why", "/train/0") == "/train/0 has ended: failed\n"
+    assert iris("why", "/train") == "/train is running, 3 of its tasks are pending\n"
+
+
+LOOKS = [
+    (("show", "/train"), "/train"),
+    (("show", "/train/0"), "/train/0"),
+    (("tree", "/train"), "/train"),
+    (("events",), "/train/0"),
+    (("worker", "show", "w0"), "w0"),
+    (("session", "show", "j7-0"), "j7-0"),
+    (("quota", "show", "ann"), "ann"),
+]
+
+
+@pytest.mark.parametrize(("words", "name"), LOOKS)
+def test_every_look_can_be_had_as_a_name(iris, words, name):
+    assert iris(*words, "-o", "name") == f"{name}\n"
+
+
+@pytest.mark.parametrize(("words", "name"), LOOKS)
+def test_every_look_can_be_had_as_one_line_of_json(iris, words, name):
+    assert name in json.dumps(json.loads(iris(*words, "-o", "jsonl")))
+
+
+@pytest.mark.parametrize(("words", "name"), LOOKS)
+def test_every_look_can_be_had_wide(iris, words, name):
+    assert name in iris(*words, "-o", "wide")
