@@ -301,7 +301,7 @@ class Link:
     def _arrived(self, message: Message, callback: Callback) -> None:
         if self.up:
             if message.reply and message.subject != subjects.STATE_PING:
-                self._asked[message.reply] = self.server.now
+                self._asked.setdefault(message.reply, self.server.now)  # a second copy asks nothing new
             self.process.soon(callback, message)
 
     def _delay(self) -> float:

@@ -459,15 +459,18 @@ def _jump(world: World) -> None:
     world.processes[name].jump_ms += world.dice.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
 
 
+_DAMAGE = b"x" * 20
+
+
 def _damage_snapshot(world: World) -> None:
-    """The newest snapshot is damaged, if there is one before it."""
+    """The newest snapshot is damaged, if there is a good one before it: no more is promised than the one before."""
     objects = world.server.buckets.get("iris-snapshots", {})
-    if len(objects) > 1:
+    if len(objects) > 1 and not any(data.endswith(_DAMAGE) for data, _ in objects.values()):
         world.server.count("snapshot damaged")
         world.damaged = True
         name = max(objects)
         data, known = objects[name]
-        objects[name] = (data[:-20] + b"x" * 20, known)
+        objects[name] = (data[: -len(_DAMAGE)] + _DAMAGE, known)
 
 
 _FAULTS: tuple[Callable[[World], None], ...] = (
