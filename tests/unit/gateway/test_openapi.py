@@ -67,3 +67,14 @@ async def test_meta_shows_every_state_with_its_wire_value_and_colour(iris: House
         "colour": "#bc4c00",
         "css_class": "status-preempted",
     }
+
+
+async def test_every_vocabulary_says_what_has_no_way_out(iris: House):
+    """Session, kernel, deployment and route statuses; workers always have one."""
+    enums = (await iris.http.get("/v1/meta")).json()["enums"]
+    ends = {kind: {word["name"] for word in words if word["terminal"]} for kind, words in enums.items()}
+
+    assert ends["session_statuses"] == {"terminated", "cancelled"}
+    assert ends["kernel_statuses"] == {"terminated", "cancelled", "error"}
+    assert (ends["deployment_lifecycles"], ends["route_statuses"]) == ({"destroyed"}, {"terminated"})
+    assert ends["worker_states"] == set()

@@ -14,6 +14,7 @@ from iris_core import states
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
+from iris_core.tables import deployment, route
 from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.gateway import Limits
 from iris_gateway.parameters import MAX_LIMIT
@@ -51,7 +52,7 @@ _ENUMS: dict[str, type[Enum]] = {
     "causes": states.Cause,
     "reasons": ReasonCode,
 }
-_TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL}
+_TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERMINAL, *route.TERMINAL}
 
 
 async def meta(call: Call) -> Response:
