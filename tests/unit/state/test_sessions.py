@@ -203,6 +203,34 @@ def test_a_start_that_is_not_taken_is_tried_again_and_given_up(script):
     """)
 
 
+def test_a_start_that_was_not_heard_is_given_again_by_the_next_beat(script):
+    script.play(RACK)
+    script.play("""
+        schedule
+        /g/0 prepared
+        orders a0 held
+        /g/1 prepared
+        session /g          -> PREPARED
+        told a0             -> prepare:/g/0#0 start:/g/0#0
+        beat a0
+        told a0             -> start:/g/0#0
+        /g/0 running
+        beat a0
+        told a0             -> nothing
+    """)
+
+
+def test_a_member_that_is_prepared_before_the_others_is_not_started_by_a_beat(script):
+    script.play(RACK)
+    script.play("""
+        schedule
+        /g/0 prepared
+        told a0             -> prepare:/g/0#0
+        beat a0
+        told a0             -> nothing
+    """)
+
+
 def test_tries_end_with_the_status_they_were_made_in(script):
     script.play(RACK)
     script.play("""
