@@ -702,3 +702,19 @@ def test_a_session_of_one_has_no_events_of_its_own(script):
         /a/0 exit 0
     """)
     assert not [subject for subject, _ in script.world.events if subject.startswith("session.")]
+
+
+def test_the_clock_of_a_task_that_waits_again_starts_anew(script):
+    script.play("""
+        worker w0
+        submit /a retries=1
+        at 5
+        schedule
+        session /a/0    -> SCHEDULED since=5
+        at 10
+        /a/0 running
+        session /a/0    -> RUNNING since=10
+        at 20
+        /a/0 exit 1
+        session /a/0    -> PENDING since=20
+    """)
