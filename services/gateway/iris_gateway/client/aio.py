@@ -198,7 +198,7 @@ class AsyncJob:
                 async for _ in self.follow():
                     pass
         except TimeoutError:
-            raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout, 1):g} s; it goes on") from None
+            raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout or 0.0, 1):g} s; it goes on") from None
         return self.view
 
     def raise_for_state(self) -> None:

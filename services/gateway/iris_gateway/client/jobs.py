@@ -67,7 +67,7 @@ class Job:
         while self.refresh().state not in TERMINAL:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout, 1):g} s; it goes on")
+                raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout or 0.0, 1):g} s; it goes on")
             self._watch(left)
         return self._seen
 
