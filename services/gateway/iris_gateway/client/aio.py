@@ -18,7 +18,7 @@ from iris_gateway.client.ask import JobOptions
 from iris_gateway.client.client import Client, IfExists
 from iris_gateway.client.events import Event, read_events, read_lines
 from iris_gateway.client.jobs import TERMINAL, Job
-from iris_gateway.client.problems import WaitTimeout
+from iris_gateway.client.problems import gave_up
 from iris_gateway.client.stream import EventStream
 from iris_gateway.client.transport import Query
 
@@ -198,7 +198,7 @@ class AsyncJob:
                 async for _ in self.follow():
                     pass
         except TimeoutError:
-            raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout or 0.0, 1):g} s; it goes on") from None
+            raise gave_up(self.name, self.state, timeout) from None
         return self.view
 
     def raise_for_state(self) -> None:

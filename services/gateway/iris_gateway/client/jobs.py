@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views import JobEvent, JobView, LogLineView, TaskView
 from iris_gateway.client.events import Event, read_events
-from iris_gateway.client.problems import JobEnded, WaitTimeout, job_ended
+from iris_gateway.client.problems import JobEnded, gave_up, job_ended
 from iris_gateway.client.stream import EventStream
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Job:
         while self.refresh().state not in TERMINAL:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise WaitTimeout(f"{self.name} is still {self.state} after {round(timeout or 0.0, 1):g} s; it goes on")
+                raise gave_up(self.name, self.state, timeout)
             self._watch(left)
         return self._seen
 

@@ -48,6 +48,11 @@ class WaitTimeout(ClientError):
     """The time to wait is over; the job goes on."""
 
 
+def gave_up(name: str, state: str, timeout: float | None) -> WaitTimeout:
+    """The error of a wait for a job that lasted longer than ``timeout`` seconds."""
+    return WaitTimeout(f"{name} is still {state} after {round(timeout or 0.0, 1):g} s; it goes on")
+
+
 class FieldMistake(msgspec.Struct, frozen=True):
     """One wrong field of a request: a JSON pointer, a code, what is wrong, what would be right."""
 
