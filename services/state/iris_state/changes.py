@@ -27,6 +27,10 @@ GANG = -1
 """The ``index`` of a session that is its whole job."""
 
 
+UNDECODABLE = "undecodable-"
+"""How the request id of a command begins that could not be read: a dead letter."""
+
+
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 when it has none that is known."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from iris_bus.contract import Telling
 from iris_core.messages import Order
 from iris_state.changes import Change
+from iris_state.records import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Output:
     Attributes:
         commit: the bytes to append behind ``sequence - 1``; None when nothing changed.
         delta: for the scheduler's mirror, present with every commit.
-        moves: task state changes of known tasks, from and to, for the metrics.
+        told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
     """
 
     sequence: int
@@ -64,4 +65,5 @@ class Output:
     events: list[Telling] = field(default_factory=list)
     delta: bytes | None = None
     changes: Sequence[Change] = ()
-    moves: Sequence[tuple[str, str]] = ()
+    told: Sequence[Told] = ()
+    refused: Sequence[str] = ()

@@ -30,7 +30,7 @@ from iris_core.messages import (
 )
 from iris_core.states import TaskState, WorkerState
 from iris_state import answers, attendance, coordinator, deltas, outbox, snapshot
-from iris_state.changes import Answered, Assigned, Commit, Led
+from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led
 from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.intake import clock, hosts, people, plans
 from iris_state.ledger import Ledger
@@ -69,6 +69,7 @@ class Machine:
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
         self._replies: list[tuple[str, bytes]] = []
+        self._refused: list[str] = []
         self._reads: list[Asked] = []
 
     @property
@@ -143,9 +144,10 @@ class Machine:
         changes, self.round.changes = self.round.changes, []
         replies, self._replies = self._replies, []
         told, self.ledger.told = self.ledger.told, []
+        refused, self._refused = self._refused, []
         orders = self.round.orders.take(self.ledger.epoch)
         if not changes:
-            return Output(self.sequence, replies=replies, orders=orders)
+            return Output(self.sequence, replies=replies, orders=orders, refused=refused)
         self.sequence += 1
         self.serial += 1
         commit = Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes)
@@ -157,7 +159,8 @@ class Machine:
             outbox.events(told, self.sequence),
             codec.pack(self.round.deltas.take(self.sequence, self.round.now_ms)),
             changes,
-            [(fact.previous, fact.state) for fact in told if fact.entity == "task" and fact.previous is not None],
+            told,
+            refused,
         )
         self.retention.settle()
         return output
@@ -192,7 +195,7 @@ class Machine:
             wish = codec.unpack(command.data, kind)
         except Undecodable as error:
             body = answers.refusal(str(error))
-            self.round.apply(Answered(f"undecodable-{command.sequence}", Code.INVALID.value, body))
+            self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
             return
         known = self.ledger.answers.get(wish.request_id)
         if known is None:
@@ -257,6 +260,7 @@ class Machine:
         self.round.take(plans.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
         placed = sum(type(change) is Assigned for change in self.round.changes[before:])
         self._explain(plan)
+        self._refused.extend(cause for _, _, cause in refused)
         self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
 
     def _explain(self, plan: Plan) -> None:

@@ -5,11 +5,13 @@ No ids in labels. The table is docs/metrics.md. Source: interfaces.md section 7.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from iris_bus.telemetry import SECONDS, new_registry
@@ -37,22 +39,58 @@ class StateMetrics:
         self._handled = Counter(
             "iris_handler_results", "Judgements of handlers.", ["handler", "result"], registry=self.registry
         )
-        self._children: dict[tuple[str, str], Counter] = {}
+        self._refused = Counter(
+            "iris_assignments_refused", "Placements of plans that were not taken.", ["cause"], registry=self.registry
+        )
+        self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
+        self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
+        self.registry.register(self._waited)
+        self.registry.register(self._ran)
+        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
 
     def committed(self, output: Output, seconds: float) -> None:
         """One commit is durable."""
         self._commit.observe(seconds)
+        facts: Tally[tuple[Counter, tuple[str, ...]]] = Tally((self._refused, (cause,)) for cause in output.refused)
         for change in output.changes:
-            if isinstance(change, Moved):
+            if type(change) is Moved:
                 charged = change.charged_to.value if change.charged_to is not None else ""
-                self._ended.labels(display_name(change.shown), change.cause.value, charged).inc()
+                facts[(self._ended, (display_name(change.shown), change.cause.value, charged))] += 1
             elif isinstance(change, SessionMoved | Judged):
-                self._handled.labels(change.handler, change.result.value).inc()
-        for edge, n in Tally(output.moves).items():
-            child = self._children.get(edge)
-            if child is None:
-                child = self._children[edge] = self._transitions.labels(*edge)
-            child.inc(n)
+                facts[(self._handled, (change.handler, change.result.value))] += 1
+        for fact in output.told:
+            if fact.entity == "task" and fact.previous is not None:
+                facts[(self._transitions, (fact.previous, fact.state))] += 1
+                if fact.lasted_ms is not None:
+                    (self._waited if fact.state == "assigned" else self._ran).note(fact.lasted_ms / 1000)
+        for key, n in facts.items():
+            self._child(key).inc(n)
+
+    def _child(self, key: tuple[Counter, tuple[str, ...]]) -> Counter:
+        """The counter with these labels, looked up once."""
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = key[0].labels(*key[1])
+        return child
+
+
+class Durations(Collector):
+    """A histogram of seconds that costs little to note into: one bucket, no lock; sums are made when scraped."""
+
+    def __init__(self, name: str, help_text: str) -> None:
+        self._name = name
+        self._help = help_text
+        self._counts = [0] * (len(SECONDS) + 1)
+        self._sum = 0.0
+
+    def note(self, seconds: float) -> None:
+        self._counts[bisect_left(SECONDS, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        bounds = [*(str(bound) for bound in SECONDS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        yield HistogramMetricFamily(self._name, self._help, buckets=buckets, sum_value=self._sum)
 
 
 class LedgerCollector(Collector):
@@ -69,6 +107,9 @@ class LedgerCollector(Collector):
         yield from self._jobs_and_tasks()
         yield from self._waiting()
         yield from self._hosts()
+        letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
+        letters.add_metric([], self._machine.ledger.totals.dead_letters)
+        yield letters
 
     def _jobs_and_tasks(self) -> Iterator[Metric]:
         tasks: Tally[tuple[str, str]] = Tally()

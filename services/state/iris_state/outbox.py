@@ -35,7 +35,7 @@ def unheard(facts: Sequence[Told], sequence: int, told: tuple[int, int]) -> list
 
 
 def _task_events(fact: Told, sequence: int, first: int) -> list[Telling]:
-    _, job, index, attempt, state, previous, cause, at_ms, exit_code, tasks = fact
+    _, job, index, attempt, state, previous, cause, at_ms, exit_code, tasks, _ = fact
     assert index is not None
     name, subject, why = job.name, subjects.event("task", state), _word(cause)
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)

@@ -247,6 +247,7 @@ class Told(NamedTuple):
     """One public fact that a change makes, before it has a number; `outbox` words it.
 
     ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
+    ``lasted_ms``: how long a placed task had waited in the queue, or how long an ended one had run; else None.
     """
 
     entity: str
@@ -259,6 +260,7 @@ class Told(NamedTuple):
     at_ms: int
     exit_code: int | None = None
     tasks: int = 1
+    lasted_ms: int | None = None
 
 
 def kernel_status(task: Task) -> KernelStatus:

@@ -68,6 +68,8 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """The latest answers are kept, so that a request sent twice is answered the same."""
     ledger.answers[change.request_id] = (change.status, change.body)
+    if change.request_id.startswith(c.UNDECODABLE):
+        ledger.totals.dead_letters += 1
     while len(ledger.answers) > ANSWERS_KEPT:
         ledger.answers.popitem(last=False)
 

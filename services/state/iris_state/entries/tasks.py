@@ -171,7 +171,14 @@ def _show(
     job.counts[state] += 1
     task.state = state
     exit_code = attempt.exit_code if attempt is not None else None
-    ledger.told.append(Told("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code))
+    lasted_ms = None
+    if state is TaskState.ASSIGNED:
+        lasted_ms = at_ms - task.queued_ms
+    elif previous is TaskState.RUNNING and attempt is not None:
+        lasted_ms = at_ms - attempt.started_ms
+    ledger.told.append(
+        Told("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms)
+    )
 
 
 WRITERS: dict[type, Writer] = {

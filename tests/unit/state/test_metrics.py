@@ -1,0 +1,70 @@
+"""What Prometheus reads of the state service, from commits as they pass and from the records."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+
+from iris_core import codec, subjects
+from iris_core.messages import (
+    AttemptRef,
+    Caller,
+    Ended,
+    Placement,
+    Plan,
+    Register,
+    Stage,
+    SubmitJob,
+    WorkerReport,
+)
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, KernelStatus
+from iris_state.machine import Asked, Command, Machine
+from iris_state.metrics import StateMetrics
+from iris_state.policy import Policy
+
+
+def scraped(metrics: StateMetrics) -> dict[str, float]:
+    """Every sample by its name and labels."""
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+
+def asked(subject: str, message: object) -> Asked:
+    return Asked(subject, codec.pack(message), "reply")
+
+
+def test_one_task_is_seen_on_its_whole_way() -> None:
+    machine = Machine(Policy(), "leader")
+    metrics = StateMetrics(lambda: machine)
+    machine.replay(1, machine.bid(0))
+    machine.lead(0)
+    ref = AttemptRef(1, 0, 0)
+    register = Register("w0", "i0", {}, Amount(1000), 0)
+    job = SubmitJob(JobSpec(name="/a", command=("true",)), Caller("u"), "r1", 0)
+    running, ended = (
+        Stage(ref, KernelStatus.RUNNING, 3000),
+        Stage(ref, KernelStatus.TERMINATED, 8000, Ended(Cause.EXITED, 0)),
+    )
+    rounds = [
+        (0, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register))),
+        (1000, Command(1, subjects.CMD_SUBMIT, codec.pack(job))),
+        (2000, Command(2, subjects.CMD_SUBMIT, b"rubbish")),
+        (3000, asked(subjects.STATE_PLAN, Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,)))))),
+        (3000, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", (running,)))),
+        (8000, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", (ended,)))),
+    ]
+    for now_ms, one in rounds:
+        metrics.committed(machine.step([one], now_ms), 0.001)
+    seen = scraped(metrics)
+
+    assert seen['iris_task_transitions_total{from_state="pending",to_state="assigned"}'] == 1
+    assert seen['iris_task_transitions_total{from_state="running",to_state="succeeded"}'] == 1
+    assert seen['iris_attempts_ended_total{cause="exited",charged_to="",state="succeeded"}'] == 1
+    assert seen['iris_assignments_refused_total{cause="not_pending"}'] == 1
+    assert (seen["iris_task_queue_wait_seconds_count"], seen["iris_task_queue_wait_seconds_sum"]) == (1, 2)
+    assert (seen["iris_task_run_seconds_count"], seen["iris_task_run_seconds_sum"]) == (1, 5)
+    assert (seen['iris_task_run_seconds_bucket{le="3.0"}'], seen['iris_task_run_seconds_bucket{le="10.0"}']) == (0, 1)
+    assert seen["iris_dead_letters_total"] == 1
+    assert seen['iris_jobs{state="succeeded"}'] == 1
+    assert seen["iris_commit_seconds_count"] == len(rounds)
