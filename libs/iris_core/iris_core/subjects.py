@@ -63,7 +63,6 @@ LOGS = Stream(
     "IRIS_LOGS",
     ("iris.log.*.*.*",),
     "what tasks print; outlives attempt and worker",
-    fsync=False,
     discard_new=False,
     max_age_s=7 * DAY_S,
     max_bytes=8 * GIB,
