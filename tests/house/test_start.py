@@ -56,3 +56,16 @@ def test_the_sdk_offers_a_client():
     from iris import AsyncClient, Client
 
     assert (Client.__name__, AsyncClient.__name__) == ("Client", "AsyncClient")
+
+
+def test_every_error_a_user_of_the_sdk_may_want_to_catch_has_a_name_in_it():
+    import iris
+    from iris_gateway.client import problems
+
+    raised = {
+        name
+        for name, kind in vars(problems).items()
+        if isinstance(kind, type) and issubclass(kind, problems.ClientError) and name not in ("BadAsk", "NoGateway")
+    }
+    assert raised <= set(iris.__all__)
+    assert {getattr(iris, name) for name in raised} == {getattr(problems, name) for name in raised}

@@ -8,12 +8,53 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iris_gateway.client import AsyncClient, Client
+    from iris_gateway.client import AsyncClient, AsyncJob, Client, Job
+    from iris_gateway.client.problems import (
+        ClientError,
+        Conflict,
+        JobEnded,
+        JobFailed,
+        JobKilled,
+        JobUnschedulable,
+        JobWorkerFailed,
+        NotAllowed,
+        NotFound,
+        Problem,
+        Rejected,
+        TryAgain,
+        Unreachable,
+        WaitTimeout,
+    )
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "Client",
+    "ClientError",
+    "Conflict",
+    "Job",
+    "JobEnded",
+    "JobFailed",
+    "JobKilled",
+    "JobUnschedulable",
+    "JobWorkerFailed",
+    "NotAllowed",
+    "NotFound",
+    "Problem",
+    "Rejected",
+    "TryAgain",
+    "Unreachable",
+    "WaitTimeout",
+    "__version__",
+]
 
-_HOMES = {"AsyncClient": "iris_gateway.client", "Client": "iris_gateway.client"}
+_CLIENTS = ("AsyncClient", "AsyncJob", "Client", "Job")
+_HOMES = {
+    name: "iris_gateway.client" if name in _CLIENTS else "iris_gateway.client.problems"
+    for name in __all__
+    if name != "__version__"
+}
 
 
 def __getattr__(name: str) -> object:
