@@ -236,8 +236,8 @@ async def test_a_reader_of_one_subject_sees_no_other(bus):
 
 async def test_many_messages_arrive_whole_and_in_order(bus):
     for n in range(3000):
-        bus.bus.publish("iris.log.j1.0.0", b"%d" % n)
-    assert await read(bus.streams.read("IRIS_LOGS", 0), 3000) == [b"%d" % n for n in range(3000)]
+        bus.bus.publish("task.state.running", b"%d" % n)
+    assert await read(bus.streams.read("IRIS_EVENTS", 0), 3000) == [b"%d" % n for n in range(3000)]
 
 
 async def test_a_closed_reader_gives_nothing_more(bus):
