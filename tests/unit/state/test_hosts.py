@@ -395,3 +395,13 @@ def test_a_lost_worker_is_lost_once(script):
     before = script.world.machine.sequence
     script.play("silence 60")
     assert script.world.machine.sequence == before
+
+
+def test_a_worker_that_is_back_is_no_longer_said_to_be_gone(script):
+    script.play("""
+        worker w0
+        silence 31
+        worker? w0      -> lost detail=~not_heard_of
+        restart w0      -> healthy
+        worker? w0      -> healthy detail=-
+    """)
