@@ -101,10 +101,7 @@ class Cutter:
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when the rest is little enough for `finish`."""
         while tasks > 0 and self._todo:
-            job = self._ledger.jobs.get(self._todo.pop())
-            if job is not None:
-                tasks -= 1 + (len(job.tasks) // _SEALED_TASKS if is_sealed(job) else len(job.tasks))
-                self._encode(job)
+            tasks -= self._encode(self._todo.pop())
         if not self._todo and self._changed and self._passes < _PASSES:
             self._passes += 1
             self._todo, self._changed = sorted(self._changed), set()
@@ -113,19 +110,22 @@ class Cutter:
     def finish(self, sequence: int, cursor: int, at_ms: int, told: str) -> Draft:
         """The snapshot of the ledger as it is now; what is left to do with it takes its time."""
         for number in {*self._changed, *self._todo}:
-            job = self._ledger.jobs.get(number)
-            if job is not None:
-                self._encode(job)
-            else:
-                self._sealed.pop(number, None)
-                self._open.pop(number, None)
+            self._encode(number)
         rest = encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, told))
         return Draft([rest], _array(self._sealed), _array(self._open))
 
-    def _encode(self, job: Job) -> None:
-        now, before = (self._sealed, self._open) if is_sealed(job) else (self._open, self._sealed)
-        now[job.number] = encoder.encode(job)
-        before.pop(job.number, None)
+    def _encode(self, number: int) -> int:
+        """Encode a job as it is now, or forget one that was forgotten meanwhile; how much work that was, in tasks."""
+        self._sealed.pop(number, None)
+        self._open.pop(number, None)
+        job = self._ledger.jobs.get(number)
+        if job is None:
+            return 1
+        if is_sealed(job):
+            self._sealed[number] = encoder.encode(job)
+            return 1 + len(job.tasks) // _SEALED_TASKS
+        self._open[number] = encoder.encode(job)
+        return 1 + len(job.tasks)
 
 
 def _array(pieces: dict[int, bytes]) -> list[bytes]:

@@ -143,6 +143,16 @@ def test_a_job_forgotten_while_a_snapshot_is_cut_is_not_in_it(story):
     assert 1 not in restored(finished(cutter, story)).jobs
 
 
+def test_a_job_forgotten_before_the_cutter_comes_back_to_it_is_not_in_it(story):
+    cutter = snapshot.Cutter(story.ledger)
+    while not cutter.work(1):
+        pass
+    cutter.note(story.tell(JobPruned(1)))
+    while not cutter.work(1):
+        pass
+    assert 1 not in restored(finished(cutter, story)).jobs
+
+
 def test_a_finished_job_is_kept_as_bytes_and_read_like_any_other(story):
     tasks = story.ledger.jobs[1].tasks
     assert isinstance(tasks, Sealed)
