@@ -92,6 +92,14 @@ def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
     )
 
 
+def test_a_setting_found_wrong_only_when_it_is_used_ends_it_the_same_way():
+    body = "from iris_bus.settings import BadSetting; raise BadSetting('[state] key: no such file')"
+    code, _, err = play(body)
+
+    assert (code, "Traceback" in err) == (2, False)
+    assert "[state] key: no such file" in err
+
+
 def test_it_serves_its_metrics_on_a_free_port_where_it_is_told_to():
     body = "; ".join(
         [

@@ -239,6 +239,9 @@ async def _play(
     except asyncio.CancelledError:
         log.error("ended before it had drained")
         return FAILED
+    except BadSetting as error:
+        log.critical("%s", error)
+        return MISUSED
     except Unavailable as error:
         log.critical("%s", error)
         return FAILED

@@ -92,7 +92,7 @@ def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subproc
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {seconds:g} s: {missing}"
                 if supervisor.poll() is not None:
-                    return f"the supervisor has ended: {missing}"
+                    return "the cluster could not start; its services said last:"
                 time.sleep(_LOOK_S)
     return missing
 
