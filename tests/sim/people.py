@@ -133,11 +133,14 @@ ADMIN = Caller("root", "admin")
 def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> list[tuple[float, object]]:
     """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back."""
     plan: list[tuple[float, object]] = []
-    names: list[str] = []
+    names: dict[str, float] = {}
     for number in range(jobs):
         at = dice.random() * seconds * 0.7
-        spec = _spec(dice, number, names)
-        names.append(spec.name)
+        spec = _spec(dice, number, list(names))
+        above = names.get(spec.name.rpartition("/")[0])
+        if above is not None:
+            at = above + dice.random() * 4.0  # while its parent is likely to live
+        names[spec.name] = at
         key = f"key-{number}" if dice.random() < 0.3 else ""
         plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key)))
         if key and dice.random() < 0.5:

@@ -358,8 +358,14 @@ def frees_a_place_when_its_task_is_moved(put: Put) -> None:
 
 @plant
 def does_not_check_a_plan_for_room(put: Put) -> None:
-    """Two plans of the same snapshot give one place twice."""
-    put(plans, "_no_seat", lambda *given: "")
+    """A place is given though somebody has taken it since the plan was made."""
+    no_seat = plans._no_seat
+
+    def roomy(*given: Any) -> str:
+        cause = no_seat(*given)
+        return "" if cause in ("no_room", "building_window_full") else cause
+
+    put(plans, "_no_seat", roomy)
 
 
 @plant
@@ -445,8 +451,8 @@ def counts_a_state_twice(put: Put) -> None:
     """The counters of a job drift from its tasks."""
     show = tasks._show
 
-    def twice(ledger: Ledger, job: Any, index: int, task: Any, state: TaskState, *given: Any) -> None:
-        show(ledger, job, index, task, state, *given)
+    def twice(ledger: Ledger, job: Any, index: int, state: TaskState, *given: Any) -> None:
+        show(ledger, job, index, state, *given)
         if state is TaskState.SUCCEEDED:
             job.counts[state] += 1
 

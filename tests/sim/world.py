@@ -36,6 +36,7 @@ STORM_S = 60.0
 CALM_S = 900.0
 LAST_S = 3.0
 SLOW_S = 1.0
+ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
 POLICY = Policy(
     worker_grace_s=12.0,
@@ -229,9 +230,11 @@ class World:
 
     def _settle(self) -> None:
         """Give everybody who has something to do their turns."""
-        busy = True
+        busy, rounds = True, 0
         while busy and not self.wrong:
-            busy = False
+            busy, rounds = False, rounds + 1
+            if rounds > ENDLESS:
+                self.wrong = f"time stands still at {self.server.now:.3f} s"
             for process in list(self.processes.values()):
                 if process.alive and not process.frozen and process.loop.has_work:
                     process.loop.step()
