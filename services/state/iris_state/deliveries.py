@@ -49,8 +49,10 @@ class Deliveries:
             job = self._ledger.jobs.get(ref.job)
             if job is None or self._current(job, ref) is None:
                 continue
-            if job.is_gang:
-                if ref not in order.start or not self._has(job, ref, starting=True):
+            if job.session is not None:
+                starting = ref in order.start
+                rule = START if starting else PREPARE
+                if job.session.status in rule.sources and not self._has(job, ref, starting=starting):
                     found[(job.number, GANG)] = None
             elif job.tasks[ref.index].attempts[-1].status is KernelStatus.SCHEDULED:
                 found[(job.number, ref.index)] = None

@@ -142,6 +142,14 @@ def test_a_cancelled_job_whose_tasks_wait_says_why_it_ended(script):
     """)
 
 
+def test_a_job_cancelled_without_a_word_says_so(script):
+    script.play("""
+        submit /a
+        cancel /a
+        job /a                  -> KILLED error=~task_0_killed:_cancelled
+    """)
+
+
 def test_cancelling_an_ended_root_still_ends_what_lives_below_it(script):
     script.play("""
         worker w0 cpu=2

@@ -183,6 +183,25 @@ def test_nothing_is_promised_to_who_does_not_wait(script):
     """)
 
 
+def test_nothing_is_promised_to_a_task_that_is_not_there(script):
+    from iris_core.messages import AttemptRef, Eviction, Plan, Promise
+
+    script.play("""
+        worker w0
+        submit /x band=batch
+        schedule
+        /x/0 running
+        submit /p band=production
+    """)
+    for promise in (Promise(2, 1, "w0"), Promise(2, -1, "w0"), Promise(9, 0, "w0"), Promise(2, 0, "w9")):
+        eviction = Eviction((AttemptRef(1, 0, 0),), (promise,))
+        script.world.plan(Plan("s", 0, evictions=(eviction,)))
+    script.play("""
+        /x/0            -> RUNNING
+        promised        -> nothing
+    """)
+
+
 # ── quotas ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

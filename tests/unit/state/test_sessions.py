@@ -185,6 +185,47 @@ def test_a_failure_to_deliver_a_superseded_attempt_is_no_failure(script):
     """)
 
 
+def test_a_late_failure_to_prepare_is_none_of_starting(script):
+    script.play(RACK)
+    script.play("""
+        orders a0 held
+        orders a1 held
+        schedule
+        /g/0 prepared
+        orders a0 fail
+        session /g          -> SCHEDULED tries=-
+        /g/1 prepared
+        session /g          -> PREPARED
+    """)
+    host = script.world.hosts["a1"]
+    host.held = [order for order in host.held if order.prepare]
+    script.play("""
+        orders a1 fail
+        session /g          -> PREPARED tries=-
+    """)
+
+
+def test_a_new_leader_starts_what_is_prepared_again(script):
+    script.play(RACK)
+    script.play("""
+        schedule
+        orders a0 held
+        orders a1 held
+        /g/0 prepared
+        /g/1 prepared
+        session /g          -> PREPARED
+        told a0
+    """)
+    script.world._lead()
+    script.world.mirror = None
+    script.play("""
+        told a0             -> start:/g/0#0
+        orders a0 arrive
+        orders a1 arrive
+        session /g          -> CREATING
+    """)
+
+
 def test_a_start_that_is_not_taken_is_tried_again_and_given_up(script):
     script.play(RACK)
     script.play("""
