@@ -1,0 +1,93 @@
+"""The load: plain, failing, retrying, coscheduled and nested jobs, each with the end it must come to.
+
+Every run of a task writes one line into a ledger of its own when it begins and one when it ends, so that a second run
+of one attempt is seen whatever the cluster says. A lost submission is one that was acknowledged and is not there.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_gateway.client import Client, Job
+from iris_gateway.client.problems import ClientError
+
+_RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N)" >> {file}'
+_PAUSE_S = 0.25
+
+
+@dataclass
+class Promise:
+    """One acknowledged job: its id and how it must end, in the words of the API."""
+
+    id: str
+    name: str
+    kind: str
+    ends: frozenset[str]
+
+
+@dataclass
+class Load:
+    """Submits until it is told to stop; every acknowledgement is a promise.
+
+    Attributes:
+        gaps: for each time that submissions failed, how long until one was accepted again, in seconds.
+    """
+
+    client: Client
+    runs: Path
+    dice: random.Random
+    promises: list[Promise] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    refused: int = 0
+    enough: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        number = 0
+        while not self.enough.is_set():
+            number += 1
+            self._submit(number)
+            self.enough.wait(_PAUSE_S)
+
+    def _submit(self, number: int) -> None:
+        """One job, asked for with one key until it is acknowledged."""
+        kind = self.dice.choice(("plain", "plain", "plain", "failing", "retrying", "gang", "nested"))
+        began = time.monotonic()
+        failed = False
+        while not self.enough.is_set():
+            try:
+                job = self._ask(kind, f"/{kind}-{number}")
+            except ClientError:
+                self.refused += 1
+                failed = True
+                time.sleep(0.02)
+                continue
+            if failed:
+                self.gaps.append(time.monotonic() - began)
+            ends = {"failed"} if kind == "failing" else {"succeeded"}
+            self.promises.append(Promise(job.id, job.name, kind, frozenset(ends)))
+            return
+
+    def _ask(self, kind: str, name: str) -> Job:
+        begins, ends = (_RECORD.format(what=what, file=self.runs) for what in ("begins", "ends"))
+        body = f"{begins}; sleep {self.dice.choice((0.05, 0.3, 1))}; {ends}"
+        options = {"name": name, "cpu": 0.25, "max_retries_preemption": 100}
+        if kind == "failing":
+            body += "; exit 3"
+        elif kind == "retrying":
+            mark = f"{self.runs}.$(echo $IRIS_TASK | tr / _)"
+            body = f"test -e {mark} || {{ touch {mark}; exit 7; }}; {body}"
+            options |= {"max_retries_failure": 20, "replicas": 2}
+        elif kind == "gang":
+            options |= {"tpu": "v5litepod-16", "max_retries_failure": 20}
+        elif kind == "nested":
+            child = "run -d --if-exists keep --name $IRIS_JOB/child --cpu 0.25 -- true"
+            body = f"{begins}; {sys.executable} -m iris_gateway.cli {child} || exit 9; {ends}"
+            options |= {"max_retries_failure": 20}
+        else:
+            options |= {"replicas": self.dice.choice((1, 2, 4))}
+        return self.client.run(["sh", "-c", body], idempotency_key=name, **options)
