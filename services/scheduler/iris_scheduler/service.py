@@ -94,7 +94,7 @@ class Scheduler:
         mirror = self._mirror = self._follow(self._mirror)
         if mirror is None or self._stop.is_set():
             return
-        due = time.monotonic() - self._asked_s >= self._settings.check_s
+        due = self._steady_s() - self._asked_s >= self._settings.check_s
         if due and not await self._is_up_to_date(mirror, silent=not heard):
             self._mirror = None
             return
@@ -127,7 +127,7 @@ class Scheduler:
 
     async def _gather(self) -> None:
         """Let more arrive for the next plan while many attempts come and go."""
-        if wait_s := self._pace.wait_s(time.monotonic()):
+        if wait_s := self._pace.wait_s(self._steady_s()):
             await asyncio.sleep(wait_s)
             self._arrived.clear()
 
@@ -142,9 +142,13 @@ class Scheduler:
         """The time, never before what the state service last said."""
         return max(time.time_ns() // 1_000_000, self._mirror.at_ms if self._mirror else 0)
 
+    def _steady_s(self) -> float:
+        """Seconds by the loop's clock, which a simulation turns itself."""
+        return asyncio.get_running_loop().time()
+
     def _age_s(self) -> float:
         """Seconds since the state service last confirmed what is known; -1 while nothing is."""
-        return time.monotonic() - self._confirmed_s if self._mirror else -1.0
+        return self._steady_s() - self._confirmed_s if self._mirror else -1.0
 
     # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,7 +192,7 @@ class Scheduler:
 
         Another leader does not know the reasons told to the one before: everything is explained anew.
         """
-        self._asked_s = time.monotonic()
+        self._asked_s = self._steady_s()
         try:
             answer = await self._bus.request(subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s)
             ping = codec.unpack(answer.data, Ping)
@@ -198,7 +202,7 @@ class Scheduler:
             self._memory = Memory()
         self._epoch = ping.epoch
         if ping.sequence == mirror.version:
-            self._confirmed_s = time.monotonic()
+            self._confirmed_s = self._steady_s()
         if not silent:
             return True
         if ping.sequence <= mirror.version:
@@ -209,7 +213,7 @@ class Scheduler:
         """Apply what has arrived; None when something is missing. Deltas up to ``since`` are in the mirror already."""
         deltas, self._deltas = self._deltas, []
         if deltas or since >= 0:
-            self._confirmed_s = time.monotonic()
+            self._confirmed_s = self._steady_s()
         for data in deltas:
             try:
                 delta = codec.unpack(data, Delta)
@@ -224,7 +228,7 @@ class Scheduler:
     # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cycle(self, mirror: Mirror) -> None:
-        self._pace.spend(time.monotonic(), sum(mirror.held.values()))
+        self._pace.spend(self._steady_s(), sum(mirror.held.values()))
         began = time.perf_counter()
         decision = plan(mirror, self._memory, self._now_ms(), self._settings)
         self._memory.learn(decision.columns, decision.learnt, mirror.looked())
