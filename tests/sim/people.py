@@ -63,12 +63,19 @@ class People:
         await self._bus.subscribe(f"{self._inbox}.*", self._answered)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        asking = [loop.create_task(self._look())]
+        looking = loop.create_task(self._look())
+        asking = []
+        drains = (wish for _, wish in self._plan if isinstance(wish, AdminCommand) and wish.action == "drain")
+        drained = next(drains, None)
+        self._promises.asked += drained is not None
         for at, wish in self._plan:
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
             asking.append(loop.create_task(self._ask(wish)))
         await asyncio.gather(*asking)
+        if drained is not None:  # a late drain may have come after its end
+            await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain at last"))
+        await looking
 
     async def _ask(self, wish: object) -> None:
         """Until there is an answer; the same request every time."""

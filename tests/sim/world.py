@@ -19,6 +19,7 @@ import msgspec
 from iris_bus.contract import Fenced, Full, Gap, Unavailable
 from iris_core.errors import IrisError
 from iris_core.messages import AttemptRef, Plan, PlanTaken
+from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
 from iris_state.clock import Clock
@@ -176,6 +177,7 @@ class World:
         """The storm, the calm, the verdict."""
         digest = ""
         gc.disable()
+        real, scheduler_service.time = scheduler_service.time, _Time(self.server)  # type: ignore[assignment]
         try:
             self._plan_faults()
             self._until(lambda: False, STORM_S)
@@ -195,6 +197,7 @@ class World:
             self.wrong = self.wrong or str(error)
         finally:
             self._end()
+            scheduler_service.time = real
             gc.enable()
         jobs = self.promises.asked
         return Outcome(
@@ -351,6 +354,21 @@ class World:
                 self._dead.append(process)
         for process in self._dead:
             process.unwind()
+
+
+class _Time:
+    """What the scheduler's shell asks of the module `time`, answered with simulated time."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def monotonic(self) -> float:
+        return self._server.now
+
+    perf_counter = monotonic
+
+    def time_ns(self) -> int:
+        return int((self._server.now * 1000 + WALL_MS) * 1e6)
 
 
 class _SimScheduler(Scheduler):
