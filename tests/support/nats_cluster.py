@@ -1,0 +1,115 @@
+"""Three real NATS servers on loopback that replicate to each other, each to be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_bus import nats_binary
+
+_START_S = 30.0
+_CONFIG = """\
+server_name: "{name}"
+listen: "127.0.0.1:{port}"
+http: "127.0.0.1:{http}"
+max_payload: 8388608
+jetstream {{ store_dir: {store}, sync_interval: always }}
+cluster {{
+  name: "iris"
+  listen: "127.0.0.1:{route}"
+  routes: [{routes}]
+}}
+"""
+
+
+@dataclass
+class Node:
+    """One server of the three."""
+
+    name: str
+    directory: Path
+    port: int
+    http: int
+    route: int
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, routes: str) -> None:
+        self.directory.mkdir(exist_ok=True)
+        config = self.directory / "nats.conf"
+        store = json.dumps(str(self.directory / "store"))
+        config.write_text(
+            _CONFIG.format(name=self.name, port=self.port, http=self.http, route=self.route, store=store, routes=routes)
+        )
+        log = (self.directory / "nats.log").open("ab")
+        self.process = subprocess.Popen([nats_binary.find(), "-c", str(config)], stdout=log, stderr=log)
+        log.close()
+
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/healthz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+@dataclass
+class NatsCluster:
+    """Three servers, every stream on all of them."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return ",".join(f"nats://127.0.0.1:{node.port}" for node in self.nodes)
+
+    def start(self, node: Node) -> None:
+        node.start(", ".join(f'"nats-route://127.0.0.1:{other.route}"' for other in self.nodes))
+
+    async def healthy(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while not all([await asyncio.to_thread(node.healthy) for node in self.nodes]):
+            assert time.monotonic() < deadline, "the three servers did not find each other"
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
+    """Three servers for as long as the block lasts."""
+    cluster = NatsCluster()
+    ports = _free_ports(9)
+    for number in range(3):
+        at = ports[3 * number : 3 * number + 3]
+        cluster.nodes.append(Node(f"n{number}", directory / f"n{number}", *at))
+    try:
+        for node in cluster.nodes:
+            cluster.start(node)
+        await cluster.healthy()
+        yield cluster
+    finally:
+        for node in cluster.nodes:
+            node.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
