@@ -1,7 +1,7 @@
 """Which findings of earlier cycles still hold, so that only what may have changed is looked at again.
 
 Room shrinks by placing and grows only on workers the mirror names. So a class that was full is still full unless a
-grown worker has room for it, and a class no eviction helped is still hopeless unless a worker it may use has grown.
+grown worker has room for it, and a class no eviction helped is still hopeless unless a worker that matters has grown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ def still_hopeless(cycle: Cycle) -> set[JobClass]:
     if not cycle.memory.hopeless or cycle.memory.columns is not cycle.columns:
         return set()
     grown = _grown(cycle)
-    return {kind for kind in cycle.memory.hopeless if not cycle.usable(kind).mask[grown].any()}
+    return {kind for kind in cycle.memory.hopeless if not _may_be_helped(cycle, kind, grown)}
+
+
+def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
+    """A single task needs room where it may go; for a gang a session may go whose last member elsewhere has ended."""
+    return bool(len(grown)) if kind.is_gang else bool(cycle.usable(kind).mask[grown].any())
 
 
 def _grown(cycle: Cycle) -> Slots:

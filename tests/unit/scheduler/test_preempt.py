@@ -278,6 +278,16 @@ def test_one_that_could_not_be_helped_is_helped_once_there_is_a_little_more_room
     assert story.evict()[0] == ["/low/1"]
 
 
+def test_a_gang_is_helped_once_a_session_has_nobody_left_beyond_its_group() -> None:
+    hosts = [worker(f"a{n}", cpu=1, rack="a", row="1", zone="x") for n in range(2)]
+    story = Story(*hosts, worker("b0", cpu=1, rack="b", row="1", zone="y"))
+    story.running("/wide", ["a0", "a1", "b0"], band="batch", group_by="row")
+    story.submit("/high", 2, band="production", group_by="rack", constraints=(eq("zone", "x"),))
+    assert story.evict() == ([], ())
+    story.end("/wide", 2)
+    assert story.evict()[0] == ["/wide/0", "/wide/1"]
+
+
 def gang_with_promises() -> Story:
     """A gang is promised a free VM and one whose task is being stopped; a single task has been passed over."""
     story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
