@@ -61,4 +61,5 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "quota": lambda ledger, a: quota_view(ledger, str(a.get("user", ""))),
     "quotas": lambda ledger, a: Page(items=[quota_view(ledger, user) for user in sorted(ledger.quotas)]),
     "overview": hosts.overview,
+    "dead_letters": hosts.dead_letters,
 }

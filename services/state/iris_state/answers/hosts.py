@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from iris_core import codec
 from iris_core.errors import Code, Refused
 from iris_core.resources import DIMENSIONS, Amount
 from iris_core.states import display_name
 from iris_core.views import Page, WorkerView, moment
 from iris_state.answers.pages import page
+from iris_state.changes import UNDECODABLE
 from iris_state.ledger import Ledger
 from iris_state.records import Worker
 
@@ -99,3 +101,13 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "committed": amount(committed),
         "users": sorted({record.user for record in ledger.jobs.values()}),
     }
+
+
+def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Commands that could not be read: how many ever, and of those still remembered their place and what was wrong."""
+    letters = [
+        {"command": int(request.removeprefix(UNDECODABLE)), "detail": codec.from_json(body, dict)["detail"]}
+        for request, (_, body) in ledger.answers.items()
+        if request.startswith(UNDECODABLE)
+    ]
+    return {"total": ledger.totals.dead_letters, "items": letters}
