@@ -31,9 +31,15 @@ def spec_from(body: bytes, caller: Caller) -> JobSpec:
         spec = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise invalid(_all_mistakes(json_from(body))) from None
+    spec = rooted(spec)
     if mistakes := [*validate_spec(spec), *_huge_operands(spec)]:
         raise invalid(mistakes)
     return owned(spec, caller)
+
+
+def rooted(spec: JobSpec) -> JobSpec:
+    """A name without its leading slash is that of a root job, as on the command line."""
+    return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
 
 
 def owned(spec: JobSpec, caller: Caller) -> JobSpec:

@@ -26,7 +26,7 @@ _SEGMENTS = {
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
 _RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("JobSpec", "name", {"pattern": "^(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){1,16}$", "examples": ["/train"]}),
+    ("JobSpec", "name", {"pattern": "^/?[A-Za-z0-9][A-Za-z0-9._-]{0,62}(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){0,15}$", "examples": ["/train"]}),
     ("JobSpec", "command", {"minItems": 1, "examples": [["python", "train.py"]]}),
     ("JobSpec", "replicas", {"minimum": 1, "maximum": MAX_REPLICAS}),
     ("JobSpec", "max_retries_failure", {"minimum": 0, "maximum": MAX_RETRIES}),

@@ -19,6 +19,11 @@ async def test_a_submission_becomes_one_command_and_the_job_comes_back(iris: Hou
     assert (command.caller.user, command.caller.role) == ("ada", "admin")
 
 
+async def test_a_name_without_its_slash_is_that_of_a_root_job(iris: House):
+    response = await iris.http.post("/v1/jobs", json={**SPEC, "name": "train"})
+    assert (response.status_code, response.json()["name"]) == (201, "/train")
+
+
 async def test_the_same_idempotency_key_twice_is_one_job(iris: House):
     first = await iris.http.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
     second = await iris.http.post("/v1/jobs", json=SPEC, headers={"Idempotency-Key": "k"})
