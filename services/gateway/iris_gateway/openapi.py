@@ -25,8 +25,9 @@ _SEGMENTS = {
     "task": ("A task's name, percent-encoded.", {"type": "string", "examples": ["%2Ftrain%2F0", "j7%2F0"]}),
     "sha256": ("The SHA-256 of the bytes.", {"type": "string", "pattern": "^[0-9a-f]{64}$"}),
 }
+_PART = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 _RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("JobSpec", "name", {"pattern": "^/?[A-Za-z0-9][A-Za-z0-9._-]{0,62}(/[A-Za-z0-9][A-Za-z0-9._-]{0,62}){0,15}$", "examples": ["/train"]}),
+    ("JobSpec", "name", {"pattern": f"^/?{_PART}(/{_PART}){{0,15}}$", "examples": ["/train"]}),
     ("JobSpec", "command", {"minItems": 1, "examples": [["python", "train.py"]]}),
     ("JobSpec", "replicas", {"minimum": 1, "maximum": MAX_REPLICAS}),
     ("JobSpec", "max_retries_failure", {"minimum": 0, "maximum": MAX_RETRIES}),
