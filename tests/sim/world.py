@@ -486,12 +486,13 @@ _DAMAGE = b"x" * 20
 def _damage_snapshot(world: World) -> None:
     """The newest snapshot is damaged, if there is a good one before it: no more is promised than the one before."""
     objects = world.server.buckets.get("iris-snapshots", {})
-    if len(objects) > 1 and not any(data.endswith(_DAMAGE) for data, _ in objects.values()):
+    newest = sorted(objects)[-2:]
+    if len(newest) == 2 and not any(objects[name][0].endswith(_DAMAGE) for name in newest):
         world.server.count("snapshot damaged")
         world.damaged = True
-        name = max(objects)
-        data, known = objects[name]
-        objects[name] = (data[: -len(_DAMAGE)] + _DAMAGE, known)
+        data, known = objects[newest[1]]
+        objects[newest[1]] = (data[: -len(_DAMAGE)] + _DAMAGE, known)
+        _kill_both_states(world)  # or nobody would ever read it
 
 
 _FAULTS: tuple[Callable[[World], None], ...] = (
@@ -512,6 +513,7 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _crash_server,
     _power_loss,
     _jump,
+    _damage_snapshot,
     _damage_snapshot,
 )
 
