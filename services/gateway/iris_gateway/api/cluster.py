@@ -53,6 +53,10 @@ async def overview(call: Call) -> Response:
     return await view(call, "overview")
 
 
+async def dead_letters(call: Call) -> Response:
+    return await view(call, "dead_letters")
+
+
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
     """The endpoint that does ``action`` to the worker its path names."""
 
@@ -122,4 +126,7 @@ ENDPOINTS = (
     ),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
+    Endpoint(
+        "GET", "/v1/dead-letters", dead_letters, "Commands nobody could read", {200: Answers("Them.", dict[str, Any])}
+    ),
 )

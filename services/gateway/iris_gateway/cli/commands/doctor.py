@@ -55,15 +55,18 @@ def look_around() -> Iterator[Finding]:
 
 
 def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
-    """Whether it answers, is ready, lets this caller in, and has workers."""
+    """Whether it answers, is ready, lets this caller in, has workers, and could read every command."""
     try:
         with connect(ctx, url) as client:
             yield Finding(True, "gateway", f"{client.address.url} (from {client.address.origin})")
             client.transport.send(Request("GET", "/readyz"))
             yield Finding(True, "ready", "yes")
             workers: list[Row] = list(client.pages("/v1/workers", dict))
+            letters = client.get("/v1/dead-letters", dict)
     except ClientError as error:
         yield Finding(False, "gateway", str(error))
         return
     healthy = sum(row["state"] == "healthy" for row in workers)
     yield Finding(healthy > 0, "workers", f"{healthy} of {len(workers)} healthy")
+    last = f"; the last: {letters['items'][-1]['detail']}" if letters["items"] else ""
+    yield Finding(not letters["total"] or None, "dead letters", f"{letters['total']} commands could not be read{last}")
