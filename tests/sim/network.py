@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -187,7 +188,7 @@ class Link:
         self.bus = SimBus(self)
         self.streams = SimStreams(self)
         self.crash_after: int | None = None
-        self._asked: dict[str, float] = {}
+        self._asked: dict[str, deque[float]] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._calls = 0
         self._cuts = 0
@@ -266,7 +267,8 @@ class Link:
 
     def _note_answer(self, message: Message) -> None:
         """Whoever writes the journal no longer may not answer what it was asked after that."""
-        asked_s = self._asked.pop(message.subject, None)
+        waiting = self._asked.get(message.subject)
+        asked_s = waiting.popleft() if waiting else None  # copies of a request are answered in the order they came
         server = self.server
         deposed = self.process.name.startswith("state") and server.writer not in (None, self.process)
         if asked_s is not None and deposed and asked_s > server.written_s:
@@ -301,7 +303,7 @@ class Link:
     def _arrived(self, message: Message, callback: Callback) -> None:
         if self.up:
             if message.reply and message.subject != subjects.STATE_PING:
-                self._asked.setdefault(message.reply, self.server.now)  # a second copy asks nothing new
+                self._asked.setdefault(message.reply, deque()).append(self.server.now)
             self.process.soon(callback, message)
 
     def _delay(self) -> float:
