@@ -88,6 +88,7 @@ class Runner:
         self._foreign = self._children.pids()  # none of ours, whoever started them
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
+        self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
@@ -161,8 +162,9 @@ class Runner:
 
     def _peak(self, process: Process, reported: int) -> int:
         """The kernel counts what a process shared with this worker before its exec, so less than that says nothing."""
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return reported if reported > own else process.sampled
+        if reported > self._own_peak:  # it may have grown since it was read
+            self._own_peak = descent.peak_rss_bytes(os.getpid())
+        return reported if reported > self._own_peak else process.sampled
 
     def _adopted_ended(self, process: Process) -> None:
         self._loop.remove_reader(process.pidfd)
