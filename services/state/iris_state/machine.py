@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
@@ -19,7 +17,6 @@ from iris_core.messages import (
     Answer,
     Beat,
     CancelJob,
-    Delta,
     Plan,
     PlanTaken,
     Query,
@@ -40,7 +37,7 @@ from iris_state.records import Told
 from iris_state.retention import Retention
 from iris_state.round import Round
 
-__all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output", "decode_delta"]
+__all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output"]
 
 _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -316,8 +313,3 @@ class Machine:
             self.round.settle()
         self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
         self.round.settle()
-
-
-def decode_delta(data: bytes) -> Delta:
-    """The delta in an output, for tests and the simulation."""
-    return msgspec.msgpack.decode(data, type=Delta)
