@@ -444,7 +444,8 @@ async def test_what_ended_meanwhile_is_told_with_its_output(state: FakeState, wo
             await asyncio.sleep(0.01)
     await worker.start()
     register = await state.registration(2)
-    [stage] = register.attempts
+    start, stage = register.attempts
+    assert (start.ref, start.status) == (ref, KernelStatus.RUNNING)
     assert stage.ref == ref
     assert stage.ended is not None
     await state.printed(ref, b"late\n")
@@ -463,7 +464,8 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     await worker.kill()
     state.silent = False
     await worker.start()
-    [stage] = (await state.registration(2)).attempts
+    start, stage = (await state.registration(2)).attempts
+    assert (start.ref, start.status) == (ref, KernelStatus.RUNNING)
     assert stage.ref == ref
     assert stage.ended is not None
     assert stage.ended.exit_code == 9

@@ -98,7 +98,8 @@ class Worker:
     def _adopt(self) -> None:
         """Everything that still runs, or whose end nobody has acknowledged."""
         for running in self.machine.running.values():
-            self.agent.adopt(running.stage)
+            started = Stage(running.ref, KernelStatus.RUNNING, running.stage.at_ms)
+            self.agent.adopt(*dict.fromkeys((started, running.stage)))
             if running.ended is None:
                 self._await_end(running)
 

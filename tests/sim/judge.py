@@ -29,6 +29,8 @@ from tests.sim.people import Promises
 TICK_MS = 1000
 RESTORED_EVERY = 8
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
+_EXITED = {Cause.EXITED.value, Cause.FAILED.value}
+"""Why a task leaves an attempt whose process has run to its end."""
 
 
 class Violation(AssertionError):
@@ -179,6 +181,7 @@ class Judge:
                     before = None
                 expect(event.previous == before, f"{name} went from {event.previous}, it was {before}")
                 expect(before not in _ENDED, f"{name} went on from {before} to {event.state}")
+                expect(event.cause not in _EXITED or before == "running", f"{name} exited, it was {before}")
                 before = event.state
         for job in machine.ledger.jobs.values():
             if machine.ledger.names[job.name] != job.number:

@@ -15,7 +15,8 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
-from iris_core.states import Budget, Outcome, TaskState
+from iris_core.messages import Register
+from iris_core.states import Budget, Outcome, TaskState, WorkerState
 from iris_state import attendance, cascade, conclude, coordinator, retention, snapshot, snapshotter
 from iris_state import round as round_
 from iris_state.changes import Answered, Commit, JobPruned, Led
@@ -30,6 +31,7 @@ from iris_state.replica import Replica
 from iris_state.untold import Untold
 from iris_worker.agent import Agent
 from iris_worker.past import Past
+from iris_worker.reports import Reports
 
 Put = Callable[[Any, Any, Any], None]
 Plant = Callable[[Put], None]
@@ -494,6 +496,25 @@ def a_worker_tells_nothing_twice(put: Put) -> None:
     put(Agent, "on_untaken", lambda self, stages: None)
     put(Agent, "attempts", lambda self: ())
     put(attendance, "_untold", lambda *given: iter(()))
+
+
+@plant
+def a_worker_tells_only_where_it_stands(put: Put) -> None:
+    """A beat or a registration says how an attempt ended, and never that it ran."""
+    put(Reports, "of", lambda self, ref: [])
+
+
+@plant
+def a_registration_told_again_is_not_read(put: Put) -> None:
+    """Yet it is answered, so what it said is never said again."""
+    on_register = hosts.on_register
+
+    def deaf(ledger: Ledger, register: Register) -> Any:
+        known = ledger.workers.get(register.worker)
+        again = known is not None and known.incarnation == register.incarnation
+        return iter(()) if again and known.state is not WorkerState.LOST else on_register(ledger, register)
+
+    put(hosts, "on_register", deaf)
 
 
 @plant

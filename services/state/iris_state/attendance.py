@@ -40,7 +40,7 @@ def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator
     yield from _health(ledger, beat)
     for stage in beat.attempts:
         yield from on_stage(ledger, beat.worker, stage)
-        stop_if_astray(ledger, orders, beat.worker, stage)
+    stop_astray(ledger, orders, beat.worker, beat.attempts)
     told = {_key(stage.ref): stage for stage in beat.attempts}
     for key in list(presence.open):
         said = told.get(key)

@@ -252,16 +252,23 @@ class Agent:
         error = "" if ended.signal in OUR_SIGNALS else ended.error
         return Ended(held.stopping, ended.exit_code, ended.signal, error, ended.stderr_tail, ended.peak_rss_bytes)
 
-    def adopt(self, stage: Stage, template: TaskTemplate | None = None) -> None:
-        """An attempt of the worker before this one: still running, or ended and not acknowledged."""
-        self._past.add(stage.ref)
-        self._held[stage.ref] = Attempt(stage.ref, template, stage, launched=True)
+    def adopt(self, *stages: Stage) -> None:
+        """An attempt of the worker before this one: it runs, or it ran and ended; nobody knows what was told of it."""
+        last = stages[-1]
+        self._past.add(last.ref)
+        self._held[last.ref] = Attempt(last.ref, None, last, launched=True)
+        for stage in stages:
+            self.reports.add(stage)
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempts(self) -> tuple[Stage, ...]:
-        """Everything that lives here or whose end is not acknowledged; for beats and registrations."""
-        return fitting(tuple(held.stage for held in self._held.values()))
+        """Everything that lives here or whose end is not acknowledged; for beats and registrations.
+
+        Of each the stages that nobody has answered yet, in order, or else the one it is in.
+        """
+        untold = self.reports.of
+        return fitting(tuple(stage for ref, held in self._held.items() for stage in untold(ref) or (held.stage,)))
 
     def __len__(self) -> int:
         """Attempts that live here, or whose end is not acknowledged."""
@@ -272,12 +279,13 @@ class Agent:
         return sum(not held.is_over for held in self._held.values())
 
     def tell_all(self) -> tuple[Stage, ...]:
-        """The whole truth, for a Register or to end a doubt; nothing told before needs telling any more."""
+        """The whole truth, for a Register or to end a doubt; nothing waits to be told any more once it is answered."""
         self.reports.clear()
         return self.attempts()
 
     def on_taken(self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int) -> list[Instruction]:
         """A report or registration is committed: acknowledged ends are let go, what was taken away is stopped."""
+        self.reports.answered(stages)
         for stage in stages:
             if stage.ended is not None:
                 self._held.pop(stage.ref, None)
@@ -285,7 +293,7 @@ class Agent:
 
     def on_untaken(self, stages: Iterable[Stage]) -> None:
         """A report was not answered: say it again."""
-        self.reports.give_back(stages, self._held.__contains__)
+        self.reports.give_back(stages)
 
     def _drop(self, refs: Iterable[AttemptRef], now_ms: int) -> list[Instruction]:
         todo: list[Instruction] = []

@@ -1,12 +1,12 @@
 """What is still to be told to the state service, in order, and what is on its way. Pure.
 
-A stage is told until its report is answered; a failed report goes back to the front of the line.
+A stage counts as told when a report that holds it is answered. Whatever is said of an attempt before that, in a report,
+a registration or a beat, holds all its stages that were not: so no end is ever heard of before the start it follows.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from iris_core.messages import AttemptRef, Ended, Stage
 
@@ -16,30 +16,56 @@ MAX_BYTES = 400_000
 
 
 class Reports:
-    """The line of stages that wait to be told."""
+    """The stages nobody has answered yet, by attempt, and the line of attempts that have something new to tell."""
 
     def __init__(self) -> None:
-        self._line: deque[Stage] = deque()
+        self._untold: dict[AttemptRef, list[Stage]] = {}
+        self._line: dict[AttemptRef, None] = {}
 
     def __len__(self) -> int:
+        """Attempts in the line."""
         return len(self._line)
 
     def add(self, stage: Stage) -> None:
-        self._line.append(stage)
+        self._untold.setdefault(stage.ref, []).append(stage)
+        self._line[stage.ref] = None
+
+    def of(self, ref: AttemptRef) -> list[Stage]:
+        """The stages of an attempt that nobody has answered, oldest first."""
+        return self._untold.get(ref, [])
 
     def take(self) -> tuple[Stage, ...]:
-        """The next stages to tell; they are on their way until somebody calls `give_back` or lets them go."""
+        """The next stages to tell; they are on their way until somebody calls `answered` or `give_back`."""
         taken: list[Stage] = []
+        refs: list[AttemptRef] = []
         size = 0
-        while self._line and len(taken) < MAX_STAGES and size < MAX_BYTES:
-            stage = self._line.popleft()
-            taken.append(stage)
-            size += weight(stage)
+        for ref in self._line:
+            if len(taken) >= MAX_STAGES or size >= MAX_BYTES:
+                break
+            refs.append(ref)
+            for stage in self._untold[ref]:
+                taken.append(stage)
+                size += weight(stage)
+        for ref in refs:
+            del self._line[ref]
         return tuple(taken)
 
-    def give_back(self, stages: Iterable[Stage], matters: Callable[[AttemptRef], bool]) -> None:
-        """Their report was not answered: they come first again, as far as anybody still cares."""
-        self._line.extendleft([s for s in reversed(tuple(stages)) if matters(s.ref)])
+    def answered(self, stages: Iterable[Stage]) -> None:
+        """Their report is committed; behind an end there is nothing more to tell."""
+        for stage in stages:
+            waiting = self._untold.get(stage.ref)
+            if waiting is None:
+                continue
+            if stage in waiting:
+                waiting.remove(stage)
+            if stage.ended is not None or not waiting:
+                del self._untold[stage.ref]
+                self._line.pop(stage.ref, None)
+
+    def give_back(self, stages: Iterable[Stage]) -> None:
+        """Their report was not answered: they come first again, unless another report has told them since."""
+        again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._untold)
+        self._line = again | self._line
 
     def clear(self) -> None:
         """A registration tells everything at once."""

@@ -98,7 +98,7 @@ class Workshop:
     def _adopt(self, ref: AttemptRef, entry: Entry) -> None:
         slot = self.slots.open(entry.started.slot)
         slot.ref = ref
-        self._agent.adopt(Stage(ref, KernelStatus.RUNNING, entry.started.at_ms))
+        self._agent.adopt(was_started(ref, entry))
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         if entry.started.timeout_ms is not None:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
@@ -107,7 +107,7 @@ class Workshop:
 
     def _adopt_end(self, ref: AttemptRef, entry: Entry, stage: Stage) -> None:
         """Its end is told with the registration; what it printed is told as far as it is not stored."""
-        self._agent.adopt(stage)
+        self._agent.adopt(was_started(ref, entry), stage)
         if entry.over is None:
             self._roster.over(stage)
         if not entry.reused and stage.ended is not None:
@@ -271,6 +271,11 @@ def describe(slot: Slot, exit_: Exit) -> Ended:
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
+
+
+def was_started(ref: AttemptRef, entry: Entry) -> Stage:
+    """That an attempt of the roster was started; its end does not come before it."""
+    return Stage(ref, KernelStatus.RUNNING, entry.started.at_ms)
 
 
 def cannot_start(error: OSError) -> Ended:

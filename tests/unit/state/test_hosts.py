@@ -65,6 +65,58 @@ def test_the_same_start_told_twice_declares_nothing_missing(script):
     """)
 
 
+def test_what_the_same_start_tells_the_second_time_counts(script):
+    """Its first answer was lost, and its second acknowledges everything it says, ends too."""
+    from iris_core.messages import Ended, Register, Stage
+    from iris_core.states import Cause, KernelStatus
+
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        schedule
+        events /a/0     -> pending assigned
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    (ref,) = host.believes
+    now = world.now_ms
+    stages = (
+        Stage(ref, KernelStatus.RUNNING, now),
+        Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
+    )
+    world._report(host, register=Register("w0", "1", {}, host.total, now, stages))
+    script.play("""
+        events /a/0     -> running succeeded
+        /a/0            -> SUCCEEDED attempts=1
+    """)
+
+
+def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
+    from iris_core import codec
+    from iris_core.messages import Beat, Ended, Stage
+    from iris_core.states import Cause, KernelStatus
+    from iris_state.machine import Heard
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        events /a/0     -> pending assigned
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    (ref,) = host.believes
+    now = world.now_ms
+    stages = (
+        Stage(ref, KernelStatus.PREPARING, now),
+        Stage(ref, KernelStatus.RUNNING, now),
+        Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
+    )
+    output = world.step(Heard(codec.pack(Beat("w0", host.incarnation, 1, now, stages))))
+    assert not output.orders
+    script.play("""
+        events /a/0     -> building running succeeded
+    """)
+
+
 def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
     from iris_core.messages import Register
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.messages import AttemptRef, Ended, Order, Stop, TaskTemplate
+from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceAsk
-from iris_core.states import Cause
+from iris_core.states import Cause, KernelStatus
 from iris_worker.agent import Agent
 from tests.unit.worker.story import Story
 
@@ -22,10 +22,10 @@ def test_a_run_order_prepares_starts_and_reports(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
         started 1-0-0
-        beat           -> 1-0-0 RUNNING
+        beat           -> 1-0-0 PREPARING, 1-0-0 RUNNING
         ended 1-0-0 3
         tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
-        beat           -> 1-0-0 TERMINATED exited 3
+        beat           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
         taken
         beat           ->
     """)
@@ -117,6 +117,7 @@ def test_a_gang_member_waits_for_the_others_before_it_starts(story: Story):
     story.play("""
         prepare 1-0-0  -> taken
         tell           -> 1-0-0 PREPARING, 1-0-0 PREPARED
+        taken
         start 1-0-0    -> taken, launch 1-0-0
         start 1-0-0    -> taken
         started 1-0-0
@@ -128,6 +129,7 @@ def test_a_bundle_is_had_before_anything_starts(story: Story):
     story.play("""
         run 2-0-0      -> taken, prepare 2-0-0
         tell           -> 2-0-0 PREPARING, 2-0-0 PULLING
+        taken
         prepared 2-0-0 -> launch 2-0-0
         started 2-0-0
         tell           -> 2-0-0 RUNNING
@@ -207,7 +209,7 @@ def test_what_was_taken_away_during_a_doubt_never_starts(story: Story):
         start 2-0-0           -> taken
         doubt
         prepared 2-0-0        ->
-        tell_all              -> 2-0-0 CREATING
+        tell_all              -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 PREPARED, 2-0-0 CREATING
         taken_but_drop 2-0-0  -> discard 2-0-0
         trust                 ->
         tell                  -> 2-0-0 TERMINATED cancelled
@@ -219,7 +221,7 @@ def test_what_still_counts_after_a_doubt_starts_then(story: Story):
         run 2-0-0        -> taken, prepare 2-0-0
         doubt
         prepared 2-0-0   ->
-        tell_all         -> 2-0-0 PULLING
+        tell_all         -> 2-0-0 PREPARING, 2-0-0 PULLING
         taken
         trust            -> launch 2-0-0
     """)
@@ -234,6 +236,29 @@ def test_a_report_that_was_not_answered_is_told_again_first(story: Story):
         tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING
         taken
         tell           ->
+    """)
+
+
+def test_an_end_does_not_go_without_the_start_whose_report_is_still_under_way(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        started 1-0-0
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING
+        ended 1-0-0 0
+        tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0
+        taken
+        tell           ->
+    """)
+
+
+def test_a_beat_says_of_an_end_that_nobody_has_answered_what_came_before_it(story: Story):
+    story.play("""
+        run 1-0-0      -> taken, launch 1-0-0
+        tell           -> 1-0-0 PREPARING
+        taken
+        started 1-0-0
+        ended 1-0-0 0
+        beat           -> 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0
     """)
 
 
@@ -268,7 +293,7 @@ def test_a_registration_tells_everything_and_nothing_twice(story: Story):
         started 1-0-0
         ended 1-0-0 0
         run 1-1-0      -> taken, launch 1-1-0
-        tell_all       -> 1-0-0 TERMINATED exited 0, 1-1-0 PREPARING
+        tell_all       -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0, 1-1-0 PREPARING
         started 1-1-0
         taken
         tell           -> 1-1-0 RUNNING
@@ -352,3 +377,41 @@ def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(steps:
         agent.next_launch()
     told = {stage.ref: stage for stage in agent.reports.take()}
     assert {stage.ref: stage for stage in agent.attempts()} == told
+
+
+sayings = st.sampled_from(["run", "end", "tell", "tell", "beat", "all", "answered", "lost"])
+
+
+@given(st.lists(st.tuples(sayings, refs), max_size=60))
+def test_whatever_is_lost_no_end_is_heard_of_without_its_start(steps: list[tuple[str, AttemptRef]]):
+    agent = Agent("me")
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    launched: set[AttemptRef] = set()
+    known: set[AttemptRef] = set()
+    under_way: list[tuple[Stage, ...]] = []
+    for word, ref in steps:
+        said: tuple[Stage, ...] = ()
+        if word == "run":
+            agent.on_order(Order("me", 1, (template,), run=(ref,)), 0)
+        elif word == "end" and ref in launched:
+            agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
+        elif word == "beat":
+            said = agent.attempts()
+        elif word in ("tell", "all"):
+            said = agent.reports.take() if word == "tell" else agent.tell_all()
+            under_way.append(said)
+        elif word == "answered" and under_way:
+            answered = under_way.pop(0)
+            agent.on_taken(answered, ReportTaken(), 0)
+            known |= starts(answered)
+        elif word == "lost" and under_way:
+            agent.on_untaken(under_way.pop(0))
+        while (held := agent.next_launch()) is not None:
+            launched.add(held.ref)
+            agent.on_started(held.ref, 0)
+        ends = {stage.ref for stage in said if stage.ended is not None}
+        assert ends <= known | starts(said)
+
+
+def starts(stages: tuple[Stage, ...]) -> set[AttemptRef]:
+    return {stage.ref for stage in stages if stage.status is KernelStatus.RUNNING}

@@ -18,13 +18,17 @@ def test_what_was_lost_comes_before_what_is_new():
         reports.add(stage(index))
     lost = reports.take()
     reports.add(stage(2))
-    reports.give_back(lost, lambda ref: True)
+    reports.give_back(lost)
     assert [s.ref.index for s in reports.take()] == [0, 1, 2]
 
 
-def test_what_nobody_cares_for_any_more_is_not_told_again():
+def test_what_another_report_has_told_since_is_not_told_again():
     reports = Reports()
-    reports.give_back([stage(0), stage(1)], lambda ref: ref.index == 1)
+    for index in (0, 1):
+        reports.add(stage(index))
+    lost = reports.take()
+    reports.answered([stage(0)])
+    reports.give_back(lost)
     assert [s.ref.index for s in reports.take()] == [1]
 
 

@@ -26,16 +26,16 @@ def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
 def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
     """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing.
 
-    The same start told again adds nothing: what was ordered since is not missing for not being in it. Nor does one
-    that a later start has overtaken.
+    The same start told again is a report like any other, because it will be answered like one: what was ordered since
+    is not missing for not being in it. A start that a later one has overtaken adds nothing.
     """
     known = ledger.workers.get(register.worker)
-    if (
-        known is not None
-        and known.state is not WorkerState.LOST
-        and (known.incarnation == register.incarnation or register.at_ms < known.told_ms)
-    ):
-        return
+    if known is not None and known.state is not WorkerState.LOST:
+        if known.incarnation == register.incarnation:
+            yield from _on_stages(ledger, register)
+            return
+        if register.at_ms < known.told_ms:
+            return
     yield WorkerRegistered(
         register.worker,
         register.incarnation,
@@ -45,12 +45,16 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         register.version,
         register.at_ms,
     )
-    for stage in register.attempts:
-        yield from on_stage(ledger, register.worker, stage)
+    yield from _on_stages(ledger, register)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
     presence = ledger.presence.get(register.worker)
     for key in [k for k in presence.open if k not in found] if presence is not None else ():
         yield missing(key, register.worker)
+
+
+def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
+    for stage in register.attempts:
+        yield from on_stage(ledger, register.worker, stage)
 
 
 def missing(key: tuple[int, int, int], worker: str) -> Claim:
