@@ -169,6 +169,16 @@ def test_the_same_idempotency_key_is_one_job_ever(cluster):
     assert [job.name for job in cluster.client.jobs()].count("/once") == 1
 
 
+def test_a_key_that_has_made_another_job_makes_none(cluster):
+    first, again = (cluster.iris("run", "-d", "--idempotency-key", "k2", "--", "true") for _ in range(2))
+    other = cluster.iris("run", "-d", "--idempotency-key", "k2", "--", "false")
+
+    assert first.out == again.out
+    assert other.code == 11
+    assert "differs in command" in other.err
+    assert not other.out
+
+
 def test_a_name_that_is_in_use_is_refused_and_what_to_do_is_an_option(cluster):
     first = cluster.submit("sleep", "1000", name="taken")
     refused = cluster.iris("run", "-d", "--name", "taken", "--", "true")

@@ -21,6 +21,7 @@ class Code(StrEnum):
     INVALID = "invalid"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
+    MISMATCH = "idempotency_mismatch"
     FORBIDDEN = "forbidden"
     OVER_QUOTA = "over_quota"
     GONE = "parent_ended"

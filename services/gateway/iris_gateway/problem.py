@@ -34,6 +34,7 @@ KINDS: Mapping[str, Kind] = {
     "method_not_allowed": Kind(405, "Method not allowed"),
     "timeout": Kind(408, "Too slow", 1),
     "conflict": Kind(409, "Conflict"),
+    "idempotency_mismatch": Kind(409, "This key was used for something else"),
     "parent_ended": Kind(409, "The parent has ended"),
     "gone": Kind(410, "No longer kept"),
     "too_large": Kind(413, "Too large"),

@@ -132,5 +132,16 @@ def test_fresh_names_are_valid_and_differ():
     assert all(str(JobName.root(name)) == f"/{name}" for name in names)
 
 
+def test_a_nameless_job_of_one_seed_is_worded_the_same_each_time():
+    """So an idempotency key that is sent again comes with the body it came with before."""
+    ann, bob = {"user": "ann"}, {"user": "bob"}
+    first, again = (job_spec(["true"], ann, OUTSIDE, seed="k") for _ in range(2))
+
+    assert first == again
+    assert (
+        len({first.name, job_spec(["true"], bob, OUTSIDE, seed="k").name, job_spec(["true"], ann, seed="l").name}) == 3
+    )
+
+
 def test_the_owner_is_left_to_the_gateway_where_it_knows_better():
     assert [job_spec(["true"], {}, environ).user for environ in (OUTSIDE, INSIDE)] == ["", ""]

@@ -76,8 +76,17 @@ def test_the_same_idempotency_key_is_one_job_for_ever(script):
         schedule
         /a/0 exit 0
         submit /a key=k user=ann    -> replayed j1
-        submit /b key=k user=ann    -> replayed j1
-        job /b                      -> unknown
+        submit /a key=k user=ann    -> replayed j1
+    """)
+
+
+def test_an_idempotency_key_stands_for_one_wish_only(script):
+    script.play("""
+        submit /a key=k cpu=1   -> created j1
+        submit /b key=k cpu=1   -> idempotency_mismatch this idempotency key has made /a, which differs in name
+        job /b                  -> unknown
+        submit /a key=k cpu=2   -> idempotency_mismatch this idempotency key has made /a, which differs in resources
+        submit /a key=k cpu=1   -> replayed j1
     """)
 
 

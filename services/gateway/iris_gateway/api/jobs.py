@@ -187,7 +187,7 @@ ENDPOINTS = (
         _MADE,
         parameters=(_IF_EXISTS,),
         body=JobSpec,
-        problems=("conflict", "parent_ended", "forbidden", "over_quota"),
+        problems=("conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
     ),
     Endpoint(
         "GET",

@@ -58,14 +58,21 @@ class JobOptions(TypedDict, total=False):
 _PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
 
 
-def job_spec(command: Sequence[str], options: JobOptions, environ: Mapping[str, str] = os.environ) -> JobSpec:
-    """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises BadAsk."""
+def job_spec(
+    command: Sequence[str], options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
+) -> JobSpec:
+    """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises BadAsk.
+
+    ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
+    """
     device, gang = read_device(options)
     group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
     replicas = options.get("replicas")
     said = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
     wanted = {
-        "name": full_name(options.get("name"), parent_of(options, environ)),
+        "name": full_name(
+            options.get("name"), parent_of(options, environ), seed and f"{seed}\0{owner(options, environ)}"
+        ),
         "command": tuple(command),
         "env": dict(options.get("env") or {}),
         "replicas": gang if replicas is None else replicas,

@@ -98,7 +98,12 @@ class Client:
         """
         if workdir is not None:
             options["bundle"] = self.send_bundle(Path(workdir))
-        return self.submit(job_spec(command, options), idempotency_key=idempotency_key, if_exists=if_exists)
+        spec = job_spec(command, options, seed=self.seed(idempotency_key))
+        return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
+
+    def seed(self, idempotency_key: str | None) -> str:
+        """What a nameless job is named by, so that one key words the same job each time, and for nobody else."""
+        return f"{self.transport.address.token}\0{idempotency_key}" if idempotency_key else ""
 
     def map(
         self,
@@ -128,7 +133,7 @@ class Client:
     def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
         """Submit a job that is already worded. The same idempotency key twice is one job, ever.
 
-        Raises BadAsk while a task of `map` reads the script it came from.
+        Raises Conflict for a key that has made another job, BadAsk while a task of `map` reads the script it came from.
         """
         refuse_while_mapping()
         query = {} if if_exists == "error" else {"if_exists": if_exists}

@@ -5,6 +5,7 @@ Not in this room: whether a name is valid (`iris_core.names`, applied by the gat
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 from iris_gateway.client.problems import BadAsk
@@ -22,23 +23,28 @@ _WHO = (
 )  # fmt: skip
 
 
-def fresh_name() -> str:
-    """Two words and six hex digits, e.g. ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to say and to type."""
-    return f"{secrets.choice(_HOW)}-{secrets.choice(_WHO)}-{secrets.token_hex(3)}"
+def fresh_name(seed: str = "") -> str:
+    """Two words and six hex digits, e.g. ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to say and to type.
+
+    The same ``seed`` gives the same name, so that a request said again is the same request.
+    """
+    noise = hashlib.sha256(seed.encode()).digest() if seed else secrets.token_bytes(32)
+    how, who = (int.from_bytes(noise[at : at + 8], "big") for at in (0, 8))
+    return f"{_HOW[how % len(_HOW)]}-{_WHO[who % len(_WHO)]}-{noise[-3:].hex()}"
 
 
-def full_name(name: str | None, parent: str | None) -> str:
+def full_name(name: str | None, parent: str | None, seed: str = "") -> str:
     """The path of a new job.
 
     Args:
-        name: as asked for; with a leading slash it is the whole path. None: a fresh one.
+        name: as asked for; with a leading slash it is the whole path. None: a fresh one, of ``seed`` if there is one.
         parent: the path of the job above, with or without its leading slash; None or empty at top level.
 
     Raises BadAsk when a whole path was given that does not lie directly under ``parent``.
     """
     above = "/" + parent.strip("/") if parent and parent.strip("/") else ""
     if name is None:
-        return f"{above}/{fresh_name()}"
+        return f"{above}/{fresh_name(seed)}"
     if not name.startswith("/"):
         return f"{above}/{name}"
     if above and name.rpartition("/")[0] != above:

@@ -28,7 +28,7 @@ ANONYMOUS = "anonymous"
 
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
-    """The job that this command's idempotency key has made before. Raises Refused when it is forgotten."""
+    """The job that this command's idempotency key has made before. Raises Refused when it is forgotten, or another."""
     if not command.idempotency_key:
         return None
     user = owner(ledger, command)
@@ -38,7 +38,13 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
         return None
     if number not in ledger.jobs:
         raise Refused(Code.CONFLICT, f"this idempotency key has made job j{number}, which has ended and is forgotten")
-    return ledger.jobs[number]
+    job = ledger.jobs[number]
+    spec = _with(command.spec, user=user)
+    if spec != job.spec:
+        fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
+        how = " and ".join(fields)
+        raise Refused(Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}")
+    return job
 
 
 def owner(ledger: Ledger, command: SubmitJob) -> str:

@@ -102,7 +102,8 @@ def run(client: Client, detach: bool, idempotency_key: str | None, if_exists: An
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
     """
-    spec = job_spec(said["command"], bundled(client, read_options(said), said["workdir"]))
+    options = bundled(client, read_options(said), said["workdir"])
+    spec = job_spec(said["command"], options, seed=client.seed(idempotency_key))
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
     if detach:
         click.echo(job.name)
