@@ -92,6 +92,13 @@ async def test_unknown_tasks_and_wrong_wishes_are_refused(printed: House):
     assert [(await printed.http.get(path)).status_code for path in paths] == [404] + [422] * 7
 
 
+async def test_an_attempt_that_never_was_is_not_an_empty_one(printed: House):
+    response = await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=7")
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+    assert response.json()["detail"] == "/a/0 has no attempt 7; its last one is 1"
+    assert (await printed.http.get("/v1/tasks/j1%2F1/logs?attempt=0")).json()["detail"].endswith("it has none yet")
+
+
 async def test_following_a_task_ends_with_its_last_line():
     async with house() as iris, listening(iris) as http:
         await iris.submit("/a")

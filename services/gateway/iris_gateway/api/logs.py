@@ -84,6 +84,8 @@ async def of_task(call: Call) -> Response:
     task = await look()
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
     job, index = _numbers(task)
+    if attempt.isdigit() and int(attempt) not in [made.number for made in task.attempts]:
+        raise Problem("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
     only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
     wish = Wish(job, index, only, last if attempt == "last" else 0, _streams(parameters), _since(call, parameters))
@@ -192,6 +194,12 @@ def _numbers(task: _Task) -> tuple[int, int]:
     if match is None:
         raise Problem("internal", "the state service does not say where this task's output is")
     return int(match["job"]), int(match["index"])
+
+
+def _made(task: _Task) -> str:
+    """Which attempts there are, in words."""
+    last = task.attempts[-1].number if task.attempts else -1
+    return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"
 
 
 def _format(call: Call, parameters: Parameters) -> str:
