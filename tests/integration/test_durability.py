@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import statistics
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,8 +18,7 @@ from tests.support.replicas import PATIENCE_S, Replicas, replicas, since
 pytestmark = pytest.mark.integration
 
 TAKE_OVER_S = 1.5
-"""Asked for by performance.md B7; a machine that runs other tests at the same time is given a little more."""
-BUSY_S = 1.5
+"""From kill -9 to the first submission the new leader has acknowledged; performance.md B7."""
 
 
 @pytest.fixture
@@ -50,15 +50,28 @@ async def test_a_standby_takes_over_when_the_leader_is_killed(group):
     for number in range(20):
         assert (await group.submit(f"/a{number}")).status == "created"
     leader, before = await group.leader()
-    began = time.monotonic()
     leader.kill()
     pong = await group.until(lambda pong: pong.ready and pong.leader != before.leader)
     assert (await group.submit("/after")).status == "created"
-    seconds = since(began)
     assert pong.epoch == before.epoch + 1
     assert await group.names() == {*(f"/a{number}" for number in range(20)), "/after"}
     assert told_once(await group.events())
-    assert seconds < TAKE_OVER_S + BUSY_S
+
+
+async def test_a_take_over_is_quick(group):
+    """The median of three: one may fall on a moment at which the machine does something else."""
+    await group.start()
+    await group.leader()
+    seconds = []
+    for number in range(3):
+        await group.start()
+        await group.followed()
+        leader, _ = await group.leader()
+        began = time.monotonic()
+        leader.kill()
+        assert (await group.submit(f"/after{number}")).status == "created"
+        seconds.append(since(began))
+    assert statistics.median(seconds) < TAKE_OVER_S, seconds
 
 
 async def test_a_frozen_leader_is_replaced_and_ends_when_it_wakes(group):

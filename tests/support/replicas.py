@@ -21,6 +21,7 @@ from iris_core.spec import JobSpec
 
 PATIENCE_S = 30.0
 _LOOK_S = 0.02
+_ASKED = 3
 ANN = Caller("ann", "user")
 
 
@@ -83,6 +84,17 @@ class Replicas:
                 if pong is not None and holds(pong):
                     return pong
                 await asyncio.sleep(_LOOK_S)
+
+    async def followed(self) -> None:
+        """Return once a standby asks for its leader, again and again."""
+        asked = asyncio.Semaphore(0)
+        listening = await self.connection.bus.subscribe(subjects.STATE_PING, lambda _: asked.release())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for _ in range(_ASKED):
+                    await asked.acquire()
+        finally:
+            await listening.close()
 
     async def ping(self) -> Ping | None:
         try:
