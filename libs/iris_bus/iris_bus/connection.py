@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import nats.errors
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from iris_bus import wire
 from iris_bus.client import Tap, TappedClient
 from iris_bus.contract import Headers, Unavailable
 from iris_bus.ending import end
@@ -134,19 +135,12 @@ class Link:
 
         Raises Unavailable while disconnected, when it has had no effect; ValueError for what no server would take.
         """
-        sending = self.client.publish(subject, data, reply, dict(headers) if headers else None)
-        try:
-            sending.send(None)
-        except StopIteration:
-            return
-        except (nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError) as error:
-            raise Unavailable(f"not connected to NATS: {error}") from error
-        except nats.errors.MaxPayloadError as error:
-            raise ValueError(f"{len(data)} bytes are more than one message may hold") from error
-        except (nats.errors.BadSubjectError, nats.errors.BadHeaderError) as error:
-            raise ValueError(f"not a subject and headers: {subject!r} {reply!r} {headers!r}") from error
-        sending.close()
-        raise AssertionError("nats-py's publish suspended though nothing is buffered")
+        client = self.client
+        if not client.is_connected:
+            raise Unavailable("not connected to NATS")
+        if len(data) > client.max_payload:
+            raise ValueError(f"{len(data)} bytes are more than one message may hold")
+        client.send_frames(wire.one(subject, data, reply, headers))
 
     def send_frames(self, frames: bytes) -> None:
         """Hand ready-made protocol lines to the socket's buffer (see `wire`). Raises Unavailable like `send`."""

@@ -47,3 +47,21 @@ def test_lengths_are_right_for_any_text(rows):
 def test_what_would_break_a_line_is_refused(event):
     with pytest.raises(ValueError, match="not one line each"):
         wire.chained([event], 0, "r")
+
+
+def test_a_message_is_one_line_and_its_body():
+    assert wire.one("a.b", b"hi") == b"PUB a.b 2\r\nhi\r\n"
+    assert wire.one("a.b", b"", "r") == b"PUB a.b r 0\r\n\r\n"
+    assert wire.one("a", b"hi", "r", {"K": "v"}) == b"HPUB a r 18 20\r\nNATS/1.0\r\nK: v\r\n\r\nhi\r\n"
+
+
+@pytest.mark.parametrize(("subject", "reply"), [("", ""), ("a b", ""), ("a\r\nPUB", ""), ("a", "b c"), ("a", "b\n")])
+def test_a_subject_that_would_break_the_line_is_refused(subject, reply):
+    with pytest.raises(ValueError, match="not a subject"):
+        wire.one(subject, b"", reply)
+
+
+@pytest.mark.parametrize("headers", [{"K": "v\r\nX: y"}, {"K\n": "v"}, {"K": "v\r"}])
+def test_a_header_that_would_break_the_line_is_refused(headers):
+    with pytest.raises(ValueError, match="not one line each"):
+        wire.one("a", b"", "", headers)
