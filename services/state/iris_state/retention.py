@@ -67,7 +67,8 @@ class Retention:
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
-        for number, finished_ms in list(self._first(max(surplus, PRUNED_AT_ONCE if oldest else 0))):
+        for _ in range(min(len(self._line), PRUNED_AT_ONCE)):
+            number, finished_ms = next(iter(self._line.items()))
             if surplus <= 0 and finished_ms >= oldest:
                 return
             surplus -= 1
@@ -77,12 +78,6 @@ class Retention:
                 self._parents[number] = None
             elif job is not None:
                 yield from self._with_parents(job)
-
-    def _first(self, limit: int) -> Iterator[tuple[int, int]]:
-        for at, entry in enumerate(self._line.items()):
-            if at >= min(limit, PRUNED_AT_ONCE):
-                return
-            yield entry
 
     def _with_parents(self, job: Job) -> Iterator[JobPruned]:
         """Forget a job, and then every ancestor that only waited for it."""
