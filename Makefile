@@ -39,7 +39,7 @@ test: check ## check, then real NATS servers and real processes
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-chaos: $(STAMP) ## real processes and a killer, for SECONDS=60
+chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS)
 
 bench: $(STAMP) ## every benchmark, one table, beside the peers that are installed; ROWS="B1 B4" for some

@@ -4,61 +4,112 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iris_bus.jetstream import connect
-from iris_core import codec, subjects
-from iris_core.views import TaskEvent
 from iris_gateway.client.problems import ClientError
+from tests.chaos import namespaces, recount
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
+from tests.chaos.namespaces import Namespace
+from tests.chaos.places import Place
+from tests.chaos.proxies import Proxied, Proxies
+from tests.chaos.recount import Runs
+from tests.chaos.watch import Watch
 from tests.support.cluster import Cluster, settings, start, stop
 
-_SETTLE_S = 180.0
-_CONFIG = "[cluster]\nrestart_workers = true\n[state]\nworker_grace_s = 8\nbeat_interval_s = 2\n[worker]\nbeat_s = 2\n"
+_SITE = Path(__file__).parent / "site"
+_LOST_S = 4.0
+_CONFIG = f"""
+[cluster]
+restart_workers = true
+[state]
+worker_grace_s = {_LOST_S}
+beat_interval_s = 1
+[worker]
+beat_s = 1
+"""
 _SHAPE = ("--replicas", "state=2", "--workers", "2", "--tpu", "v5litepod-16x2")
-_ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
+_HOSTS = ("worker-0", "worker-1", *(f"slice-{m}-w{n}" for m in range(2) for n in range(4)))
+_SERVICES = ("state-0", "state-1", "scheduler-0")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--network", choices=("auto", "namespaces", "proxies"), default="auto")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    print(f"chaos for {options.seconds:g} s, seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory:
-        return _play(Path(directory), options.seconds, random.Random(options.seed))
+    network = options.network if options.network != "auto" else _best_network()
+    if network == "namespaces" and not options.inside:
+        namespaces.enter(["-m", "tests.chaos", *sys.argv[1:], "--network", network, "--inside"])
+    print(f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory, _places(Path(directory), network) as places:
+        return _play(Path(directory), places, options.seconds, random.Random(options.seed))
 
 
-def _play(where: Path, seconds: float, dice: random.Random) -> int:
+def _best_network() -> str:
+    refusal = namespaces.refusal()
+    if refusal:
+        print(f"no network namespaces here: {refusal}")
+    return "proxies" if refusal else "namespaces"
+
+
+@contextmanager
+def _places(where: Path, network: str) -> Iterator[list[Place]]:
+    """Every host and service its own; the gateway must be found by its clients, so it is always behind a proxy."""
+    root, proxies = where / "places", Proxies()
+    names = [*_HOSTS, *_SERVICES]
+    made: list[Place] = [Proxied(root / "gateway-0", proxies)]
+    try:
+        for number, name in enumerate(names):
+            made.append(Namespace(root / name, number) if network == "namespaces" else Proxied(root / name, proxies))
+        os.environ |= {"CHAOS_PLACES": str(root), "PYTHONPATH": os.pathsep.join([str(_SITE), *_path()])}
+        yield made
+    finally:
+        for place in made:
+            place.close()
+
+
+def _path() -> list[str]:
+    return [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+
+
+def _play(where: Path, places: list[Place], seconds: float, dice: random.Random) -> int:
     data = where / "data"
     cluster = start(data, *settings(data, _CONFIG), *_SHAPE)
     load = Load(cluster.client, where / "runs", dice)
     probes = iter(range(1_000_000))
-    killer = Killer(cluster, random.Random(dice.random()), lambda: _probe(cluster, next(probes)))
-    with _thread(load), _thread(killer):
-        time.sleep(seconds)
-    wrong = _wait_for_all(cluster, load)
-    wrong += asyncio.run(_recount(cluster))
-    wrong += _runs(where / "runs")
-    held = [w.id for w in cluster.client.workers() if w.tasks]
-    wrong += [f"{worker} still holds something" for worker in held]
+    killer = Killer(cluster, places, _LOST_S, random.Random(dice.random()), lambda: _probe(cluster, next(probes)))
+    watch = Watch(cluster.client)
+    with _thread(watch):
+        with _thread(load), _thread(killer):
+            time.sleep(seconds)
+        wrong = recount.ends(cluster, load.promises)
+    tasks, more = asyncio.run(recount.told(cluster))
+    runs = Runs(where / "runs", tasks)
+    held = [f"wrong: {worker.id} still holds something" for worker in cluster.client.workers() if worker.tasks]
+    given_up, unexcused = recount.gangs_given_up(tasks, load.promises)
+    wrong += [*more, *runs.wrong(), *unexcused, *held]
     stop(cluster)
-    _print(load, killer, wrong)
-    return int(bool(wrong))
+    _print_faults(killer)
+    _print_work(load, watch, tasks, runs)
+    print(f"gangs: {given_up} lost a worker after a member was done, and are given up for it")
+    return _print_verdict(wrong, tasks)
 
 
 @contextmanager
-def _thread(what: Load | Killer) -> Iterator[None]:
+def _thread(what: Load | Killer | Watch) -> Iterator[None]:
     thread = threading.Thread(target=what.run, daemon=True)
     thread.start()
     try:
@@ -78,84 +129,38 @@ def _probe(cluster: Cluster, number: int) -> None:
             time.sleep(0.01)
 
 
-def _wait_for_all(cluster: Cluster, load: Load) -> list[str]:
-    """How the promised jobs have ended; sentences about those that are lost, stuck or wrong."""
-    deadline = time.monotonic() + _SETTLE_S
-    wrong: list[str] = []
-    for promise in load.promises:
-        while True:
-            try:
-                job = cluster.client.job(promise.id).view
-            except ClientError as error:
-                if time.monotonic() > deadline:
-                    wrong.append(f"lost: {promise.name}: {error}")
-                    break
-                time.sleep(0.2)
-                continue
-            if job.state in _ENDED:
-                if job.state not in promise.ends:
-                    wrong.append(f"wrong: {promise.name} has {job.state}, not {sorted(promise.ends)}: {job.error}")
-                break
-            if time.monotonic() > deadline:
-                wrong.append(f"stuck: {promise.name} is {job.state}")
-                break
-            time.sleep(0.1)
-    return wrong
+def _print_faults(killer: Killer) -> None:
+    print(f"{'fault':32} {'times':>5} {'recovery p50':>13} {'worst':>7}")
+    for kind, number in sorted(killer.faults.items()):
+        times = killer.recoveries[kind] or [float("nan")]
+        print(f"{kind:32} {number:5} {statistics.median(times):11.2f} s {max(times):5.2f} s")
+    every = sorted(each for times in killer.recoveries.values() for each in times)
+    if every:
+        p99 = every[min(len(every) - 1, int(len(every) * 0.99))]
+        print(f"recovery: p50 {statistics.median(every):.2f} s, p99 {p99:.2f} s, of {killer.faults.total()} faults")
 
 
-async def _recount(cluster: Cluster) -> list[str]:
-    """Every event once, in order, and each task a chain of states that ends in one that is an end."""
-    connection = await connect(cluster.file["nats_url"], name="chaos")
-    reader = connection.streams.read(subjects.EVENTS.name, 0)
-    last = await connection.streams.last(subjects.EVENTS.name)
-    ids: list[tuple[int, ...]] = []
-    tasks: dict[str, list[TaskEvent]] = defaultdict(list)
-    while last is not None and (not ids or reader_is_behind(ids, last.headers["Nats-Msg-Id"])):
-        for message in await reader.batch(wait=5):
-            ids.append(tuple(map(int, message.headers["Nats-Msg-Id"].split("."))))
-            if message.subject.startswith("task."):
-                event = codec.from_json(message.data, TaskEvent)
-                tasks[event.task].append(event)
-    await reader.close()
-    await connection.close()
-    wrong = [] if ids == sorted(set(ids)) else [f"doubled or shuffled: {len(ids)} events, {len(set(ids))} different"]
-    for name, events in tasks.items():
-        before = None
-        for event in events:
-            if event.previous != before:
-                wrong.append(f"event lost or shuffled: {name} went from {event.previous}, it was {before}")
-            before = event.state
-        if before not in _ENDED:
-            wrong.append(f"{name} has been {before} to the last event")
-    print(f"events: {len(ids)} told, of {len(tasks)} tasks")
-    return wrong
-
-
-def reader_is_behind(ids: list[tuple[int, ...]], last: str) -> bool:
-    return ids[-1] < tuple(map(int, last.split(".")))
-
-
-def _runs(path: Path) -> list[str]:
-    """No attempt was run twice, by what the tasks themselves have written."""
-    begun = Counter(tuple(line.split()[:2]) for line in path.read_text().splitlines() if " begins " in line)
-    twice = [f"doubled: attempt {attempt} of {task} ran {n} times" for (task, attempt), n in begun.items() if n > 1]
-    again = sum(n - 1 for n in Counter(task for task, _ in begun).values())
-    print(f"runs: {sum(begun.values())} of {len(begun)} attempts, {again} were second attempts (P2 allows them)")
-    return twice
-
-
-def _print(load: Load, killer: Killer, wrong: list[str]) -> None:
+def _print_work(load: Load, watch: Watch, tasks: recount.Told, runs: Runs) -> None:
     kinds = Counter(promise.kind for promise in load.promises)
-    print("faults: " + ", ".join(f"{name} {n}" for name, n in sorted(killer.faults.items())))
     print("jobs: " + ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())) + f"; {load.refused} asked again")
-    if killer.recoveries:
-        times = sorted(killer.recoveries)
-        p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
-        print(f"recovery: p50 {statistics.median(times):.2f} s, p99 {p99:.2f} s, of {len(times)} faults")
-    counts = Counter(sentence.split(":")[0].split()[0] for sentence in wrong)
-    print(f"lost {counts['lost']}, doubled {counts['doubled']}, wrong {counts['wrong']}, stuck {counts['stuck']}")
+    print(f"events: {sum(map(len, tasks.values()))} of {len(tasks)} tasks")
+    lost = len({(e.task, e.attempt) for events in tasks.values() for e in events if e.cause == "worker_lost"})
+    print(
+        f"workers: {watch.changes['became LOST']} became LOST, {watch.changes['came back']} came back; "
+        f"{lost} attempts ended because their worker was LOST"
+    )
+    print(
+        f"runs: {runs.begun.total()} of {len(runs.begun)} attempts, {runs.again} were second attempts, "
+        f"{len(runs.overlaps)} while the first still ran on a LOST worker (P2 allows them)"
+    )
+
+
+def _print_verdict(wrong: list[str], tasks: recount.Told) -> int:
+    counts = Counter(sentence.partition(":")[0] for sentence in wrong)
+    print(", ".join(f"{word} {counts[word]}" for word in ("lost", "doubled", "wrong", "stuck")))
     for sentence in wrong:
-        print(f"  {sentence}")
+        print("\n".join([f"  {sentence}", *recount.trail(tasks, sentence)]))
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

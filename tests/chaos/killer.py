@@ -1,4 +1,8 @@
-"""The killer: one fault after the other, chosen by chance, against the processes of a cluster."""
+"""The killer: one fault after the other, chosen by chance, against the processes and the network of a cluster.
+
+What is frozen, cut or switched off is put right after a drawn time, sometimes before a worker would be LOST for it and
+sometimes long after. Not in this room: how a network is cut (`places`), what has become of the cluster (`recount`).
+"""
 
 from __future__ import annotations
 
@@ -8,55 +12,152 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from tests.chaos.places import HARMS, Place
 from tests.support.cluster import Cluster
 
-_SHORTEST_S, _LONGEST_S = 1.0, 4.0
+_SHORTEST_S, _LONGEST_S = 0.5, 2.5
+_AT_ONCE = 5
+_ALONE = ("gateway", "nats")
+"""Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
+
+
+class Strike(NamedTuple):
+    """What was done, to which kind of service, and for how many seconds."""
+
+    kind: str
+    service: str
+    lasts_s: float
 
 
 @dataclass
 class Killer:
-    """Strikes until it is told to stop; whatever it froze goes on again by then.
+    """Strikes until it is told to stop; whatever it did is put right by then.
 
     Attributes:
+        lost_s: after which a worker is LOST.
         probe: returns when the cluster accepts work; timed after each fault.
+        recoveries: seconds per kind of fault.
     """
 
     cluster: Cluster
+    places: list[Place]
+    lost_s: float
     dice: random.Random
     probe: Callable[[], None]
     faults: Counter[str] = field(default_factory=Counter)
-    recoveries: list[float] = field(default_factory=list)
+    recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     enough: threading.Event = field(default_factory=threading.Event)
+    _pending: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
 
     def run(self) -> None:
-        while not self.enough.wait(self.dice.uniform(_SHORTEST_S, _LONGEST_S)):
-            with contextlib.suppress(LookupError, ProcessLookupError, FileNotFoundError):
-                began = time.monotonic()
-                self._strike()
-                self.probe()
-                self.recoveries.append(time.monotonic() - began)
+        try:
+            self._open()
+            while not self.enough.is_set():
+                with contextlib.suppress(LookupError, ProcessLookupError, FileNotFoundError):
+                    self._see(self._draw)
+                self._rest(self.dice.uniform(_SHORTEST_S, _LONGEST_S))
+        finally:
+            for name in list(self._pending):
+                self._put_right(name)
 
-    def _strike(self) -> None:
-        service = self.dice.choice(("state", "state", "state", "scheduler", "gateway", "worker", "nats"))
-        pids = self.cluster.pids(service)
-        if not pids:
+    def _open(self) -> None:
+        """Three workers gone for longer than LOST takes, and nothing else, so that no run is without that."""
+        hosts = self.dice.sample([place for place in self.places if place.is_host], 3)
+        for place, strike in zip(hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True):
+            self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
+        self._rest(self.lost_s + _SHORTEST_S)
+
+    def _see(self, strike: Callable[[], Strike]) -> None:
+        """Do it, and wait until the cluster accepts work."""
+        began = time.monotonic()
+        kind, service, lasts_s = strike()
+        self.faults[kind] += 1
+        seeing = threading.Thread(target=self.probe, daemon=True)
+        seeing.start()
+        while seeing.is_alive():
+            self._rest(0.02)
+        excused = lasts_s if service in _ALONE else 0.0
+        self.recoveries[kind].append(max(0.0, time.monotonic() - began - excused))
+
+    def _rest(self, seconds: float) -> None:
+        """Pass the time, putting right what is due."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until and not self.enough.is_set():
+            for name in [name for name, (due, _) in self._pending.items() if due <= now]:
+                self._put_right(name)
+            self.enough.wait(min(0.02, until - now))
+
+    def _put_right(self, name: str) -> None:
+        _, how = self._pending.pop(name)
+        how()
+
+    def _draw(self) -> Strike:
+        """Something by chance."""
+        what = self.dice.choice(("kill", "kill", "freeze", "network", "network", "network", "host", "host"))
+        if what in ("kill", "freeze") or len(self._pending) >= _AT_ONCE:
+            return self._strike_process(what)
+        hosts = self.dice.random() < 0.5 or what == "host"
+        free = [place for place in self.places if place.name not in self._pending and place.is_host == hosts]
+        place = self.dice.choice(free or [None])
+        if place is None:
+            raise LookupError("every service has its trouble already")
+        strikes = (self._cut,) if what == "network" else (self._switch_off, self._freeze_host, self._freeze_worker)
+        return self.dice.choice(strikes)(place, *self._aim(place))
+
+    def _strike_process(self, what: str) -> Strike:
+        service = self.dice.choice(("state", "state", "scheduler", "gateway", "worker", "nats"))
+        pid = self.dice.choice(self.cluster.pids(service) or [0])
+        if not pid:
             raise LookupError(service)
-        pid = self.dice.choice(pids)
-        if self.dice.random() < 0.6:
-            os.kill(pid, signal.SIGKILL)
-            self.faults[f"kill -9 {service}"] += 1
-            return
-        seconds = self.dice.choice((0.2, 1.0, 3.0))
-        os.kill(pid, signal.SIGSTOP)
-        self.faults[f"stop {service}"] += 1
-        thread = threading.Timer(seconds, _go_on, (pid,))
-        thread.start()
+        if what == "freeze":
+            seconds = self.dice.choice((0.2, 1.0, 3.0))
+            self._freeze(f"process {pid}", [pid], seconds)
+            return Strike(f"freeze {service}", service, seconds)
+        os.kill(pid, signal.SIGKILL)
+        return Strike(f"kill -9 {service}", service, 0.0)
+
+    def _cut(self, place: Place, service: str, seconds: float, length: str) -> Strike:
+        how = self.dice.choice(HARMS)
+        place.harm(how)
+        self._pending[place.name] = (time.monotonic() + seconds, place.mend)
+        return Strike(f"{how} {service} {length}", service, seconds)
+
+    def _switch_off(self, place: Place, service: str, seconds: float, length: str) -> Strike:
+        """Power loss of a host where there can be one."""
+        if not place.has_power_switch:
+            return self._freeze_host(place, service, seconds, length)
+        place.switch_off()
+        self._pending[place.name] = (time.monotonic() + seconds, place.switch_on)
+        return Strike(f"switch off host {length}", service, seconds)
+
+    def _freeze_host(self, place: Place, service: str, seconds: float, length: str) -> Strike:
+        self._freeze(place.name, place.pids(), seconds)
+        return Strike(f"freeze host {length}", service, seconds)
+
+    def _freeze_worker(self, place: Place, service: str, seconds: float, length: str) -> Strike:
+        """Its tasks run on."""
+        self._freeze(place.name, [self.cluster.pid_of_worker(place.name)], seconds)
+        return Strike(f"freeze worker {length}", service, seconds)
+
+    def _aim(self, place: Place, *, long: bool | None = None) -> tuple[str, float, str]:
+        """What kind of service lives there, for how long to harm it, and whether that is long for a worker."""
+        service = "worker" if place.is_host else place.name.partition("-")[0]
+        if place.is_host and (long if long is not None else self.dice.random() < 0.6):
+            return service, self.lost_s + self.dice.uniform(2.0, 8.0), "long"
+        return service, self.dice.uniform(0.3, 0.6 * self.lost_s), "short"
+
+    def _freeze(self, name: str, pids: Iterable[int], seconds: float) -> None:
+        frozen = list(pids)
+        _signal(frozen, signal.SIGSTOP)
+        self._pending[name] = (time.monotonic() + seconds, lambda: _signal(frozen, signal.SIGCONT))
 
 
-def _go_on(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -18,6 +18,8 @@ from iris_gateway.client.problems import ClientError
 
 _RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N)" >> {file}'
 _PAUSE_S = 0.25
+_ENDS = {"failing": frozenset({"failed"}), "gang": frozenset({"succeeded", "worker_failed"})}
+"""How each kind may end if not with success; when a gang may fail is for `recount` to judge."""
 
 
 @dataclass
@@ -68,13 +70,12 @@ class Load:
                 continue
             if failed:
                 self.gaps.append(time.monotonic() - began)
-            ends = {"failed"} if kind == "failing" else {"succeeded"}
-            self.promises.append(Promise(job.id, job.name, kind, frozenset(ends)))
+            self.promises.append(Promise(job.id, job.name, kind, _ENDS.get(kind, frozenset({"succeeded"}))))
             return
 
     def _ask(self, kind: str, name: str) -> Job:
         begins, ends = (_RECORD.format(what=what, file=self.runs) for what in ("begins", "ends"))
-        body = f"{begins}; sleep {self.dice.choice((0.05, 0.3, 1))}; {ends}"
+        body = f"{begins}; sleep {self.dice.choice((0.05, 0.3, 1, 3, 6))}; {ends}"
         options = {"name": name, "cpu": 0.25, "max_retries_preemption": 100}
         if kind == "failing":
             body += "; exit 3"

@@ -1,0 +1,85 @@
+"""The places of a chaos cluster: a host or a service each, with a way to NATS of its own that can be cut.
+
+A place is a directory that a service finds when it starts (see `site/sitecustomize.py`). Not in this room: how a way
+is cut (`namespaces`, `proxies`), and when (`killer`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+Harm = Literal["cut", "deaf", "mute", "slow"]
+"""Nothing passes; nothing comes in; nothing goes out; little passes, and late."""
+
+HARMS: tuple[Harm, ...] = ("cut", "deaf", "mute", "slow")
+_OFF_S = 5.0
+
+
+class Place(ABC):
+    """One host or service."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.name = directory.name
+        directory.mkdir(parents=True)
+
+    has_power_switch = False
+    """Whether it can be switched off like a host is, so that the next boot knows that it is another one."""
+
+    @property
+    def is_host(self) -> bool:
+        """Whether a worker lives here, with what it runs."""
+        return self.name.startswith(("worker-", "slice-"))
+
+    @abstractmethod
+    def harm(self, how: Harm) -> None:
+        """Make the way bad from now on. Connections are never reset by it."""
+
+    @abstractmethod
+    def mend(self) -> None:
+        """Make the way good again, whatever it was."""
+
+    @abstractmethod
+    def pids(self) -> set[int]:
+        """Every process of this place, tasks included."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it is made of."""
+
+    def switch_off(self) -> None:
+        """Power loss of a host: everything in it ends at once, and starts no more until `switch_on`.
+
+        All stand before the first ends, for a worker that sees a task die believes that it failed.
+        """
+        (self.directory / "off").touch()
+        deadline = time.monotonic() + _OFF_S
+        while (left := self.pids()) and time.monotonic() < deadline:
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+
+    def switch_on(self) -> None:
+        (self.directory / "off").unlink(missing_ok=True)
+
+
+def owned(place: Place) -> Iterator[int]:
+    """Processes that belong to a host by what they are told: the worker by its id, a task by its environment."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            words = process.cmdline()
+            environ = process.environ()
+            here = f"worker.id={place.name}" in words or environ.get("IRIS_WORKER_ID") == place.name
+            ours = str(place.directory.parent.parent) in " ".join([*words, *environ.values()])
+            if here and ours and process.status() != psutil.STATUS_ZOMBIE:
+                yield process.pid

@@ -1,0 +1,142 @@
+"""The judge: what has become of everything, counted again from the event stream and from what the tasks wrote.
+
+Each function returns sentences about what is not as promised; the first word says which kind: lost, doubled, wrong,
+stuck. Source: reliability.md section 1, P1, P2, P5 to P8.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from iris_bus.jetstream import connect
+from iris_core import codec, subjects
+from iris_core.views import TaskEvent
+from iris_gateway.client.problems import ClientError
+from tests.chaos.load import Promise
+from tests.support.cluster import Cluster
+
+_SETTLE_S = 180.0
+_ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
+
+Told = dict[str, list[TaskEvent]]
+"""Every task's events, in the order they were told."""
+
+
+def ends(cluster: Cluster, promises: list[Promise]) -> list[str]:
+    """Wait for every promised job; each is there and has ended as it must."""
+    deadline = time.monotonic() + _SETTLE_S
+    return [sentence for promise in promises if (sentence := _end(cluster, promise, deadline))]
+
+
+def _end(cluster: Cluster, promise: Promise, deadline: float) -> str:
+    while True:
+        try:
+            job = cluster.client.job(promise.id).view
+        except ClientError as error:
+            if time.monotonic() > deadline:
+                return f"lost: {promise.name}: {error}"
+            time.sleep(0.2)
+            continue
+        if job.state in _ENDED:
+            right = job.state in promise.ends
+            return "" if right else f"wrong: {promise.name} has {job.state}, not {sorted(promise.ends)}: {job.error}"
+        if time.monotonic() > deadline:
+            return f"stuck: {promise.name} is {job.state}"
+        time.sleep(0.1)
+
+
+async def told(cluster: Cluster) -> tuple[Told, list[str]]:
+    """Every event once, in order, and each task a chain of states that ends in one that is an end."""
+    tasks: Told = defaultdict(list)
+    ids = await _read(cluster, tasks)
+    wrong = [] if ids == sorted(set(ids)) else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
+    for name, events in tasks.items():
+        before = None
+        for event in events:
+            if event.previous != before:
+                wrong.append(f"lost: an event, or shuffled: {name} went from {event.previous}, it was {before}")
+            before = event.state
+        if before not in _ENDED:
+            wrong.append(f"stuck: {name} has been {before} to the last event")
+    return tasks, wrong
+
+
+async def _read(cluster: Cluster, tasks: Told) -> list[tuple[int, ...]]:
+    connection = await connect(cluster.file["nats_url"], name="chaos")
+    reader = connection.streams.read(subjects.EVENTS.name, 0)
+    last = await connection.streams.last(subjects.EVENTS.name)
+    ids: list[tuple[int, ...]] = []
+    while last is not None and (not ids or ids[-1] < _place(last.headers["Nats-Msg-Id"])):
+        for message in await reader.batch(wait=5):
+            ids.append(_place(message.headers["Nats-Msg-Id"]))
+            if message.subject.startswith("task."):
+                event = codec.from_json(message.data, TaskEvent)
+                tasks[event.task].append(event)
+    await reader.close()
+    await connection.close()
+    return ids
+
+
+def gangs_given_up(tasks: Told, promises: list[Promise]) -> tuple[int, list[str]]:
+    """How many gangs lost a worker after a member was done: ADR 0005 ends them, and only them."""
+    given_up, wrong = 0, []
+    for promise in promises:
+        members = [tasks[name] for name in tasks if promise.kind == "gang" and name.rpartition("/")[0] == promise.name]
+        lost = [event.seq for events in members for event in events if event.state == "worker_failed"]
+        done = [event.seq for events in members for event in events if event.state == "succeeded"]
+        given_up += bool(lost)
+        if lost and not (done and min(done) <= min(lost)):
+            wrong.append(f"wrong: {promise.name} was given up though none of it was done")
+    return given_up, wrong
+
+
+def _place(message_id: str) -> tuple[int, ...]:
+    return tuple(map(int, message_id.split(".")))
+
+
+def trail(tasks: Told, sentence: str) -> list[str]:
+    """What was told of the tasks a sentence names, to find out how it came to that."""
+    named = [word.rstrip(":,") for word in sentence.split() if word.startswith("/")]
+    return [
+        f"    {name} attempt {e.attempt} {e.state} {e.cause or ''} exit {e.exit_code} on {e.worker} at {e.at_ms}"
+        for name, events in sorted(tasks.items())
+        if name in named or name.rpartition("/")[0] in named
+        for e in events
+    ]
+
+
+Run = tuple[str, int]
+"""A task's name and an attempt's number."""
+
+
+class Runs:
+    """What the tasks wrote when they began and when they ended, and whether P2 allows it.
+
+    Attributes:
+        begun: how often each attempt began. again: attempts of a task behind its first that began.
+        overlaps: attempts that began while an earlier one of the task still ran, which a LOST worker excuses.
+    """
+
+    def __init__(self, path: Path, tasks: Told) -> None:
+        self._causes = {(e.task, e.attempt, e.cause) for events in tasks.values() for e in events}
+        self._at: dict[str, dict[Run, float]] = {"begins": {}, "ends": {}}
+        self.begun: Counter[Run] = Counter()
+        for line in path.read_text().splitlines():
+            task, attempt, what, at = line.split()
+            self._at[what][task, int(attempt)] = float(at)
+            self.begun[task, int(attempt)] += what == "begins"
+        self.again = sum(n - 1 for n in Counter(task for task, _ in self.begun).values())
+        self.overlaps = [run for run in self.begun if self._overlaps(run)]
+
+    def wrong(self) -> list[str]:
+        twice = [f"doubled: attempt {a} of {task} ran {n} times" for (task, a), n in self.begun.items() if n > 1]
+        unexcused = [run for run in self.overlaps if (*run, "worker_lost") not in self._causes]
+        return [*twice, *(f"doubled: {task} ran again beside attempt {a}, not LOST" for task, a in unexcused)]
+
+    def _overlaps(self, run: Run) -> bool:
+        """Whether a later attempt began before this one ended."""
+        ended = self._at["ends"].get(run)
+        later = [at for (task, a), at in self._at["begins"].items() if task == run[0] and a > run[1]]
+        return ended is not None and any(at < ended for at in later)

@@ -1,0 +1,74 @@
+"""Python imports this at each start: a service of a chaos cluster moves into its place before it does anything else.
+
+A place is a directory below ``CHAOS_PLACES``. A worker's is named like the worker; a service with several replicas
+takes the first that no other replica has. In it may be: ``off``, the host is off, so starting waits; ``netns``, the
+network namespace to enter, and ``boot``, the id of this boot of the host, which a worker asks the kernel for;
+``port``, the proxy to speak to instead of NATS, which learns from ``nats`` where that is.
+Nothing of Iris is imported here. Not in this room: what is done to a place (`namespaces`, `proxies`).
+"""
+
+import ctypes
+import fcntl
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
+_MS_BIND = 0x1000
+_BOOT_ID = b"/proc/sys/kernel/random/boot_id"
+_LOOK_S = 0.05
+_HELD: list[int] = []
+
+
+def places(root: Path, words: list[str]) -> Iterator[Path]:
+    """The places this process may take, best first."""
+    services = [word.removeprefix("iris_") for word in words if re.fullmatch(r"iris_(state|scheduler|gateway)", word)]
+    workers = [word.removeprefix("worker.id=") for word in words if word.startswith("worker.id=")]
+    yield from (root / worker for worker in workers)
+    for service in services:
+        yield from sorted(root.glob(f"{service}-*"))
+
+
+def take(place: Path) -> bool:
+    """Have it for as long as this process lives; False when another process has it."""
+    held = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return False
+    _HELD.append(held)
+    return True
+
+
+def settle(place: Path) -> None:
+    """Wait until the host is on, then see the network as it is there."""
+    while (place / "off").exists():
+        time.sleep(_LOOK_S)
+    if (place / "netns").exists():
+        enter(place)
+    if (place / "port").exists():
+        address, _, port = os.environ["IRIS_NATS_URL"].rpartition(":")
+        (place / "nats").write_text(port)
+        os.environ["IRIS_NATS_URL"] = f"{address}:{(place / 'port').read_text()}"
+
+
+def enter(place: Path) -> None:
+    """The network, and a mount namespace of its own for the id of its boot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    namespace = os.open((place / "netns").read_text(), os.O_RDONLY | os.O_CLOEXEC)
+    boot = os.fsencode(place / "boot")
+    failed = libc.setns(namespace, _CLONE_NEWNET) or libc.unshare(_CLONE_NEWNS)
+    if failed or libc.mount(boot, _BOOT_ID, None, _MS_BIND, None):
+        raise OSError(ctypes.get_errno(), f"cannot enter {place}")
+    os.close(namespace)
+
+
+if "CHAOS_PLACES" in os.environ:
+    for each in places(Path(os.environ["CHAOS_PLACES"]), sys.orig_argv):
+        if each.is_dir() and take(each):
+            settle(each)
+            break

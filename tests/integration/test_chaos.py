@@ -1,0 +1,32 @@
+"""A short `make chaos`: real kills, real partitions, workers that are LOST, and a recount without a complaint."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.chaos import namespaces
+from tests.house.repository import ROOT
+
+pytestmark = pytest.mark.integration
+
+
+def chaos(*options: str) -> str:
+    """What it prints; its own complaint is the failure."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("network", ["namespaces", "proxies"])
+def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
+    if network == "namespaces" and (refusal := namespaces.refusal()):
+        pytest.skip(f"no network namespaces here: {refusal}")
+    said = chaos("--seconds", "8", "--seed", "11", "--network", network)
+    assert f"partitions by {network}" in said
+    assert "lost 0, doubled 0, wrong 0, stuck 0" in said
+    assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
+    assert int(re.search(r"workers: (\d+) became LOST", said)[1]) > 0
