@@ -276,6 +276,13 @@ async def test_trimming_to_the_end_leaves_readers_where_they_are(bus):
     await reader.close()
 
 
+async def test_a_stream_says_how_full_it_is(bus):
+    assert await bus.streams.fill("IRIS_COMMANDS") == 0
+    await bus.streams.publish("iris.cmd.submit", b"x" * 4000)
+    assert 0 < await bus.streams.fill("IRIS_COMMANDS") < 0.001
+    assert await bus.streams.fill("IRIS_JOURNAL") == 0
+
+
 async def test_the_last_message_of_a_stream_or_subject(bus):
     assert await bus.streams.last("IRIS_COMMANDS") is None
     await bus.streams.publish("iris.cmd.submit", b"1")

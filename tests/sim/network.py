@@ -487,6 +487,10 @@ class SimStreams:
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
 
+    async def fill(self, stream: str) -> float:
+        """Always crowded: what has been read is dropped as soon as a leader looks."""
+        return float(await self._link.call(lambda: 1.0))
+
 
 async def _persist(attempt: Callable[[], Any]) -> Any:
     """Again and again while the server is away."""

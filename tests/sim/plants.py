@@ -15,8 +15,8 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
-from iris_core.messages import Register
-from iris_core.states import Budget, Outcome, TaskState, WorkerState
+from iris_core.messages import Register, WorkerReport
+from iris_core.states import Budget, Outcome, TaskState
 from iris_state import attendance, cascade, conclude, coordinator, retention, snapshot, snapshotter
 from iris_state import round as round_
 from iris_state.changes import Answered, Commit, JobPruned, Led
@@ -245,6 +245,19 @@ def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
         await self._connection.journal().trim(snapshot.place_of(name)[0] + 1)
 
     put(snapshotter.Snapshotter, "_put", at_once)
+
+
+@plant
+def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
+    """What was only answered again is dropped from the inbox, where the next leader begins with it."""
+    note = snapshotter.Snapshotter.note
+
+    def careless(self: Any, output: Any) -> None:
+        note(self, output)
+        self._journalled = self._machine.cursor
+
+    put(snapshotter.Snapshotter, "note", careless)
+    put(snapshotter, "_LOOK_S", 0.0)
 
 
 @plant
@@ -506,15 +519,22 @@ def a_worker_tells_only_where_it_stands(put: Put) -> None:
 
 @plant
 def a_registration_told_again_is_not_read(put: Put) -> None:
-    """Yet it is answered, so what it said is never said again."""
-    on_register = hosts.on_register
+    """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
+    on_register, on_report = hosts.on_register, Machine._on_report
 
     def deaf(ledger: Ledger, register: Register) -> Any:
-        known = ledger.workers.get(register.worker)
-        again = known is not None and known.incarnation == register.incarnation
-        return iter(()) if again and known.state is not WorkerState.LOST else on_register(ledger, register)
+        again = attendance.is_known(ledger, register.worker, register.incarnation)
+        return iter(()) if again else on_register(ledger, register)
+
+    def mute(self: Machine, asked: Any) -> None:
+        report = codec.unpack(asked.data, WorkerReport)
+        first = report.register is not None and not attendance.is_known(self.ledger, report.worker, report.incarnation)
+        on_report(self, asked)
+        if first:
+            self._replies.pop()
 
     put(hosts, "on_register", deaf)
+    put(Machine, "_on_report", mute)
 
 
 @plant

@@ -116,6 +116,10 @@ class Streams(Protocol):
         """Forget every message with a sequence less than ``below``."""
         ...
 
+    async def fill(self, stream: str) -> float:
+        """How full a stream is, 0 to 1; 0 where it has no limit. Raises Unavailable."""
+        ...
+
 
 class Reader(Protocol):
     """Messages of one stream in order, none missing, none twice; survives reconnects by itself."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from iris_bus.api import Api
@@ -22,6 +22,7 @@ from iris_bus.core import CoreBus
 from iris_bus.journal import JetJournal
 from iris_bus.streams import JetStreams
 from iris_bus.teller import JetTeller
+from iris_core.subjects import STREAMS, Stream
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +32,14 @@ Opening = Callable[[], Awaitable[tuple[Link, Asks]]]
 class Connection:
     """What a service's shell holds of the bus."""
 
-    def __init__(self, link: Link, asks: Asks, replicas: int, again: Opening) -> None:
+    def __init__(self, link: Link, asks: Asks, replicas: int, table: Sequence[Stream], again: Opening) -> None:
         api = Api(asks)
         self._link = link
         self._api = api
         self._again = again
         self._tellers: list[JetTeller] = []
         self.bus = CoreBus(link, asks)
-        self.streams = JetStreams(link, api, replicas=replicas)
+        self.streams = JetStreams(link, api, replicas=replicas, table=table)
 
     def journal(self) -> JetJournal:
         return JetJournal(self._link, self._api)
@@ -83,6 +84,7 @@ async def connect(
     name: str,
     credentials: Credentials | None = None,
     replicas: int = 1,
+    table: Sequence[Stream] = STREAMS,
     patience: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
 ) -> Connection:
@@ -93,6 +95,7 @@ async def connect(
         name: shown by the server's monitoring; say which service this is.
         credentials: who we are, when the URL does not say it.
         replicas: how many copies the streams have: 1 on one server, 3 on a cluster.
+        table: the streams there are.
         patience: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
 
@@ -100,7 +103,7 @@ async def connect(
     """
     again = partial(_open, url, name, credentials or Credentials(), patience, on_lost or _end_process)
     link, asks = await again()
-    return Connection(link, asks, replicas, again)
+    return Connection(link, asks, replicas, table, again)
 
 
 async def _open(

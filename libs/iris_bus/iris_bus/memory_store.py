@@ -187,6 +187,11 @@ class MemoryStreams:
         reach(self._server)
         self._server.streams[stream].trim(below)
 
+    async def fill(self, stream: str) -> float:
+        reach(self._server)
+        stored = self._server.streams[stream]
+        return stored.bytes / stored.row.max_bytes if stored.row.max_bytes else 0.0
+
 
 class MemoryJournal:
     """The record."""

@@ -24,6 +24,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -37,6 +38,7 @@ from iris_bus.jetstream import Connection, connect
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer
 from iris_bus.tracing import Tracer
+from iris_core.subjects import COMMANDS, STREAMS, Stream
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
         replicas: copies of each stream: 1 on one server, 3 on a cluster.
         patience_s: how long a start waits for a server.
         nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
+        commands_bytes: what people want and nobody has read yet may take this much; beyond it, submissions are
+            answered 503.
         inbox_prefix: where this user may receive answers.
         server: the `nats-server` program of the embedded server.
     """
@@ -64,6 +68,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     url: str = "nats://127.0.0.1:4222"
     replicas: Literal[1, 3, 5] = 1
     patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    commands_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = COMMANDS.max_bytes
     nkey_seed: str = ""
     inbox_prefix: str = "_INBOX"
     tls_ca: str = ""
@@ -73,6 +78,11 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     def credentials(self) -> Credentials:
         return Credentials(self.nkey_seed, self.inbox_prefix, self.tls_ca, self.tls_cert, self.tls_key)
+
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams of the subjects table with the limits set here."""
+        commands = replace(COMMANDS, max_bytes=self.commands_bytes)
+        return tuple(commands if stream is COMMANDS else stream for stream in STREAMS)
 
 
 class RunSettings(msgspec.Struct, frozen=True):
@@ -123,6 +133,7 @@ class Service(Generic[S]):
             name=self.name,
             credentials=self.nats.credentials(),
             replicas=self.nats.replicas,
+            table=self.nats.streams(),
             patience=self.nats.patience_s,
             on_lost=self.fail,
         )

@@ -154,3 +154,8 @@ class JetStreams:
     async def trim(self, stream: str, below: int) -> None:
         if below > 1:
             await self._patient.purge(stream, seq=below)
+
+    async def fill(self, stream: str) -> float:
+        info = await self._patient.info(stream)
+        limit: int = info.config.get("max_bytes") or -1
+        return info.state.bytes / limit if limit > 0 else 0.0

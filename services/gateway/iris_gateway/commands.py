@@ -107,13 +107,15 @@ class Commands:
         return answer
 
     async def _exchange(self, parcel: _Parcel, future: asyncio.Future[Answer]) -> Answer:
-        """Store, and store again when no answer comes: the state service knows the request by its id."""
+        """Store, and store again when no answer comes: the state service knows the request by its id. Raises Full."""
         number = 0
+        await self._store(parcel, f"{parcel.token}.{number}")
         while True:
-            await self._store(parcel, f"{parcel.token}.{number}")
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
             number += 1
+            with contextlib.suppress(Full):  # the first one is in there
+                await self._store(parcel, f"{parcel.token}.{number}")
 
     async def _store(self, parcel: _Parcel, message_id: str) -> None:
         """Repeat with one id until the stream has it, so that it has it once. Raises Full."""

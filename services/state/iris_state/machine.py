@@ -48,6 +48,10 @@ _COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
 }
 
 
+UNMARKED = 100
+"""Repeated commands that may be read without a commit; then one marks how far, so that they can be dropped."""
+
+
 class Machine:
     """Judges, applies and words; the shell makes durable and sends.
 
@@ -60,7 +64,7 @@ class Machine:
         self.leader = leader
         self.ledger = Ledger()
         self.sequence = 0
-        self.cursor = 0
+        self.cursor = self._marked = 0
         self.serial = 0
         self.floor_ms = 0
         self.retention = Retention(self.ledger)
@@ -82,6 +86,7 @@ class Machine:
         self.retention.restore()
         rest = image.rest
         self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
+        self._marked = self.cursor
 
     def replay(self, sequence: int, data: bytes) -> list[Told]:
         """Apply a commit of the past or of another replica; the public facts it makes."""
@@ -90,6 +95,7 @@ class Machine:
             self.ledger.apply(change, commit.at_ms)
             self.retention.note(change)
         self.sequence, self.cursor, self.round.now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
+        self._marked = self.cursor
         facts, self.ledger.told = self.ledger.told, []
         self.retention.settle()
         return facts
@@ -143,10 +149,11 @@ class Machine:
         told, self.ledger.told = self.ledger.told, []
         refused, self._refused = self._refused, []
         orders = self.round.orders.take(self.ledger.epoch)
-        if not changes:
+        if not changes and self.cursor - self._marked < UNMARKED:
             return Output(self.sequence, replies=replies, orders=orders, refused=refused)
         self.sequence += 1
         self.serial += 1
+        self._marked = self.cursor
         commit = Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes)
         output = Output(
             self.sequence,

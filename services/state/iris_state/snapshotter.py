@@ -2,6 +2,7 @@
 
 A snapshot is put away only when every event of its commits is told; until then a crash needs the commits themselves.
 Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing.
+Commands whose effect stands in the journal are needed by nobody, so they go sooner when their stream grows full.
 Not in this room: what a snapshot holds (`snapshot`). Source: architecture.md section 2 "object store iris-snapshots".
 """
 
@@ -24,7 +25,10 @@ KEPT = 3
 SLICE_TASKS = 2000
 SLICE_BYTES = 4 << 20
 """Tasks encoded, or bytes summed up, between two rounds: a few milliseconds."""
+CROWDED = 0.5
+"""How full the inbox may become before what has been read goes."""
 _PAUSE_S = 0.1
+_LOOK_S = 2.0
 
 
 async def good(blobs: Blobs) -> AsyncIterator[Image]:
@@ -81,6 +85,9 @@ class Snapshotter:
         self._cutter: Cutter | None = None
         self._draft: tuple[str, Draft, str] | None = None
         self._putting: asyncio.Task[None] | None = None
+        self._relieving: asyncio.Task[None] | None = None
+        self._journalled = self._relieved = machine.cursor
+        self._looked_s = clock()
         self._changes = 0
         self._first_s = 0.0
         self._told = ""
@@ -93,6 +100,8 @@ class Snapshotter:
 
     def note(self, output: Output) -> None:
         """A round is committed and sent."""
+        if output.commit is not None:
+            self._journalled = self._machine.cursor  # what was only answered again is not: it may be read again
         if output.events:
             self._told = output.events[-1].message_id
         if not output.changes:
@@ -128,12 +137,28 @@ class Snapshotter:
         elif self.is_due():
             self._cutter = Cutter(self._machine.ledger)
             self._changes = 0
+        self._look_at_inbox()
+
+    def _look_at_inbox(self) -> None:
+        """Every now and then while commands come."""
+        cursor, now_s = self._journalled, self._clock()
+        busy = self._relieving is not None and not self._relieving.done()
+        if cursor != self._relieved and not busy and now_s - self._looked_s >= _LOOK_S:
+            self._relieved, self._looked_s = cursor, now_s
+            self._relieving = asyncio.get_running_loop().create_task(self._relieve(cursor))
+
+    async def _relieve(self, cursor: int) -> None:
+        streams = self._connection.streams
+        with contextlib.suppress(Unavailable):
+            if await streams.fill(subjects.COMMANDS.name) > CROWDED:
+                await streams.trim(subjects.COMMANDS.name, cursor + 1)
 
     async def close(self) -> None:
-        if self._putting is not None:
-            self._putting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._putting
+        for task in (self._putting, self._relieving):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     async def _put(self, name: str, data: bytes, told: str) -> None:
         while self._teller.backlog and told_before(self._teller.told) < told_before(told):  # noqa: ASYNC110

@@ -66,6 +66,18 @@ async def test_a_full_inbox_is_said_at_once(iris: House):
     assert raised.value.kind.status == 503
 
 
+async def test_an_inbox_that_fills_up_behind_a_stored_command_is_not_its_refusal(iris: House):
+    await iris.submit("/a")
+    iris.state.mute = True
+    streams = Flaky(iris.state.streams)
+    asking = asyncio.create_task((await commands(iris, streams, nudge_s=0.05)).ask(CMD_CANCEL, cancel))
+    await rounds_until(lambda: streams.ids)
+    streams.failures.append(Full("full"))
+    await rounds_until(lambda: not streams.failures)
+    iris.state.mute = False
+    assert (await asking).status == "accepted"
+
+
 async def test_a_state_service_that_never_answers_is_waited_for_only_so_long(iris: House):
     iris.state.mute = True
     with pytest.raises(Problem) as raised:

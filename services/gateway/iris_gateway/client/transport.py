@@ -115,7 +115,7 @@ class Transport:
                 wait = pause
                 if time.monotonic() + wait > start + self.current_patience_s:
                     raise self.unreachable(error) from error
-            time.sleep(wait * random.uniform(0.8, 1.2))
+            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than was asked, and not all at once
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @property
