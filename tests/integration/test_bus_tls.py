@@ -1,0 +1,53 @@
+"""The bus over TLS: the same messages, small and large, and a server that cannot show who it is refused."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from iris_bus.connection import Credentials
+from iris_bus.contract import Unavailable
+from iris_bus.jetstream import connect
+from tests.support.nats_config import configured_nats
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here"),
+]
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate for loopback that vouches for itself, and its key."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost".split()
+    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", cert]
+    subprocess.run(["openssl", *made, *names], check=True, capture_output=True, timeout=20)
+    return cert, key
+
+
+@pytest.fixture
+async def url(tmp_path, certificate):
+    """A server that speaks TLS only."""
+    cert, key = certificate
+    async with configured_nats(tmp_path / "nats", f'tls {{ cert_file: "{cert}", key_file: "{key}" }}\n') as server:
+        yield server.url.replace("nats://", "tls://")
+
+
+async def test_messages_of_any_size_pass_both_ways(url, certificate):
+    connection = await connect(url, name="test", credentials=Credentials(tls_ca=str(certificate[0])), patience=10)
+    try:
+        seen = []
+        await connection.bus.subscribe("iris.a", lambda message: seen.append(len(message.data)))
+        await connection.bus.subscribe("iris.ask", lambda asked: connection.bus.publish(asked.reply, asked.data * 2))
+        for size in range(0, 400_000, 20_000):
+            connection.bus.publish("iris.a", b"x" * size)
+        answer = await connection.bus.request("iris.ask", b"y" * 500_000, timeout=10)
+        assert (seen, len(answer.data)) == (list(range(0, 400_000, 20_000)), 1_000_000)
+    finally:
+        await connection.close()
+
+
+async def test_a_server_nobody_vouches_for_is_refused(url, certificate):
+    with pytest.raises(Unavailable, match="(?i)certificate"):
+        await connect(url, name="test", credentials=Credentials(tls_ca="/dev/null"), patience=3)
