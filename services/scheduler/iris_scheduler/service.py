@@ -228,6 +228,10 @@ class Scheduler:
     # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cycle(self, mirror: Mirror) -> None:
+        """Plan once, and have it taken; nothing is planned while nothing waits."""
+        if not mirror.queue:
+            self._wake_ms = None
+            return
         self._pace.spend(self._steady_s(), sum(mirror.held.values()))
         began = time.perf_counter()
         decision = plan(mirror, self._memory, self._now_ms(), self._settings)

@@ -168,6 +168,8 @@ def _of_tasks(
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
     """Everything that has been in its status for longer than anybody will wait, by the handler that answers for it."""
     for status, line in ledger.lines.items():
+        if not line:
+            continue
         patience, owner = policy.patience_of(status), session_table.OWNER.get(status)
         if patience is None or owner is None:
             continue

@@ -139,8 +139,8 @@ class Machine:
         """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
         dues = [self.ledger.alarms.next_due(), self.round.deliveries.again.next_due(), self.round.stop_again.next_due()]
         for status, line in self.ledger.lines.items():
-            patience = self.policy.patience_of(status)
-            dues.append(line.next_due(patience) if patience is not None else None)
+            if line and (patience := self.policy.patience_of(status)) is not None:
+                dues.append(line.next_due(patience))
         return min((due for due in dues if due is not None), default=None)
 
     def _finish(self) -> Output:

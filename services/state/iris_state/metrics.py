@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -27,51 +26,53 @@ class StateMetrics:
     def __init__(self, machine: Callable[[], Machine]) -> None:
         self.registry = new_registry()
         self.registry.register(LedgerCollector(machine))
-        self._commit = Histogram(
-            "iris_commit_seconds", "Time until a commit is durable.", buckets=SECONDS, registry=self.registry
-        )
-        self._transitions = Counter(
-            "iris_task_transitions", "Task state changes.", ["from_state", "to_state"], registry=self.registry
-        )
-        self._ended = Counter(
-            "iris_attempts_ended", "Attempts that ended.", ["state", "cause", "charged_to"], registry=self.registry
-        )
-        self._handled = Counter(
-            "iris_handler_results", "Judgements of handlers.", ["handler", "result"], registry=self.registry
-        )
-        self._refused = Counter(
-            "iris_assignments_refused", "Placements of plans that were not taken.", ["cause"], registry=self.registry
-        )
+        self._transitions = Counts("iris_task_transitions", "Task state changes.", ["from_state", "to_state"])
+        self._ended = Counts("iris_attempts_ended", "Attempts that ended.", ["state", "cause", "charged_to"])
+        self._handled = Counts("iris_handler_results", "Judgements of handlers.", ["handler", "result"])
+        self._refused = Counts("iris_assignments_refused", "Placements of plans that were not taken.", ["cause"])
+        self._commit = Durations("iris_commit_seconds", "Time until a commit is durable.")
         self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
-        self.registry.register(self._waited)
-        self.registry.register(self._ran)
-        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+        for collector in (self._transitions, self._ended, self._handled, self._refused):
+            self.registry.register(collector)
+        for collector in (self._commit, self._waited, self._ran):
+            self.registry.register(collector)
 
     def committed(self, output: Output, seconds: float) -> None:
         """One commit is durable."""
-        self._commit.observe(seconds)
-        facts: Tally[tuple[Counter, tuple[str, ...]]] = Tally((self._refused, (cause,)) for cause in output.refused)
+        self._commit.note(seconds)
+        for cause in output.refused:
+            self._refused.note(cause)
         for change in output.changes:
             if type(change) is Moved:
                 charged = change.charged_to.value if change.charged_to is not None else ""
-                facts[(self._ended, (display_name(change.shown), change.cause.value, charged))] += 1
+                self._ended.note(display_name(change.shown), change.cause.value, charged)
             elif isinstance(change, SessionMoved | Judged):
-                facts[(self._handled, (change.handler, change.result.value))] += 1
+                self._handled.note(change.handler, change.result.value)
         for fact in output.told:
             if fact.entity == "task" and fact.previous is not None:
-                facts[(self._transitions, (fact.previous, fact.state))] += 1
+                self._transitions.note(fact.previous, fact.state)
                 if fact.lasted_ms is not None:
                     (self._waited if fact.state == "assigned" else self._ran).note(fact.lasted_ms / 1000)
-        for key, n in facts.items():
-            self._child(key).inc(n)
 
-    def _child(self, key: tuple[Counter, tuple[str, ...]]) -> Counter:
-        """The counter with these labels, looked up once."""
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = key[0].labels(*key[1])
-        return child
+
+class Counts(Collector):
+    """Counters by label that cost little to note into; Prometheus' own lock and look up each time."""
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._help = help_text
+        self._labels = labels
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def note(self, *labels: str) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
+        for labels, count in list(self._counts.items()):
+            family.add_metric(labels, count)
+        yield family
 
 
 class Durations(Collector):
