@@ -33,9 +33,8 @@ class StateMetrics:
         self._commit = Durations("iris_commit_seconds", "Time until a commit is durable.")
         self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
-        for collector in (self._transitions, self._ended, self._handled, self._refused):
-            self.registry.register(collector)
-        for collector in (self._commit, self._waited, self._ran):
+        counts = (self._transitions, self._ended, self._handled, self._refused)
+        for collector in (*counts, self._commit, self._waited, self._ran):
             self.registry.register(collector)
 
     def committed(self, output: Output, seconds: float) -> None:
