@@ -176,9 +176,9 @@ async def test_a_full_journal_ends_in_refusal_and_nothing_is_lost(group):
     await group.start()
     await group.leader()
     await group.submit("/before")
-    js = group.connection._link.client.jetstream()
-    config = (await js.stream_info(subjects.JOURNAL.name)).config
-    await js.update_stream(config, max_bytes=1)
+    api = group.connection._api
+    config = (await api.info(subjects.JOURNAL.name)).config
+    await api.call(f"STREAM.UPDATE.{subjects.JOURNAL.name}", {**config, "max_bytes": 1}, dict)
     leader, _ = await group.leader()
     asking = asyncio.create_task(group.submit("/meanwhile"))
     async with asyncio.timeout(PATIENCE_S):

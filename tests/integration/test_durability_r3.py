@@ -18,8 +18,8 @@ JOBS = 60
 
 async def leader_of(connection, stream: str) -> str:
     """The server that leads a stream."""
-    info = await connection._link.client.jetstream().stream_info(stream)
-    return info.cluster.leader
+    info = await connection._api.call(f"STREAM.INFO.{stream}", {}, dict)
+    return info["cluster"]["leader"]
 
 
 async def test_a_server_of_three_is_killed_and_comes_back_under_load(tmp_path: Path):

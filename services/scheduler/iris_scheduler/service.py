@@ -190,7 +190,8 @@ class Scheduler:
     async def _is_up_to_date(self, mirror: Mirror, *, silent: bool) -> bool:
         """Ask whether, after a silence, anything was missed. Nobody there: nothing was.
 
-        Another leader does not know the reasons told to the one before: everything is explained anew.
+        What the leader before this one told last may never have become durable, and this one does not know the reasons
+        that one was told: everything is asked for and explained anew.
         """
         self._asked_s = self._steady_s()
         try:
@@ -198,9 +199,9 @@ class Scheduler:
             ping = codec.unpack(answer.data, Ping)
         except (Unavailable, codec.Undecodable):
             return True
-        if self._epoch not in (None, ping.epoch):
-            self._memory = Memory()
-        self._epoch = ping.epoch
+        before, self._epoch = self._epoch, ping.epoch
+        if before not in (None, ping.epoch):
+            return False
         if ping.sequence == mirror.version:
             self._confirmed_s = self._steady_s()
         if not silent:

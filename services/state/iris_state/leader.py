@@ -1,7 +1,8 @@
 """The replica that writes: it gathers what has arrived, has it judged, makes it durable, and only then sends.
 
 One round at a time, so everything that arrives during an append is the next batch. What needs no commit is sent only
-after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything.
+after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything. Only
+schedulers are told before: what they make of it comes back to be judged.
 Source: architecture.md sections 2 and 3; nats.md section 4.2.
 """
 
@@ -69,7 +70,9 @@ class Leader:
         try:
             for subject, callback in self._callbacks().items():
                 subscriptions.append(await self._bus.subscribe(subject, callback))
-            self._send(self._machine.lead(self._replica.clock.now_ms()))
+            first = self._machine.lead(self._replica.clock.now_ms())
+            self._hint(first)
+            self._send(first)
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
             while not self._stop.is_set():
@@ -150,6 +153,7 @@ class Leader:
         """Make sure that what is about to be said is, and stays, true. Raises Fenced, Full, Unavailable."""
         if output.commit is not None:
             began = time.perf_counter()
+            self._hint(output)
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._metrics.committed(output, time.perf_counter() - began)
@@ -168,11 +172,17 @@ class Leader:
                     raise Fenced("another replica has written to the journal")
                 await asyncio.sleep(_PAUSE_S)
 
+    def _hint(self, output: Output) -> None:
+        """Let schedulers plan while the commit becomes durable: a plan changes nothing until it is judged in a later one.
+
+        Whoever learnt of a commit that never came to be is put right by the next leader's first delta.
+        """
+        if output.delta is not None:
+            self._bus.publish(subjects.SNAPSHOT, output.delta)
+
     def _send(self, output: Output) -> None:
         for worker, order in output.orders.items():
             self._deliver(worker, order)
-        if output.delta is not None:
-            self._bus.publish(subjects.SNAPSHOT, output.delta)
         for subject, data in output.replies:
             if subject:
                 self._bus.publish(subject, data)
