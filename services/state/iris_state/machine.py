@@ -28,6 +28,7 @@ from iris_core.messages import (
 from iris_core.states import TaskState, WorkerState
 from iris_state import answers, attendance, coordinator, deltas, outbox, snapshot
 from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led
+from iris_state.commands import Wish, check_lines, sender_of
 from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.intake import clock, hosts, people, plans
 from iris_state.ledger import Ledger
@@ -39,7 +40,7 @@ from iris_state.round import Round
 
 __all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output"]
 
-_COMMANDS: dict[str, type[SubmitJob | CancelJob | AdminCommand | RerunJob]] = {
+_COMMANDS: dict[str, type[Wish]] = {
     subjects.CMD_SUBMIT: SubmitJob,
     subjects.CMD_CANCEL: CancelJob,
     subjects.CMD_ADMIN: AdminCommand,
@@ -197,9 +198,9 @@ class Machine:
             if kind is None:
                 raise Undecodable(f"no command on {command.subject}")
             wish = codec.unpack(command.data, kind)
+            check_lines(wish)
         except Undecodable as error:
-            body = answers.refusal(str(error))
-            self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
+            self._bury(command, kind, str(error))
             return
         known = self.ledger.answers.get(wish.request_id)
         if known is None:
@@ -209,7 +210,16 @@ class Machine:
         if wish.answer_to:
             self._replies.append((wish.answer_to, codec.pack(Answer(*known))))
 
-    def _obey(self, wish: SubmitJob | CancelJob | AdminCommand | RerunJob) -> tuple[str, bytes]:
+    def _bury(self, command: Command, kind: type[Wish] | None, why: str) -> None:
+        """A dead letter. Who sent it, if that can be made out, is told to try again: a later release may read it."""
+        body = answers.refusal(why)
+        self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
+        sender = sender_of(command.data, kind) if kind is not None else ""
+        if sender:
+            words = answers.refusal(f"this release of the state service cannot read the command: {why}")
+            self._replies.append((sender, codec.pack(Answer(Code.UNAVAILABLE.value, words))))
+
+    def _obey(self, wish: Wish) -> tuple[str, bytes]:
         try:
             if isinstance(wish, RerunJob):
                 wish = people.rerun_of(self.ledger, wish)

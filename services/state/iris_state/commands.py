@@ -1,0 +1,33 @@
+"""What a message of the inbox looks like before it is obeyed. Pure. Not in this room: what it asks for (`intake`)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from iris_core import codec
+from iris_core.codec import Undecodable
+from iris_core.messages import AdminCommand, CancelJob, RerunJob, SubmitJob
+
+Wish: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob
+
+
+def check_lines(wish: Wish) -> None:
+    """What is to be sent on as part of a line of the bus' protocol fits into one. Raises Undecodable."""
+    traceparent = wish.traceparent if isinstance(wish, SubmitJob) else ""
+    if not (is_plain(wish.answer_to) and is_plain(traceparent)):
+        raise Undecodable("a subject or header that would break its line")
+
+
+def sender_of(data: bytes, kind: type[Wish]) -> str:
+    """Where a command that cannot be read as a whole wants its answer; empty when not even that can be read."""
+    try:
+        words = codec.unpack(data, list[Any])
+    except Undecodable:
+        return ""
+    place = kind.__struct_fields__.index("answer_to")
+    sender = words[place] if len(words) > place else ""
+    return sender if isinstance(sender, str) and is_plain(sender) else ""
+
+
+def is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
