@@ -74,7 +74,7 @@ class People:
             asking.append(loop.create_task(self._ask(wish)))
         await asyncio.gather(*asking)
         if drained is not None:  # a late drain may have come after its end
-            await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain at last"))
+            await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
         await looking
 
     async def _ask(self, wish: object) -> None:
