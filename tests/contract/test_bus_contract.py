@@ -293,6 +293,14 @@ async def test_the_last_message_of_a_stream_or_subject(bus):
     assert await bus.streams.last("IRIS_COMMANDS", subject="iris.cmd.scale") is None
 
 
+async def test_the_end_of_a_stream_is_remembered_when_its_messages_are_forgotten(bus):
+    assert await bus.streams.end("IRIS_EVENTS") == 0
+    for n in (b"1", b"2"):
+        await bus.streams.publish("task.state.running", n)
+    await bus.streams.trim("IRIS_EVENTS", 3)
+    assert (await bus.streams.end("IRIS_EVENTS"), await bus.streams.last("IRIS_EVENTS")) == (2, None)
+
+
 async def test_a_plain_publish_on_a_streams_subject_is_stored_too(bus):
     bus.bus.publish("iris.log.j1.0.0", b"line")
     assert await read(bus.streams.read("IRIS_LOGS", 0), 1) == [b"line"]

@@ -23,7 +23,7 @@ TAKE_OVER_S = 1.5
 
 @pytest.fixture
 async def group(nats_url: str, connection: Connection, tmp_path: Path) -> AsyncIterator[Replicas]:
-    async with replicas(nats_url, tmp_path, connection, "state.snapshot_changes=30") as made:
+    async with replicas(nats_url, tmp_path, connection, "state.snapshot_changes=30", "state.events_settle_s=0") as made:
         yield made
 
 

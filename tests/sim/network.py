@@ -484,6 +484,9 @@ class SimStreams:
         found: Message | None = await _persist(lambda: self._link.call(lambda: stored.messages.get(stored.last)))
         return found
 
+    async def end(self, stream: str) -> int:
+        return int(await _persist(lambda: self._link.call(lambda: self._link.server.streams[stream].last)))
+
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
 

@@ -49,6 +49,7 @@ POLICY = Policy(
     terminating_patience_s=8.0,
     snapshot_changes=60,
     snapshot_after_s=30.0,
+    events_settle_s=0.0,
     ping_s=0.5,
     keep_jobs=0,
 )

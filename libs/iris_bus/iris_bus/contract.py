@@ -112,6 +112,10 @@ class Streams(Protocol):
         """The newest stored message, or None when the stream (or that subject) is empty."""
         ...
 
+    async def end(self, stream: str) -> int:
+        """The last sequence the stream ever held, 0 when it never held anything. Raises Unavailable."""
+        ...
+
     async def trim(self, stream: str, below: int) -> None:
         """Forget every message with a sequence less than ``below``."""
         ...

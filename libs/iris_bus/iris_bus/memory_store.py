@@ -183,6 +183,10 @@ class MemoryStreams:
         newest = reversed(stored.messages.values())
         return next((m for m in newest if matches(wanted, m.subject.split("."))), None)
 
+    async def end(self, stream: str) -> int:
+        reach(self._server)
+        return self._server.streams[stream].last
+
     async def trim(self, stream: str, below: int) -> None:
         reach(self._server)
         self._server.streams[stream].trim(below)

@@ -148,8 +148,11 @@ class JetStreams:
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         if subject:
             return await self._patient.message(stream, last_by_subj=subject)
-        newest = (await self._patient.info(stream)).state.last_seq
+        newest = await self.end(stream)
         return await self._patient.message(stream, seq=newest) if newest else None
+
+    async def end(self, stream: str) -> int:
+        return (await self._patient.info(stream)).state.last_seq
 
     async def trim(self, stream: str, below: int) -> None:
         if below > 1:

@@ -56,6 +56,7 @@ class Leader:
             teller,
             changes=replica.policy.snapshot_changes,
             after_s=replica.policy.snapshot_after_s,
+            settle_s=replica.policy.events_settle_s,
             clock=asyncio.get_running_loop().time,
         )
         self._confirmed_s = self._steady()
@@ -173,7 +174,7 @@ class Leader:
                 await asyncio.sleep(_PAUSE_S)
 
     def _hint(self, output: Output) -> None:
-        """Let schedulers plan while the commit becomes durable: a plan changes nothing until it is judged in a later one.
+        """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged in a later one.
 
         Whoever learnt of a commit that never came to be is put right by the next leader's first delta.
         """

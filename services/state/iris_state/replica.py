@@ -57,9 +57,12 @@ class Replica:
 
     async def _recover(self, *, all_events: bool = True) -> None:
         began_ms = self.clock.now_ms()
-        last = await self.connection.streams.last(subjects.EVENTS.name)
+        streams = self.connection.streams
+        last = await streams.last(subjects.EVENTS.name)
         told = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
         image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told if all_events else "")
+        if all_events and not await streams.end(subjects.EVENTS.name):
+            image = None  # nothing was ever told, or power loss took it all: the whole journal tells it again
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)

@@ -1,7 +1,8 @@
 """Takes snapshots beside the leader's rounds, keeps the last few, and trims the streams behind them.
 
 A snapshot is put away only when every event of its commits is told; until then a crash needs the commits themselves.
-Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing.
+Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one
+so old that its events are on disk: what power loss takes back is told again from the commits behind it.
 Commands whose effect stands in the journal are needed by nobody, so they go sooner when their stream grows full.
 Not in this room: what a snapshot holds (`snapshot`). Source: architecture.md section 2 "object store iris-snapshots".
 """
@@ -62,6 +63,7 @@ class Snapshotter:
     Args:
         changes: take one after so many; a large ledger waits for more.
         after_s: take one so long after the first change.
+        settle_s: how long power loss may take back events that were told.
         clock: seconds, steady.
     """
 
@@ -73,6 +75,7 @@ class Snapshotter:
         *,
         changes: int,
         after_s: float,
+        settle_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._machine = machine
@@ -81,6 +84,8 @@ class Snapshotter:
         self._blobs = connection.blobs(subjects.SNAPSHOTS_BUCKET)
         self._limit = changes
         self._after_s = after_s
+        self._settle_s = settle_s
+        self._seen: dict[str, float] = {}
         self._clock = clock
         self._cutter: Cutter | None = None
         self._draft: tuple[str, Draft, str] | None = None
@@ -173,11 +178,15 @@ class Snapshotter:
         log.info("%s is kept", name, extra={"bytes": len(data)})
 
     async def _trim(self) -> None:
-        """Keep the newest few snapshots, and the streams back to the last but one."""
+        """Keep the newest few snapshots and one whose events are on disk, streams back to it or the last but one."""
         names = await _names(self._blobs)
-        for name in names[:-KEPT]:
+        now_s = self._clock()
+        self._seen = {name: self._seen.get(name, now_s) for name in names}
+        settled = sum(now_s - seen_s >= self._settle_s for seen_s in self._seen.values()) - 1
+        for name in names[: max(0, min(settled, len(names) - KEPT))]:
             await self._blobs.delete(name)
-        place = place_of(names[-2]) if len(names) > 1 else None
+        begin = min(settled, len(names) - 2)
+        place = place_of(names[begin]) if begin >= 0 else None
         if place is not None:
             await self._connection.journal().trim(place[0] + 1)
             await self._connection.streams.trim(subjects.COMMANDS.name, place[1] + 1)
