@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -22,9 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iris_bus import nats_binary
+from iris_core.subjects import STREAMS
 
 PAYLOAD_BYTES = 8 << 20
 USER = "iris"
+REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
+"""Streams that are not synced, because the journal can tell their messages again."""
+_UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
+_WRITE_ERROR = "write error"
+_GLANCE_S = 0.25
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -111,10 +118,11 @@ class NatsProcess:
 
     @property
     def password(self) -> str:
-        """Made once per directory, readable by its owner only."""
+        """Made once per directory, readable by its owner only. An empty file, as power loss may leave it, is none."""
         path = self.directory / "password"
         with contextlib.suppress(FileNotFoundError):
-            return path.read_text().strip()
+            if found := path.read_text().strip():
+                return found
         password = secrets.token_urlsafe(24)
         _write_private(path, password)
         return password
@@ -151,13 +159,52 @@ class NatsProcess:
         )
 
     def ready(self) -> bool:
-        """Whether it serves; finds its ports on the way. Raises StartFailed when it has ended."""
+        """Whether it serves; finds its ports on the way. Raises StartFailed when it has ended or never will.
+
+        A stream that was never synced may not be recoverable after power loss. It is set aside, and the server is
+        started again without it: who declares the streams makes it anew.
+        """
         if self._process is None or self._process.poll() is not None:
             raise StartFailed(f"nats-server ended while starting{self.log_tail()}")
         ports = self._read_ports()
-        if ports is None or not _healthy(ports.http):
+        trouble = _trouble(ports.http) if ports else "its ports are not known yet"
+        if lost := _UNRECOVERED.search(trouble):
+            self._set_aside(lost["account"], lost["stream"], trouble)
+        if trouble:
             return False
         self.ports = ports
+        return True
+
+    def _set_aside(self, account: str, stream: str, trouble: str) -> None:
+        """Start again without a stream that can be rebuilt. Raises StartFailed when this one cannot."""
+        if stream not in REBUILT:
+            raise StartFailed(f"nats-server cannot use its store: {trouble}")
+        place = self.directory / "store" / "jetstream" / account / "streams" / stream
+        self.kill()
+        place.rename(self.directory / f"damaged-{stream}-{time.time_ns()}")
+        self.spawn()
+
+    def stuck(self) -> str:
+        """Why it stores nothing any more though its disk takes data again; empty when all is well, or still hopeless.
+
+        After a write that failed, be it for want of room, the server refuses that stream until it is started again.
+        """
+        trouble = _trouble(self.ports.http, _GLANCE_S) if self.ports else ""
+        return trouble if _WRITE_ERROR in trouble and self._has_room() else ""
+
+    def _has_room(self) -> bool:
+        """Whether a message of the largest size, and as much again, could be written."""
+        probe = self.directory / "room"
+        try:
+            with probe.open("wb", buffering=0) as file:
+                os.posix_fallocate(file.fileno(), 0, 2 * PAYLOAD_BYTES)
+                file.write(b"room")
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
         return True
 
     def ended(self) -> int | None:
@@ -244,21 +291,35 @@ def _port(url: str) -> int:
     return int(url.rpartition(":")[2])
 
 
-def _healthy(http_port: int) -> bool:
+def _trouble(http_port: int, timeout_s: float = 2.0) -> str:
+    """What the server says is wrong with it; empty when it is healthy."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/healthz", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/healthz", timeout=timeout_s):
+            return ""
+    except urllib.error.HTTPError as error:
+        return _error_in(error.read()) or str(error)
+    except OSError as error:
+        return str(error)
+
+
+def _error_in(body: bytes) -> str:
+    with contextlib.suppress(ValueError, AttributeError):
+        return str(json.loads(body).get("error", ""))
+    return ""
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace ``path`` whole, readable by its owner only."""
+    """Replace ``path`` whole and for good, readable by its owner only."""
     draft = path.with_name(f".{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+        file.flush()
+        os.fsync(descriptor)
     draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    os.fsync(directory)
+    os.close(directory)
 
 
 def _end_with_parent() -> None:

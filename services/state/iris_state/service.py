@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 
-from iris_bus.contract import Connection, Fenced, Full, Gap, Teller
+from iris_bus.contract import Connection, Fenced, Full, Gap, Teller, Unavailable
 from iris_bus.run import Service, quiet_gc
 from iris_bus.telemetry import MetricsServer
 from iris_state.clock import Clock
@@ -60,7 +60,7 @@ class State:
                     return True
             except Gap:
                 await self.replica.recover()
-            except Full as error:
+            except (Full, Unavailable) as error:
                 log.error("nobody can lead: %s", error)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), _FULL_S)

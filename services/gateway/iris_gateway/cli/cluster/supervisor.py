@@ -25,6 +25,8 @@ _SERVICE_GRACE_S = 6.0
 _LAST_GRACE_S = 3.0
 _NATS_GRACE_S = 5.0
 _NATS_PAUSE_S = 0.2
+_LONGEST_NATS_PAUSE_S = 5.0
+_NATS_LOOK_S = 3.0
 _ROUND_S = 0.05
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -52,6 +54,8 @@ class Supervisor:
         self._nats = NatsProcess(layout.nats)
         self._nats_pid = 0
         self._nats_due: float | None = None
+        self._nats_pause = _NATS_PAUSE_S
+        self._nats_look = 0.0
         self._children: list[Child] = []
         self._stopping = False
         self._wake = -1
@@ -109,20 +113,31 @@ class Supervisor:
             self._say(f"nats-server ended with {self._nats.ended()}")
             self._nats_pid, self._nats_due = 0, now
         if self._nats_due is not None and self._nats_due <= now:
-            try:
-                self._nats.start()
-                self._nats_pid, self._nats_due = self._nats.pid, None
-            except (StartFailed, OSError) as error:
-                self._say(f"nats-server did not come back: {error}")
-                self._nats_due = now + _NATS_PAUSE_S
+            self._start_nats_again(now)
+        elif self._nats_pid and now >= self._nats_look:
+            self._nats_look = now + _NATS_LOOK_S
+            if stuck := self._nats.stuck():
+                self._say(f"nats-server is stopped, to be started again: {stuck}")
+                self._nats.signal(signal.SIGTERM)
 
-    def _until_due(self, now: float) -> float | None:
-        """Seconds until something is to be started; None when only an event can bring work."""
+    def _start_nats_again(self, now: float) -> None:
+        try:
+            self._nats.start()
+        except (StartFailed, OSError) as error:
+            self._say(f"nats-server did not come back: {error}")
+            self._nats_due = now + self._nats_pause
+            self._nats_pause = min(2 * self._nats_pause, _LONGEST_NATS_PAUSE_S)
+            return
+        self._nats_pid, self._nats_due = self._nats.pid, None
+        self._nats_pause = _NATS_PAUSE_S
+
+    def _until_due(self, now: float) -> float:
+        """Seconds until something is to be started or looked at."""
         dues = [child.due for child in self._children] + [self._nats_due]
         waiting = [due for due in dues if due is not None]
-        if waiting:
-            return max(0.0, min(waiting) - now)
-        return _ROUND_S if self._orphans() else None
+        if self._orphans() and not waiting:
+            return _ROUND_S
+        return max(0.0, min([*waiting, self._nats_look]) - now)
 
     def _orphans(self) -> set[int]:
         """Children that are no services: what dead workers left, unless a restarted worker is to adopt it."""

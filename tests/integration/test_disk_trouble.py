@@ -1,0 +1,94 @@
+"""The disk under the NATS server fills up, or turns read-only: submissions are refused, none that was promised is lost.
+
+Only the server's part of the data directory lies on that disk, so every service can still write its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iris_gateway.client.problems import TryAgain
+from tests.support.cluster import Cluster, cluster_on, settings, start, until
+from tests.support.disk import MakeDisk, make_disk
+from tests.support.disk_cluster import Acknowledged, bury, jobs_of, ledger_of, on_disk
+
+__all__ = ["make_disk"]
+
+pytestmark = pytest.mark.integration
+
+IMPATIENT = "[gateway]\ncommand_patience_s = 1.5\n"
+RESTARTS = 3
+"""What may be started again, at most, because of one trouble: the bus and its one writer, and a try in between."""
+
+
+def refused(load: Acknowledged) -> TryAgain:
+    """The first refusal from now on."""
+    before = len(load.problems)
+    until(lambda: len(load.problems) > before, "a submission is refused", 10)
+    problem = load.problems[before]
+    assert isinstance(problem, TryAgain)
+    return problem
+
+
+def restarts(data: Path) -> int:
+    return (data / "log" / "supervisor.log").read_text().count(" ended with ")
+
+
+def is_idle(cluster: Cluster) -> bool:
+    """Whether no service turns in circles while it waits, by the processor time of each in a fifth of a second."""
+    services = [
+        psutil.Process(pid) for name in ("state", "scheduler", "gateway", "worker") for pid in cluster.pids(name)
+    ]
+    for service in services:
+        service.cpu_percent()
+    return all(service.cpu_percent(0.2) < 50 for service in services)
+
+
+def assert_all_there(cluster: Cluster, names: list[str]) -> None:
+    ledger = asyncio.run(ledger_of(cluster.file["nats_url"]))
+    assert set(names) <= jobs_of(ledger)
+    for name in names:
+        assert cluster.client.job(name).wait(30).state == "succeeded"
+
+
+def test_a_full_disk_refuses_and_goes_on_by_itself_once_there_is_room(make_disk: MakeDisk, tmp_path: Path):
+    disk = make_disk("disk", 64)
+    data = on_disk(tmp_path / "data", disk.path)
+    with cluster_on(data, "--workers", "1", *settings(data, IMPATIENT)) as cluster:
+        with Acknowledged(cluster.url) as load:
+            load.more(50)
+            disk.fill()
+            problem = refused(load)
+            idle = is_idle(cluster)
+            disk.make_room()
+            load.more(50)
+        assert (problem.status, problem.code, problem.retry_after_s) == (503, "unavailable", 1)
+        assert idle
+        assert restarts(data) <= RESTARTS
+        assert_all_there(cluster, load.names)
+
+
+def test_a_store_that_turned_read_only_refuses_and_has_everything_once_it_is_repaired(
+    make_disk: MakeDisk, tmp_path: Path
+):
+    disk = make_disk("disk", 64)
+    data = on_disk(tmp_path / "data", disk.path)
+    cluster = start(data, "--workers", "1", *settings(data, IMPATIENT))
+    try:
+        with Acknowledged(cluster.url) as load:
+            load.more(50)
+            disk.make_read_only()
+            problem = refused(load)
+            idle = is_idle(cluster)
+    finally:
+        bury(cluster)
+    disk.repair()
+    with cluster_on(data, "--workers", "1") as cluster:
+        assert_all_there(cluster, load.names)
+    assert (problem.status, problem.code, problem.retry_after_s) == (503, "unavailable", 1)
+    assert idle
+    assert restarts(data) <= RESTARTS

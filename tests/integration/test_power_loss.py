@@ -1,0 +1,97 @@
+"""A machine loses its power under load: what had been synced to its disk is all there is, and it is enough.
+
+The whole cluster lives on an ext4 file system in a file. NATS is killed, the file system takes no more writes from that
+moment, every process ends, and a copy of the file is mounted elsewhere and started on. That the cut is real is shown by
+the second test: with a server that does not sync at each write, the same cut loses submissions that were acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess
+from tests.support.cluster import Cluster, cluster_on, settings, start, until
+from tests.support.disk import Disk, MakeDisk, make_disk
+from tests.support.disk_cluster import Acknowledged, Ear, Told, bury, end_at_once, jobs_of, ledger_of, stored_events
+from tests.support.replicas import replicas
+
+__all__ = ["make_disk"]
+
+pytestmark = pytest.mark.integration
+
+SUBMISSIONS = 150
+OFTEN = "[state]\nsnapshot_changes = 100\n"
+"""Snapshots are taken meanwhile, and the journal is trimmed."""
+
+
+def work_until_power_loss(disk: Disk, *, young: bool) -> tuple[list[str], Told]:
+    """The names of acknowledged jobs and the events heard, when the machine is off."""
+    data = disk.path / "data"
+    cluster = start(data, "--workers", "1", *settings(data, OFTEN))
+    try:
+        with Ear(cluster.file["nats_url"]) as ear, Acknowledged(cluster.url) as load:
+            load.more(SUBMISSIONS // 2)
+            if not young:
+                disk.write_back()
+            load.more(SUBMISSIONS // 2)
+            end_at_once(cluster)
+            disk.lose_power()
+            names, heard = list(load.names), dict(ear.heard)
+            bury(cluster)
+    finally:
+        bury(cluster)
+    disk.unmount()
+    return names, heard
+
+
+def settled(cluster: Cluster) -> bool:
+    return not any(job.state in ("pending", "running") for job in cluster.client.jobs())
+
+
+@pytest.mark.parametrize("young", [True, False], ids=["of a cluster seconds old", "of one that the kernel wrote back"])
+def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(make_disk: MakeDisk, young: bool):
+    before = make_disk("before", 512)
+    names, heard = work_until_power_loss(before, young=young)
+    after = make_disk("after", copy=before.image)
+    with cluster_on(after.path / "data", "--workers", "1") as cluster:
+        until(lambda: settled(cluster), "every job has ended")
+        ledger = asyncio.run(ledger_of(cluster.file["nats_url"]))
+        told = asyncio.run(stored_events(cluster.file["nats_url"]))
+        states = {job.name: job.state for job in cluster.client.jobs()}
+    after.unmount()
+    assert len(names) >= SUBMISSIONS
+    assert len(heard) >= SUBMISSIONS
+    assert set(names) <= jobs_of(ledger)
+    assert {states[name] for name in names} == {"succeeded"}
+    assert {event: told.get(event) for event in heard} == heard
+
+
+async def test_without_syncing_the_same_power_loss_loses_acknowledged_submissions(make_disk: MakeDisk, tmp_path: Path):
+    before = make_disk("before", 256)
+    lazy = NatsProcess(before.path / "nats", sync="10m")
+    lazy.start()
+    connection = await connect(lazy.url, name="test", on_lost=print)
+    await connection.streams.ensure()
+    async with replicas(lazy.url, tmp_path, connection) as group:
+        await group.start()
+        await group.leader()
+        names = {f"/job-{number}" for number in range(20)}
+        assert {(await group.submit(name)).status for name in sorted(names)} == {"created"}
+        lazy.kill()
+        before.lose_power()
+    await connection.close()
+    lazy.stop()
+    before.unmount()
+    after = make_disk("after", copy=before.image)
+    again = NatsProcess(after.path / "nats")
+    again.start()
+    connection = await connect(again.url, name="test")
+    await connection.streams.ensure()
+    left = jobs_of(await ledger_of(again.url))
+    await connection.close()
+    again.stop()
+    assert names - left
