@@ -79,7 +79,8 @@ def of_tests() -> dict[str, set[str]]:
 
 
 def test_every_dependency_of_a_service_is_imported():
-    assert declared("server") - set().union(*of_services().values()) == set()
+    unused = declared("server") - set().union(*of_services().values())
+    assert unused == {"httptools"}  # uvicorn imports it, for the parser we build on
 
 
 def test_every_library_that_is_imported_is_a_dependency():

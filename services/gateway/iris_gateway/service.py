@@ -38,11 +38,11 @@ from iris_gateway.metrics import Metrics
 from iris_gateway.pace import Pace
 from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
+from iris_gateway.wire import HttpProtocol
 
 log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
-_HEADER_BYTES = 32 << 10
 _IDLE_S = 75
 
 
@@ -123,7 +123,7 @@ class HttpServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=4096,
-            h11_max_incomplete_event_size=_HEADER_BYTES,
+            http=HttpProtocol,
             timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )
