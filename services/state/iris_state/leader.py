@@ -73,7 +73,7 @@ class Leader:
                 subscriptions.append(await self._bus.subscribe(subject, callback))
             first = self._machine.lead(self._replica.clock.now_ms())
             self._hint(first)
-            self._send(first)
+            await self._send(first)
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
             while not self._stop.is_set():
@@ -103,8 +103,10 @@ class Leader:
         inputs, self._inbox = self._inbox[:BATCH], self._inbox[BATCH:]
         wishes = [Command(m.sequence, m.subject, m.data) for m in commands.take(BATCH)]
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
-        await self._commit(output)
-        self._send(output)
+        took_s = await self._commit(output)
+        await self._send(output)
+        if output.commit is not None:
+            self._metrics.committed(output, took_s)
         self._snapshots.note(output)
         self._snapshots.work()
 
@@ -150,18 +152,21 @@ class Leader:
                 await self._arrived.wait()
         self._arrived.clear()
 
-    async def _commit(self, output: Output) -> None:
-        """Make sure that what is about to be said is, and stays, true. Raises Fenced, Full, Unavailable."""
+    async def _commit(self, output: Output) -> float:
+        """Make sure that what is about to be said is, and stays, true; the seconds it took.
+
+        Raises Fenced, Full, Unavailable.
+        """
+        began = time.perf_counter()
         if output.commit is not None:
-            began = time.perf_counter()
             self._hint(output)
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
-            self._metrics.committed(output, time.perf_counter() - began)
             self._confirmed_s = self._steady()
         elif output.replies or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
             self._confirmed_s = self._steady()
+        return time.perf_counter() - began
 
     async def _confirm(self) -> None:
         """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""
@@ -181,14 +186,18 @@ class Leader:
         if output.delta is not None:
             self._bus.publish(subjects.SNAPSHOT, output.delta)
 
-    def _send(self, output: Output) -> None:
+    async def _send(self, output: Output) -> None:
+        """Hosts and whoever waits for an answer first, then the public; each leaves with a turn of the loop."""
         for worker, order in output.orders.items():
             self._deliver(worker, order)
         for subject, data in output.replies:
             if subject:
                 self._bus.publish(subject, data)
+        if output.orders:
+            await asyncio.sleep(0)
         if output.events:
             self._teller.tell(output.events)
+            await asyncio.sleep(0)
 
     def _deliver(self, worker: str, order: Order) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver_one(worker, order))
