@@ -30,10 +30,14 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     """An endless response, counted while it lasts. Raises Problem when too many are open."""
     gateway = call.gateway
     if gateway.closing:
-        raise Problem("unavailable", "the gateway is about to restart")
+        raise _closing()
     if gateway.watching >= gateway.limits.watchers:
         raise Problem("too_many_requests", f"{gateway.watching} streams are open here, and no more are possible")
     return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
+
+
+def _closing() -> Problem:
+    return Problem("unavailable", "the gateway is about to restart")
 
 
 async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -57,7 +61,9 @@ def resume_point(call: Call, after: int | None) -> int | None:
 
 
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
-    """Wanted events behind ``after``, or from now on. Raises Problem gone when they are not kept any more."""
+    """Wanted events behind ``after``, or from now on. Raises Problem gone when they are not kept any more, unavailable."""
+    if call.gateway.closing:
+        raise _closing()
     feed = call.gateway.feed
     await feed.wake()
     if after is not None and after > feed.newest:
@@ -68,6 +74,8 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
         first = await anext(events)
     except Lagging:
         raise Problem("unavailable", "the events have moved on; ask again") from None
+    except StopAsyncIteration:
+        raise _closing() from None
     return stream(call, _frames(call, first, events))
 
 

@@ -191,3 +191,12 @@ async def test_nothing_is_read_while_nobody_watches_and_a_later_watcher_misses_n
         _, events = await anext(feed.watch(Filter(), 0))
         await feed.close()
     assert [event.sequence for event in events] == [1]
+
+
+async def test_a_gateway_that_is_about_to_end_opens_no_stream(iris: House):
+    """It says so, and does not break: who was let go comes back at once."""
+    await iris.gateway.feed.close()
+    response = await iris.http.get("/v1/events", headers={"accept": "text/event-stream"})
+    iris.gateway.closing = True
+    again = await iris.http.get("/v1/events", headers={"accept": "text/event-stream"})
+    assert [(r.status_code, r.headers["retry-after"]) for r in (response, again)] == [(503, "1")] * 2

@@ -145,6 +145,23 @@ async def test_a_followed_job_ends_with_an_event_that_says_how():
     assert events[-1].endswith('{"state":"failed"}')
 
 
+async def test_a_gateway_that_ends_does_not_say_that_the_job_has():
+    """Its reader comes back with the place it has come to; told of an end it would not."""
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        headers = {"accept": "text/event-stream"}
+        async with http.stream("GET", "/v1/jobs/%2Fa/logs?follow=true", headers=headers) as response:
+            pieces = response.aiter_text()
+            await iris.state.print(1, 0, "one\ntw")
+            seen = [await anext(pieces)]
+            iris.gateway.closing = True
+            await iris.gateway.feed.close()
+            async with asyncio.timeout(5):
+                seen += [piece async for piece in pieces]
+    assert "event: end" not in "".join(seen)
+    assert '"line":"tw"' not in "".join(seen)
+
+
 async def test_a_stream_of_lines_is_taken_up_where_its_reader_says(printed: House):
     headers = {"accept": "text/event-stream", "last-event-id": "3"}
     body = (await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=1", headers=headers)).text
