@@ -61,7 +61,7 @@ def resume_point(call: Call, after: int | None) -> int | None:
 
 
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
-    """Wanted events behind ``after``, or from now on. Raises Problem gone when they are not kept any more, unavailable."""
+    """Wanted events behind ``after``, or from now on. Raises Problem gone when not kept any more, unavailable."""
     if call.gateway.closing:
         raise _closing()
     feed = call.gateway.feed
