@@ -53,12 +53,12 @@ def prepare_sessions(sessions: Sequence[SessionView]) -> Report:
 
     A session that is being prepared is only watched: it has had its success.
     """
-    return _delivered(sessions, SessionStatus.SCHEDULED)
+    return _delivered(sessions, DELIVERING[PREPARE.name])
 
 
 def start_sessions(sessions: Sequence[SessionView]) -> Report:
     """Started means that every worker of a prepared session took the order to start."""
-    return _delivered(sessions, SessionStatus.PREPARED)
+    return _delivered(sessions, DELIVERING[START.name])
 
 
 def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
@@ -80,5 +80,6 @@ REPORTS: dict[str, Handler] = {
 }
 """The handlers that run in this service; ScheduleNewSessions runs in the scheduler."""
 
-DELIVERING = frozenset({PREPARE.name, START.name})
-"""Those that are asked whenever an order has been taken or has failed; the others are asked by the clock."""
+DELIVERING = {PREPARE.name: SessionStatus.SCHEDULED, START.name: SessionStatus.PREPARED}
+"""Those that are asked whenever an order has been taken or has failed, and the status in which they await that it is
+taken everywhere; the others are asked by the clock."""

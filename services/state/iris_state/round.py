@@ -61,7 +61,7 @@ class Round:
         self.deliveries = Deliveries(ledger)
         self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
         self._claims: deque[Claim] = deque()
-        self._dirty: dict[int, None] = {}
+        self._dirty: dict[int, bool] = {}
 
     def take(self, happenings: Iterable[Step]) -> None:
         """Judge claims and apply changes, one after the other: each is made only when the one before it is true."""
@@ -87,9 +87,9 @@ class Round:
         self._follow(change)
 
     def _follow(self, change: Change) -> None:
-        """Note what must be asked again because of a change; `_settle` asks."""
+        """Note what must be asked again because of a change, and whether a task has moved by it; `settle` asks."""
         if type(change) is Moved:
-            self._dirty[change.job] = None
+            self._dirty[change.job] = True
             self._claims.extend(cascade.siblings(self.ledger, change))
             self._keep_off(change)
         elif type(change) is JobMoved:
@@ -97,9 +97,9 @@ class Round:
                 self._claims.extend(cascade.remaining(self.ledger, change))
         elif type(change) is Assigned:
             if not self.ledger.jobs[change.job].started_ms:
-                self._dirty[change.job] = None
+                self._dirty[change.job] = True
         elif isinstance(change, Staged | Closed | SessionMoved) and change.job in self.ledger.kernels:
-            self._dirty[change.job] = None
+            self._dirty.setdefault(change.job, False)
             if isinstance(change, SessionMoved):
                 self.deliveries.forget(change.job)
         elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
@@ -112,11 +112,10 @@ class Round:
                 self._claim(self._claims.popleft())
             if self._dirty:
                 number = next(iter(self._dirty))
-                del self._dirty[number]
-                self._derive(number)
+                self._derive(number, self._dirty.pop(number))
 
-    def _derive(self, number: int) -> None:
-        """What one job is now, as its tasks are: its session first, then the job."""
+    def _derive(self, number: int, has_moved: bool) -> None:
+        """What one job is now, as its tasks are: its session first, then, when one of them has moved, the job."""
         job = self.ledger.jobs.get(number)
         if job is None:
             return
@@ -127,7 +126,7 @@ class Round:
                 promoted = coordinator.promote(self.ledger, job)
             if promoted is not None:
                 self.apply(promoted)
-        moved = cascade.job(self.ledger, job)
+        moved = cascade.job(self.ledger, job) if has_moved else None
         if moved is not None:
             self.apply(moved)
 
@@ -153,7 +152,7 @@ class Round:
         if not delivered.error:
             self.deliveries.took(order)
             for ref in (*order.prepare, *order.start):
-                self._dirty[ref.job] = None
+                self._dirty.setdefault(ref.job, False)
             return
         retry_ms = self.now_ms + int(self.policy.order_retry_s * 1000)
         for session in self.deliveries.sessions(order):
@@ -167,7 +166,8 @@ class Round:
         """Show a session to the handler that answers for its status."""
         status, _ = coordinator.seen(self.ledger, session)
         rule = OWNER.get(status) if status is not None else None
-        if rule is not None and rule.name in DELIVERING:
+        awaited = DELIVERING.get(rule.name) if rule is not None else None
+        if rule is not None and awaited is not None and (error or status is awaited):
             self.show(rule, [session], error)
 
     def show(self, rule: SessionRule, sessions: Iterable[SessionId], error: str = "") -> None:
