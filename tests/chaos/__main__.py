@@ -88,7 +88,7 @@ def _path() -> list[str]:
 def _play(where: Path, places: list[Place], seconds: float, dice: random.Random) -> int:
     data = where / "data"
     cluster = start(data, *settings(data, _CONFIG), *_SHAPE)
-    load = Load(cluster.client, where / "runs", dice)
+    load = Load(cluster.client, where / "runs", dice, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     killer = Killer(cluster, places, _LOST_S, random.Random(dice.random()), lambda: _probe(cluster, next(probes)))
     watch = Watch(cluster.client)
@@ -98,7 +98,9 @@ def _play(where: Path, places: list[Place], seconds: float, dice: random.Random)
         wrong = recount.ends(cluster, load.promises)
     tasks, more = asyncio.run(recount.told(cluster))
     runs = Runs(where / "runs", tasks)
-    held = [f"wrong: {worker.id} still holds something" for worker in cluster.client.workers() if worker.tasks]
+    holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
+    held = [f"wrong: {worker} still holds something" for worker in holders]
+    held += asyncio.run(recount.records(cluster))
     given_up, unexcused = recount.gangs_given_up(tasks, load.promises)
     wrong += [*more, *runs.wrong(), *unexcused, *held]
     stop(cluster)

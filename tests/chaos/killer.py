@@ -22,6 +22,8 @@ from tests.support.cluster import Cluster
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
+_LONG_STATE_S = (5.0, 20.0)
+"""For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""
 _ALONE = ("gateway", "nats")
 """Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
 
@@ -73,13 +75,15 @@ class Killer:
         self._rest(self.lost_s + _SHORTEST_S)
 
     def _see(self, strike: Callable[[], Strike]) -> None:
-        """Do it, and wait until the cluster accepts work."""
+        """Do it, and wait until the cluster accepts work, or until it is enough."""
         began = time.monotonic()
         kind, service, lasts_s = strike()
         self.faults[kind] += 1
         seeing = threading.Thread(target=self.probe, daemon=True)
         seeing.start()
         while seeing.is_alive():
+            if self.enough.is_set():
+                return
             self._rest(0.02)
         excused = lasts_s if service in _ALONE else 0.0
         self.recoveries[kind].append(max(0.0, time.monotonic() - began - excused))
@@ -149,7 +153,12 @@ class Killer:
         service = "worker" if place.is_host else place.name.partition("-")[0]
         if place.is_host and (long if long is not None else self.dice.random() < 0.6):
             return service, self.lost_s + self.dice.uniform(2.0, 8.0), "long"
+        if service == "state" and not long and self.dice.random() < 0.25 and not self._states_in_trouble():
+            return service, self.dice.uniform(*_LONG_STATE_S), "long"
         return service, self.dice.uniform(0.3, 0.6 * self.lost_s), "short"
+
+    def _states_in_trouble(self) -> bool:
+        return any(name.startswith("state-") for name in self._pending)
 
     def _freeze(self, name: str, pids: Iterable[int], seconds: float) -> None:
         frozen = list(pids)

@@ -37,12 +37,14 @@ class Load:
     """Submits until it is told to stop; every acknowledgement is a promise.
 
     Attributes:
+        longest_s: of any task.
         gaps: for each time that submissions failed, how long until one was accepted again, in seconds.
     """
 
     client: Client
     runs: Path
     dice: random.Random
+    longest_s: float = 6.0
     promises: list[Promise] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     refused: int = 0
@@ -75,7 +77,7 @@ class Load:
 
     def _ask(self, kind: str, name: str) -> Job:
         begins, ends = (_RECORD.format(what=what, file=self.runs) for what in ("begins", "ends"))
-        body = f"{begins}; sleep {self.dice.choice((0.05, 0.3, 1, 3, 6))}; {ends}"
+        body = f"{begins}; sleep {min(self.longest_s, self.dice.choice((0.05, 0.3, 1, 3, 6)))}; {ends}"
         options = {"name": name, "cpu": 0.25, "max_retries_preemption": 100}
         if kind == "failing":
             body += "; exit 3"

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
+from iris_core.errors import InvariantBroken
 from iris_core.views import TaskEvent
 from iris_gateway.client.problems import ClientError
 from tests.chaos.load import Promise
 from tests.support.cluster import Cluster
+from tests.support.records import ledger_of
 
 _SETTLE_S = 180.0
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
@@ -45,6 +47,15 @@ def _end(cluster: Cluster, promise: Promise, deadline: float) -> str:
         if time.monotonic() > deadline:
             return f"stuck: {promise.name} is {job.state}"
         time.sleep(0.1)
+
+
+async def records(cluster: Cluster) -> list[str]:
+    """Every invariant of the ledger, over the journal replayed."""
+    try:
+        await ledger_of(cluster.file["nats_url"])
+    except InvariantBroken as broken:
+        return [f"wrong: {line}" for line in str(broken).splitlines()]
+    return []
 
 
 async def told(cluster: Cluster) -> tuple[Told, list[str]]:

@@ -14,7 +14,8 @@ import pytest
 from iris_gateway.client.problems import TryAgain
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import MakeDisk, make_disk
-from tests.support.disk_cluster import Acknowledged, bury, jobs_of, ledger_of, on_disk
+from tests.support.disk_cluster import Acknowledged, bury, on_disk
+from tests.support.records import jobs_of, ledger_of
 
 __all__ = ["make_disk"]
 

@@ -16,7 +16,8 @@ from iris_bus.jetstream import connect
 from iris_bus.nats_process import NatsProcess
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import Disk, MakeDisk, make_disk
-from tests.support.disk_cluster import Acknowledged, Ear, Told, bury, end_at_once, jobs_of, ledger_of, stored_events
+from tests.support.disk_cluster import Acknowledged, Ear, Told, bury, end_at_once, stored_events
+from tests.support.records import jobs_of, ledger_of
 from tests.support.replicas import replicas
 
 __all__ = ["make_disk"]

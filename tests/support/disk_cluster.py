@@ -21,11 +21,6 @@ from iris_bus.jetstream import connect
 from iris_core import subjects
 from iris_gateway.client import Client
 from iris_gateway.client.problems import ClientError
-from iris_state.check import check
-from iris_state.clock import Clock
-from iris_state.ledger import Ledger
-from iris_state.policy import Policy
-from iris_state.replica import Replica
 from tests.support.cluster import Cluster, until
 
 
@@ -98,22 +93,6 @@ def bury(cluster: Cluster) -> None:
                 process.kill()
         psutil.wait_procs(processes, timeout=0.2)
     cluster.up.wait(10)
-
-
-async def ledger_of(nats_url: str) -> Ledger:
-    """The records as the journal has them, found to agree with themselves."""
-    connection = await connect(nats_url, name="judge")
-    try:
-        replica = Replica("judge", Policy(), connection, Clock())
-        await replica.recover()
-        check(replica.machine.ledger)
-        return replica.machine.ledger
-    finally:
-        await connection.close()
-
-
-def jobs_of(ledger: Ledger) -> set[str]:
-    return {job.spec.name for job in ledger.jobs.values()}
 
 
 Told = dict[str, bytes]

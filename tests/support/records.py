@@ -1,0 +1,26 @@
+"""The records of a cluster as its journal has them, read by somebody who takes no part in it."""
+
+from __future__ import annotations
+
+from iris_bus.jetstream import connect
+from iris_state.check import check
+from iris_state.clock import Clock
+from iris_state.ledger import Ledger
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+
+
+async def ledger_of(nats_url: str) -> Ledger:
+    """The records as the journal has them, found to agree with themselves."""
+    connection = await connect(nats_url, name="judge")
+    try:
+        replica = Replica("judge", Policy(), connection, Clock())
+        await replica.recover()
+        check(replica.machine.ledger)
+        return replica.machine.ledger
+    finally:
+        await connection.close()
+
+
+def jobs_of(ledger: Ledger) -> set[str]:
+    return {job.spec.name for job in ledger.jobs.values()}
