@@ -64,6 +64,7 @@ class Herald:
         self._turn = asyncio.Lock()
         self._registered = False
         self._doubts = 0
+        self._unheard = 0
         self.settled = False
 
     def wake(self) -> None:
@@ -135,10 +136,15 @@ class Herald:
             answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=self._timeout_s)
             taken = codec.unpack(answer.data, ReportTaken)
         except (Unavailable, codec.Undecodable) as error:
-            log.info("a report was not taken: %s", error)
+            if not self._unheard:
+                log.info("reports are not taken: %s", error)
+            self._unheard += 1
             self._metrics.reported(False)
             await asyncio.sleep(_AGAIN_S)
             return None
+        if self._unheard:
+            log.info("reports are taken again", extra={"untaken": self._unheard})
+            self._unheard = 0
         self._metrics.reported(True)
         self._pulse.touch(self._clock.steady_s())
         return taken
