@@ -25,7 +25,7 @@ from iris_scheduler.order import in_order
 from iris_scheduler.place import place_job
 from iris_scheduler.preempt import preempt
 from iris_scheduler.settings import Settings
-from iris_scheduler.stale import still_full, still_hopeless
+from iris_scheduler.stale import soon_helped, still_full, still_hopeless
 from iris_scheduler.tell import tell
 
 Placer = Callable[..., bool]
@@ -68,7 +68,7 @@ def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Dec
         _place_band(cycle, band)
     preempt(cycle, hopeless)
     told = tell(cycle)
-    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved))
+    learnt = Learnt(cycle.full, hopeless - soon_helped(cycle, hopeless), told.classes, told.jobs, bool(cycle.reserved))
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
     return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles)

@@ -6,6 +6,8 @@ grown worker has room for it, and a class no eviction helped is still hopeless u
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from iris_scheduler.capacity import Slots, fitting
@@ -28,6 +30,15 @@ def still_hopeless(cycle: Cycle) -> set[JobClass]:
         return set()
     grown = _grown(cycle)
     return {kind for kind in cycle.memory.hopeless if not _may_be_helped(cycle, kind, grown)}
+
+
+def soon_helped(cycle: Cycle, hopeless: Iterable[JobClass]) -> set[JobClass]:
+    """Gangs below which this cycle has placed something: in the next it can go with others that alone were not enough.
+
+    A single task evicts one other only, and what was placed now gives back no more than there was.
+    """
+    lowest = max((cycle.mirror.kinds[given.job].band for given in cycle.given), default=None)
+    return set() if lowest is None else {kind for kind in hopeless if kind.is_gang and lowest > kind.band}
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:

@@ -278,6 +278,16 @@ def test_one_that_could_not_be_helped_is_helped_once_there_is_a_little_more_room
     assert story.evict()[0] == ["/low/1"]
 
 
+def test_a_gang_is_helped_by_the_end_of_what_was_placed_when_there_was_no_help() -> None:
+    """In its first cycle what runs was not enough, and what took the rest of the room could not be stopped yet."""
+    story = Story(worker("a", cpu=3, rack="r"))
+    story.running("/there", "a", cpu=1)
+    story.submit("/high", cpu=3, band="production", group_by="rack")
+    story.submit("/beside", cpu=1)
+    assert story.evict() == ([], ())
+    assert sorted(story.evict()[0]) == ["/beside/0", "/there/0"]
+
+
 def test_a_gang_is_helped_once_a_session_has_nobody_left_beyond_its_group() -> None:
     hosts = [worker(f"a{n}", cpu=1, rack="a", row="1", zone="x") for n in range(2)]
     story = Story(*hosts, worker("b0", cpu=1, rack="b", row="1", zone="y"))
