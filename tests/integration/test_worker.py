@@ -471,6 +471,19 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     assert stage.ended.exit_code == 9
 
 
+async def test_a_beat_that_tells_an_end_tells_the_start_before_it(state: FakeState, worker: WorkerProcess):
+    """Reports are not answered, so beats are all the state service may come to hear."""
+    state.silent = True
+    ref = await state.run("true")
+    await state.until(lambda: any(stage.ended is not None for beat in state.beats for stage in beat.attempts))
+    said = next(beat.attempts for beat in state.beats if any(stage.ended is not None for stage in beat.attempts))
+    assert [(stage.ref, stage.status) for stage in said] == [
+        (ref, KernelStatus.PREPARING),
+        (ref, KernelStatus.RUNNING),
+        (ref, KernelStatus.TERMINATED),
+    ]
+
+
 async def test_an_order_for_the_worker_before_is_not_taken(state: FakeState, worker: WorkerProcess):
     old = state.registered[0]
     await worker.kill()
