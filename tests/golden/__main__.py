@@ -1,12 +1,19 @@
-"""Keep the journal and a snapshot of one simulated storm as this release writes them. A kept one is never rewritten."""
+"""Keep the journal, a snapshot and messages of one simulated storm as this release writes them.
+
+A kept one is never rewritten.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
-from iris_core import codec
+from iris_core import codec, messages
+from iris_core.messages import AdminCommand, Caller, LogChunk, PlanPreview, PlanRequest, RerunJob
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.spec import JobSpec
 from iris_state import snapshot
 from iris_state.machine import Machine
 from iris_state.policy import Policy
@@ -14,16 +21,22 @@ from tests.golden.test_golden import summary
 from tests.sim.world import World
 
 SEED = 8
+LONGEST = 4096
+OUTSIDE: tuple[Any, ...] = (
+    AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}, "_INBOX.a"),
+    RerunJob("/a", Caller("ann"), "r", 7, True, "_INBOX.a"),
+    LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True),
+    PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
+    PlanPreview("not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9),
+)
+"""What the simulation does not say."""
 
 
 def main(release: str) -> None:
-    """Write ``journal``, ``snapshot`` (of two thirds of it) and ``summary.json``."""
+    """Write ``journal``, ``snapshot`` (of two thirds of it), ``summary.json`` and ``messages``."""
     where = Path(__file__).parent / release
     where.mkdir()
-    world = World(SEED)
-    outcome = world.run()
-    assert not outcome.wrong
-    journal = world.server.journal_of_all_times
+    journal = keep_messages(where)
     (where / "journal").write_bytes(codec.pack(journal))
     machine = Machine(Policy(), "golden")
     for sequence, data in enumerate(journal, 1):
@@ -34,4 +47,29 @@ def main(release: str) -> None:
     (where / "summary.json").write_text(json.dumps(summary(machine), indent=1) + "\n")
 
 
-main(sys.argv[1])
+def keep_messages(where: Path) -> list[bytes]:
+    """Play the storm and keep the longest message of each kind that was said in it; its journal."""
+    said: dict[str, bytes] = {}
+    pack = codec.pack
+
+    def listen(message: Any) -> bytes:
+        data, kind = pack(message), type(message).__name__
+        if hasattr(messages, kind) and len(said.get(kind, b"")) < len(data) <= LONGEST:
+            said[kind] = data
+        return data
+
+    codec.pack = listen
+    try:
+        world = World(SEED)
+        outcome = world.run()
+        for message in OUTSIDE:
+            listen(message)
+    finally:
+        codec.pack = pack
+    assert not outcome.wrong
+    (where / "messages").write_bytes(pack(dict(sorted(said.items()))))
+    return world.server.journal_of_all_times
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

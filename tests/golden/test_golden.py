@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from iris_core import codec
+from iris_core import codec, messages
+from iris_core.subjects import SUBJECTS
 from iris_state import snapshot
 from iris_state.check import check
 from iris_state.machine import Machine
@@ -67,5 +68,34 @@ def test_a_snapshot_of_an_earlier_release_is_gone_on_from(release):
     assert summary(machine) == wanted(release)
 
 
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_what_services_of_an_earlier_release_say_is_understood(release):
+    """Each message reads as it was meant; what it did not have yet has come behind what it had."""
+    for kind, data in said(release).items():
+        meant = codec.unpack(data, Any)
+        understood = codec.unpack(codec.pack(codec.unpack(data, getattr(messages, kind))), Any)
+        assert begins_with(understood, meant), f"{kind}: {meant} is understood as {understood}"
+
+
+def said(release: Path) -> dict[str, bytes]:
+    return codec.unpack((release / "messages").read_bytes(), dict[str, bytes])
+
+
+def begins_with(now: Any, then: Any) -> bool:
+    """Whether everything that was there then is there now, in its place; there may be more behind it."""
+    if isinstance(then, list):
+        pairs = zip(now, then, strict=False)
+        return isinstance(now, list) and len(now) >= len(then) and all(begins_with(a, b) for a, b in pairs)
+    if isinstance(then, dict):
+        return isinstance(now, dict) and all(key in now and begins_with(now[key], then[key]) for key in then)
+    return bool(now == then)
+
+
 def test_there_is_something_to_replay():
     assert RELEASES
+
+
+def test_there_is_a_message_of_every_kind():
+    """In the newest release kept; what is new since comes with the next."""
+    sent = {subject.message for subject in SUBJECTS if hasattr(messages, subject.message)}
+    assert sent | {"Answer", "OrderTaken", "PlanPreview", "PlanTaken", "ReportTaken"} <= said(RELEASES[-1]).keys()
