@@ -10,8 +10,8 @@ Not in this room: processes; what is read from the files (tail).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import shutil
 import stat
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Slots:
         self._trash = str(root / "trash")
         self._spares: list[Slot] = []
         self._next = 0
-        self._thrown = 0
+        self._thrown = itertools.count(1)
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
@@ -127,10 +127,29 @@ class Slots:
 
     def empty_trash(self) -> None:
         """Delete what was thrown away; slow, for a thread."""
-        for name in os.listdir(self._trash):
-            shutil.rmtree(f"{self._trash}/{name}", ignore_errors=True)
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._trash}/{name}")
+        left = [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
+        while left:
+            self._take_apart(left.pop(), left)
+
+    def _take_apart(self, path: str, left: list[str]) -> None:
+        """Delete a file, or a directory whose own directories are moved beside it and left for later.
+
+        However deep a task nested them, and whatever rights it took away; what cannot be had is for the next time.
+        """
+        with contextlib.suppress(OSError):
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                os.unlink(path)
+                return
+            os.chmod(path, 0o700)
+            with os.scandir(path) as entries:
+                inside = list(entries)
+            for entry in inside:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(self._throw(entry.path))
+                    else:
+                        os.unlink(entry.path)
+            os.rmdir(path)
 
     def close(self) -> None:
         """Let go of what is spare."""
@@ -146,9 +165,15 @@ class Slots:
             if slot.made:
                 os.rmdir(slot.workdir)
 
-    def _throw(self, path: str) -> None:
-        self._thrown += 1
-        os.rename(path, f"{self._trash}/{os.getpid()}-{self._thrown}")
+    def _throw(self, path: str) -> str:
+        """Move a file or directory to the trash, and return where it is now."""
+        target = f"{self._trash}/{os.getpid()}-{next(self._thrown)}"
+        try:
+            os.rename(path, target)
+        except PermissionError:  # a directory without rights, which only root can move as it is
+            os.chmod(path, 0o700)
+            os.rename(path, target)
+        return target
 
 
 def read_error_file(workdir: str) -> str:

@@ -66,6 +66,27 @@ def test_a_directory_whose_rights_were_changed_is_not_used_again(slots: Slots):
     assert slots.clean(slot, LATER_NS)
 
 
+def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Slots, tmp_path: Path):
+    slot = slots.take(A)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    os.symlink(outside, f"{slot.workdir}/link")
+    at = os.open(slot.workdir, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("deeper", dir_fd=at)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=at))
+        below = os.open("deeper", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    os.chmod(f"{slot.workdir}/deeper", 0)
+    os.chmod(slot.workdir, 0)
+    assert slots.clean(slot, LATER_NS)
+    slots.empty_trash()
+    assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
+
+
 def test_a_directory_that_was_deleted_is_made_again(slots: Slots):
     slot = slots.take(A)
     os.rmdir(slot.workdir)
