@@ -137,15 +137,20 @@ def look_workers(wanted: int) -> Callable[[Client], str]:
 
 
 def stay(url: str, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
-    """Say what to try and wait; Ctrl-C and TERM stop the cluster."""
-    note(f"the cluster is up; dashboard and API: {url}")
-    note(f"its data: {data}\n")
-    note("try:  iris run --replicas 3 -- sh -c 'echo hello $IRIS_TASK_INDEX'\n      iris ls\n\nCtrl-C stops it.")
+    """Say what to try and wait; Ctrl-C and TERM stop the cluster, from the first word on."""
+    words = [
+        f"the cluster is up; dashboard and API: {url}",
+        f"its data: {data}\n",
+        "try:  iris run --replicas 3 -- sh -c 'echo hello $IRIS_TASK_INDEX'\n      iris ls\n\nCtrl-C stops it.",
+    ]
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
     while supervisor.returncode is None:
         try:
+            while words:
+                note(words.pop(0))
             supervisor.wait()
         except KeyboardInterrupt:
+            words.clear()
             note("stopping")
             supervisor.terminate()
     return ExitCode.SUCCEEDED if supervisor.returncode == 0 else ExitCode.UNEXPECTED
