@@ -7,12 +7,15 @@ a registration or a beat, holds all its stages that were not: so no end is ever 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 
 from iris_core.messages import AttemptRef, Ended, Stage
 
 MAX_STAGES = 4000
 MAX_BYTES = 400_000
 """Of one report, far below the largest message."""
+_ref = attrgetter("ref")
 
 
 class Reports:
@@ -27,7 +30,11 @@ class Reports:
         return len(self._line)
 
     def add(self, stage: Stage) -> None:
-        self._untold.setdefault(stage.ref, []).append(stage)
+        waiting = self._untold.get(stage.ref)
+        if waiting is None:
+            self._untold[stage.ref] = [stage]
+        else:
+            waiting.append(stage)
         self._line[stage.ref] = None
 
     def of(self, ref: AttemptRef) -> list[Stage]:
@@ -52,15 +59,17 @@ class Reports:
 
     def answered(self, stages: Iterable[Stage]) -> None:
         """Their report is committed; behind an end there is nothing more to tell."""
-        for stage in stages:
-            waiting = self._untold.get(stage.ref)
+        for ref, told in groupby(stages, _ref):
+            waiting = self._untold.get(ref)
             if waiting is None:
                 continue
-            if stage in waiting:
-                waiting.remove(stage)
-            if stage.ended is not None or not waiting:
-                del self._untold[stage.ref]
-                self._line.pop(stage.ref, None)
+            known = tuple(told)
+            left = [] if known[-1].ended is not None else [stage for stage in waiting if stage not in known]
+            if left:
+                self._untold[ref] = left
+            else:
+                del self._untold[ref]
+                self._line.pop(ref, None)
 
     def give_back(self, stages: Iterable[Stage]) -> None:
         """Their report was not answered: they come first again, unless another report has told them since."""
