@@ -48,6 +48,11 @@ class Ending:
         """Whether it has ended, or will never be heard of again."""
         return self.state in ENDED or self._watcher is None or self._watcher.done()
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether it goes on, and only this gateway is about to end."""
+        return self._feed.closed and self.state not in ENDED
+
     async def __aenter__(self) -> Self:
         await self._feed.wake()
         position = self._feed.newest

@@ -139,6 +139,8 @@ class Logs:
         while not ending.known:
             await _heard(bell, _QUIET_S)
             yield reading.take(_taken(reader))
+        if ending.cut_off:
+            return
         clock = asyncio.get_running_loop().time
         deadline = clock() + _FLUSH_S
         until = await self.last(reading.wish)

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from iris_core.views import LogLineView
 from iris_gateway.api.jobs import job_of
 from iris_gateway.api.tasks import task_of
-from iris_gateway.ending import ENDED, Ending
+from iris_gateway.ending import Ending
 from iris_gateway.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.lines import Line
 from iris_gateway.logbook import Shown, Write, write_job_text, write_text
@@ -146,9 +146,9 @@ async def _written(call: Call, request: Request, until: int) -> AsyncIterator[by
         async with Ending(call.gateway.feed, request.job, request.task, request.ask) as ending:
             async for piece in _coming(call, request, reading, ending):
                 yield piece
+            if ending.cut_off:
+                return  # its reader comes back and goes on
             state = ending.state
-        if state not in ENDED and call.gateway.closing:
-            return  # this is the end of the gateway only: the reader comes back and goes on
     yield request.write(reading.rest(), reading.position)
     if request.media_type == EVENT_STREAM:
         yield frame("end", {"state": state}, reading.position)
