@@ -38,8 +38,7 @@ beat_interval_s = 1
 [worker]
 beat_s = 1
 """
-_SHAPE = ("--replicas", "state=2", "--workers", "2", "--tpu", "v5litepod-16x2")
-_HOSTS = ("worker-0", "worker-1", *(f"slice-{m}-w{n}" for m in range(2) for n in range(4)))
+_SHAPE = ("--replicas", "state=2", "--workers", "2", "--tpu")
 _SERVICES = ("state-0", "state-1", "scheduler-0")
 
 
@@ -48,14 +47,20 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--network", choices=("auto", "namespaces", "proxies"), default="auto")
+    parser.add_argument("--slices", type=int, default=2, help="of four hosts each, beside two hosts without")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     network = options.network if options.network != "auto" else _best_network()
     if network == "namespaces" and not options.inside:
         namespaces.enter(["-m", "tests.chaos", *sys.argv[1:], "--network", network, "--inside"])
     print(f"chaos for {options.seconds:g} s, seed {options.seed}, partitions by {network}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory, _places(Path(directory), network) as places:
-        return _play(Path(directory), places, options.seconds, random.Random(options.seed))
+    hosts = ["worker-0", "worker-1", *(f"slice-{m}-w{n}" for m in range(options.slices) for n in range(4))]
+    with (
+        tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory,
+        _places(Path(directory), [*hosts, *_SERVICES], network) as places,
+    ):
+        shape = (*_SHAPE, f"v5litepod-16x{options.slices}")
+        return _play(Path(directory), shape, places, options.seconds, random.Random(options.seed))
 
 
 def _best_network() -> str:
@@ -66,10 +71,9 @@ def _best_network() -> str:
 
 
 @contextmanager
-def _places(where: Path, network: str) -> Iterator[list[Place]]:
+def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]]:
     """Every host and service its own; the gateway must be found by its clients, so it is always behind a proxy."""
     root, proxies = where / "places", Proxies()
-    names = [*_HOSTS, *_SERVICES]
     made: list[Place] = [Proxied(root / "gateway-0", proxies)]
     try:
         for number, name in enumerate(names):
@@ -85,9 +89,9 @@ def _path() -> list[str]:
     return [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
-def _play(where: Path, places: list[Place], seconds: float, dice: random.Random) -> int:
+def _play(where: Path, shape: tuple[str, ...], places: list[Place], seconds: float, dice: random.Random) -> int:
     data = where / "data"
-    cluster = start(data, *settings(data, _CONFIG), *_SHAPE)
+    cluster = start(data, *settings(data, _CONFIG), *shape)
     load = Load(cluster.client, where / "runs", dice, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     killer = Killer(cluster, places, _LOST_S, random.Random(dice.random()), lambda: _probe(cluster, next(probes)))

@@ -18,6 +18,8 @@ from iris_gateway.client.problems import ClientError
 
 _RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N)" >> {file}'
 _PAUSE_S = 0.25
+CHILD = "/child"
+"""What every nested job's name ends with."""
 _ENDS = {"failing": frozenset({"failed"}), "gang": frozenset({"succeeded", "worker_failed"})}
 """How each kind may end if not with success; when a gang may fail is for `recount` to judge."""
 
@@ -88,7 +90,7 @@ class Load:
         elif kind == "gang":
             options |= {"tpu": "v5litepod-16", "max_retries_failure": 20}
         elif kind == "nested":
-            child = "run -d --if-exists keep --name $IRIS_JOB/child --cpu 0.25 -- true"
+            child = f"run -d --if-exists keep --name $IRIS_JOB{CHILD} --cpu 0.25 -- true"
             body = f"{begins}; {sys.executable} -m iris_gateway.cli {child} || exit 9; {ends}"
             options |= {"max_retries_failure": 20}
         else:

@@ -25,7 +25,7 @@ def chaos(*options: str) -> str:
 def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     if network == "namespaces" and (refusal := namespaces.refusal()):
         pytest.skip(f"no network namespaces here: {refusal}")
-    said = chaos("--seconds", "8", "--seed", "11", "--network", network)
+    said = chaos("--seconds", "7", "--slices", "1", "--seed", "11", "--network", network)
     assert f"partitions by {network}" in said
     assert "lost 0, doubled 0, wrong 0, stuck 0" in said
     assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
