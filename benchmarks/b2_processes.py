@@ -13,7 +13,7 @@ from benchmarks.watch import Watcher
 GOAL = 2_500
 HOSTS = 4
 """A worker starts one process at a time and waits until it has become the program; a few share the cores better."""
-CPUS = 32
+CPUS = 64
 WINDOW = (f"state.max_building={CPUS}",)
 """Nothing is downloaded or installed, so each host may start as many at once as it may run."""
 
