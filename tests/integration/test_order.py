@@ -46,7 +46,7 @@ def test_production_evicts_batch_and_starts_only_after_the_victim_has_stopped(sm
         name="victim",
         band="batch",
     )
-    until(lambda: victim.refresh().state == "running", "the victim runs")
+    until(lambda: next(iter(victim.tasks())).state == "running", "the victim runs")
     urgent = small.submit("sh", "-c", f"echo urgent >> {log}", name="urgent", band="production")
     ended = urgent.wait(30)
     task = next(iter(victim.tasks()))

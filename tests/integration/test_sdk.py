@@ -102,10 +102,11 @@ async def test_events_of_everything_are_streamed_to_an_asynchronous_client(clust
     async with AsyncClient(cluster.url) as client:
         events = client.events({"type": "job.state", "within": None})
         first = asyncio.ensure_future(anext(events))
-        job = await client.run(["true"], name="aio-events")
-        event = await asyncio.wait_for(first, 20)
+        async with asyncio.timeout(20):
+            while not first.done():  # the stream begins with what happens once it is open
+                await (await client.run(["true"], name="aio-events")).wait(20)
+        event = await first
         await events.aclose()
-        await job.wait(20)
 
     assert isinstance(event, JobEvent)
 

@@ -138,11 +138,12 @@ ADMIN = Caller("root", "admin")
 
 
 def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> list[tuple[float, object]]:
-    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back."""
+    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back. Sometimes in a rush."""
     plan: list[tuple[float, object]] = []
     names: dict[str, float] = {}
+    busy_s = seconds * dice.choice((0.7, 0.7, 0.1))
     for number in range(jobs):
-        at = dice.random() * seconds * 0.7
+        at = dice.random() * busy_s
         spec = _spec(dice, number, list(names))
         above = names.get(spec.name.rpartition("/")[0])
         if above is not None:

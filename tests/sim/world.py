@@ -101,7 +101,7 @@ class World:
             self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start)
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
-        if self.dice.random() < 0.3:
+        if self.dice.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts)
         self._mains["people"] = self._people
@@ -392,7 +392,7 @@ class _SimScheduler(Scheduler):
 
 def _policy(dice: random.Random) -> Policy:
     return msgspec.structs.replace(
-        POLICY, snapshot_changes=dice.choice((20, 60, 100_000)), keep_jobs=dice.choice((0, 0, 3))
+        POLICY, snapshot_changes=dice.choice((20, 20, 60, 100_000)), keep_jobs=dice.choice((0, 0, 3))
     )
 
 
