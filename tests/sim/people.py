@@ -138,7 +138,10 @@ ADMIN = Caller("root", "admin")
 
 
 def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> list[tuple[float, object]]:
-    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back. Sometimes in a rush."""
+    """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back.
+
+    Sometimes in a rush.
+    """
     plan: list[tuple[float, object]] = []
     names: dict[str, float] = {}
     busy_s = seconds * dice.choice((0.7, 0.7, 0.1))
