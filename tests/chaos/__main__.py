@@ -94,11 +94,19 @@ def _play(where: Path, shape: tuple[str, ...], places: list[Place], seconds: flo
     cluster = start(data, *settings(data, _CONFIG), *shape)
     load = Load(cluster.client, where / "runs", dice, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
-    killer = Killer(cluster, places, _LOST_S, random.Random(dice.random()), lambda: _probe(cluster, next(probes)))
     watch = Watch(cluster.client)
+    killer = Killer(
+        cluster,
+        places,
+        _LOST_S,
+        random.Random(dice.random()),
+        lambda: _probe(cluster, next(probes)),
+        lambda: bool(watch.changes["became LOST"]),
+    )
     with _thread(watch):
         with _thread(load), _thread(killer):
             time.sleep(seconds)
+            killer.opened.wait()
         wrong = recount.ends(cluster, load.promises)
     tasks, more = asyncio.run(recount.told(cluster))
     runs = Runs(where / "runs", tasks)

@@ -22,6 +22,7 @@ from tests.support.cluster import Cluster
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
+_OPENING_S = 45.0
 _LONG_STATE_S = (5.0, 20.0)
 """For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""
 _ALONE = ("gateway", "nats")
@@ -43,6 +44,8 @@ class Killer:
     Attributes:
         lost_s: after which a worker is LOST.
         probe: returns when the cluster accepts work; timed after each fault.
+        any_lost: whether a worker has become LOST.
+        opened: set when one has, or when none has in a long time.
         recoveries: seconds per kind of fault.
     """
 
@@ -51,9 +54,11 @@ class Killer:
     lost_s: float
     dice: random.Random
     probe: Callable[[], None]
+    any_lost: Callable[[], bool]
     faults: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     enough: threading.Event = field(default_factory=threading.Event)
+    opened: threading.Event = field(default_factory=threading.Event)
     _pending: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -64,6 +69,7 @@ class Killer:
                     self._see(self._draw)
                 self._rest(self.dice.uniform(_SHORTEST_S, _LONGEST_S))
         finally:
+            self.opened.set()
             for name in list(self._pending):
                 self._put_right(name)
 
@@ -72,7 +78,10 @@ class Killer:
         hosts = self.dice.sample([place for place in self.places if place.is_host], 3)
         for place, strike in zip(hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True):
             self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
-        self._rest(self.lost_s + _SHORTEST_S)
+        give_up = time.monotonic() + _OPENING_S
+        while not (self.any_lost() or self.enough.is_set() or time.monotonic() > give_up):
+            self._rest(_SHORTEST_S)
+        self.opened.set()
 
     def _see(self, strike: Callable[[], Strike]) -> None:
         """Do it, and wait until the cluster accepts work, or until it is enough."""
