@@ -86,6 +86,7 @@ class Server:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._inboxes = 0
+        self._told_s: dict[int, float] = {}
         self.appended: list[Callable[[Link, int], None]] = []
         self.struck: Callable[[str], None] = lambda fault: None
         self.crashed: Callable[[Process], None] = lambda process: None
@@ -117,14 +118,15 @@ class Server:
 
     # ── faults ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def crash(self, seconds: float, lazily_lost: int) -> None:
-        """Gone for a while; of streams that are written lazily the newest messages are lost."""
+    def crash(self, seconds: float, lazily_lost: int = 0, settle_s: float = 0.0) -> None:
+        """Gone for a while; of the events, written lazily, so many are lost, as far as they are younger than that."""
         self.up = False
-        for stored in self.streams.values():
-            if not stored.row.fsync and stored.row.name == subjects.EVENTS.name:
-                for sequence in range(max(stored.first, stored.last - lazily_lost + 1), stored.last + 1):
-                    stored._drop(sequence)
-                stored.last = max(stored.first - 1, stored.last - lazily_lost)
+        events = self.streams[subjects.EVENTS.name]
+        for _ in range(lazily_lost):
+            if events.last < events.first or self._told_s[events.last] < self.now - settle_s:
+                break
+            events._drop(events.last)
+            events.last -= 1
         for link in self.links:
             link.cut(seconds + self.dice.random() * 0.5, told=True)
         self.at(seconds, self._back)
@@ -157,6 +159,8 @@ class Server:
         stored = self._stream_of(subject.split("."))
         assert stored is not None
         sequence = stored.store(subject, data, headers, expected)
+        if stored.row is subjects.EVENTS:
+            self._told_s[sequence] = self.now
         for link in self.links:
             if link.process.alive and link.known:
                 for pattern, callback in link.listeners:

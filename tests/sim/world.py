@@ -36,6 +36,8 @@ WALL_MS = 1_700_000_000_000
 STORM_S = 60.0
 CALM_S = 900.0
 LAST_S = 3.0
+SETTLE_S = 10.0
+"""So long power loss may take back an event, and longer it may not."""
 SLOW_S = 1.0
 ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
@@ -49,7 +51,7 @@ POLICY = Policy(
     terminating_patience_s=8.0,
     snapshot_changes=60,
     snapshot_after_s=30.0,
-    events_settle_s=0.0,
+    events_settle_s=SETTLE_S,
     ping_s=0.5,
     keep_jobs=0,
 )
@@ -144,7 +146,7 @@ class World:
         return int(self.server.now * 1e9)
 
     async def _scheduler(self, process: Process, link: Link) -> None:
-        await _SimScheduler(link, process, lambda: self.server.now).run()
+        await _SimScheduler(link, process).run()
 
     async def _worker(self, process: Process, link: Link) -> None:
         incarnation = f"{process.name}.{self._starts[process.name]}"
@@ -363,26 +365,16 @@ class _Time:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def monotonic(self) -> float:
+    def perf_counter(self) -> float:
         return self._server.now
-
-    perf_counter = monotonic
-
-    def time_ns(self) -> int:
-        return int((self._server.now * 1000 + WALL_MS) * 1e6)
 
 
 class _SimScheduler(Scheduler):
     """The scheduler on simulated time; the second of two is slow, so that its plans are of the past."""
 
-    def __init__(self, link: Link, process: Process, time: Callable[[], float]) -> None:
-        self._time, self._process = time, process
+    def __init__(self, link: Link, process: Process) -> None:
+        self._process = process
         super().__init__(link.bus, Settings(answer_timeout_s=2.0, gang_patience_s=20.0), asyncio.Event())  # type: ignore[arg-type]
-
-    def _now_ms(self) -> int:
-        return max(
-            int(self._time() * 1000) + self._process.jump_ms + WALL_MS, self._mirror.at_ms if self._mirror else 0
-        )
 
     async def _send(self, decided: Plan) -> PlanTaken | None:
         if self._process.name != "scheduler":
@@ -458,7 +450,7 @@ def _cut(world: World) -> None:
 
 def _crash_server(world: World) -> None:
     world.server.count("server killed")
-    world.server.crash(world.dice.choice((0.2, 2.0, 6.0)), 0)
+    world.server.crash(world.dice.choice((0.2, 2.0, 6.0)))
 
 
 def _power_loss(world: World) -> None:
@@ -467,7 +459,7 @@ def _power_loss(world: World) -> None:
     Together with a damaged snapshot, the events of which were lost, that would be more than anybody promises.
     """
     world.server.count("power lost")
-    world.server.crash(2.0, 0 if world.damaged else world.dice.randint(0, 8))
+    world.server.crash(2.0, 0 if world.damaged else world.dice.randint(0, 8), SETTLE_S)
     for name in list(world.processes):
         if name != "people":
             world.kill(name)

@@ -58,6 +58,7 @@ class Scheduler:
         self._epoch: int | None = None
         self._asked_s = 0.0
         self._confirmed_s = 0.0
+        self._ahead_ms = 0
         self._pace = Pace(settings.plan_spacing_s, settings.plan_burst)
         self.metrics = SchedulerMetrics(self._age_s)
 
@@ -139,8 +140,15 @@ class Scheduler:
         return False
 
     def _now_ms(self) -> int:
-        """The time, never before what the state service last said."""
-        return max(time.time_ns() // 1_000_000, self._mirror.at_ms if self._mirror else 0)
+        """The state service's time: delays and patience are told in it, and this host's clock may be another."""
+        return self._steady_ms() + self._ahead_ms
+
+    def _set_clock(self, at_ms: int) -> None:
+        """The state service has just said what time it is; what took longest to arrive counts least."""
+        self._ahead_ms = max(self._ahead_ms, at_ms - self._steady_ms())
+
+    def _steady_ms(self) -> int:
+        return int(self._steady_s() * 1000)
 
     def _steady_s(self) -> float:
         """Seconds by the loop's clock, which a simulation turns itself."""
@@ -159,6 +167,7 @@ class Scheduler:
             chunks = await self._ask(inbox)
             if chunks:
                 mirror = Mirror.of(chunks)
+                self._ahead_ms = mirror.at_ms - self._steady_ms()
                 self._memory = Memory()
                 self._wake_ms = None
                 self._arrived.set()
@@ -224,6 +233,7 @@ class Scheduler:
             if delta.version > since and not mirror.apply(delta):
                 log.info("asking for everything", extra={"known": mirror.version, "arrived": delta.version})
                 return None
+        self._set_clock(mirror.at_ms)
         return mirror
 
     # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────

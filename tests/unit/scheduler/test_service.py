@@ -228,3 +228,16 @@ async def test_room_that_comes_free_is_used_at_once(stage: Stage) -> None:
     stage.state.story.tell(closed=(AttemptRef(1, 0, 0),))
     await stage.state.until(lambda: len(stage.state.placed()) == 9)
     assert stage.state.placed()["/many/8"] == "a"
+
+
+@pytest.mark.parametrize("now_ms", [1_000_000, 10_000_000_000_000], ids=["behind", "ahead"])
+async def test_a_delay_is_over_by_the_clock_of_whoever_set_it(stage: Stage, now_ms: int) -> None:
+    story, loop = stage.state.story, asyncio.get_running_loop()
+    story.now_ms = now_ms
+    story.submit("/held")
+    for host in ("a", "b"):
+        story.avoid("/held", 0, host, 0.8)
+    began_s = loop.time()
+    await stage.state.start()
+    await stage.state.until(lambda: bool(stage.state.placed()))
+    assert loop.time() - began_s > 0.79
