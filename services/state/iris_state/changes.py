@@ -146,11 +146,12 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
-    """A host's state changed."""
+    """A host's state changed. ``drained`` says of a LOST one whether it is to be DRAINING when it comes back."""
 
     worker: str
     state: WorkerState
     reason: str = ""
+    drained: bool | None = None
 
 
 class Promised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):

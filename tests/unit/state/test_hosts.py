@@ -403,6 +403,21 @@ def test_a_drained_worker_stays_drained_over_restart_and_loss(script):
     """)
 
 
+def test_a_lost_worker_comes_back_as_an_admin_wants_it_by_then(script):
+    script.play("""
+        worker w0
+        admin drain w0
+        lose w0                 -> lost
+        admin undrain w0        -> accepted
+        worker? w0              -> lost
+        restart w0              -> healthy
+        lose w0
+        admin drain w0          -> accepted
+        worker? w0              -> lost
+        restart w0              -> draining
+    """)
+
+
 def test_only_an_admin_drains(script):
     script.play("""
         worker w0

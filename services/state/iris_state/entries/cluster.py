@@ -42,7 +42,10 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
     worker.state = change.state
     if change.state is WorkerState.LOST:
         ledger.heard.leave(change.worker)
-        worker.reason = worker.reason if worker.drained else change.reason
+        if change.drained is not None:
+            worker.drained, worker.reason = change.drained, change.reason
+        elif not worker.drained:
+            worker.reason = change.reason
         return
     worker.reason = change.reason
     worker.drained = change.state is WorkerState.DRAINING

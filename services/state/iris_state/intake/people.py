@@ -189,10 +189,13 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     if worker is None:
         raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
     reason = str(command.arguments.get("reason", ""))
-    if command.action == "drain" and worker.state is not WorkerState.LOST:
-        yield WorkerMoved(worker.id, WorkerState.DRAINING, reason or "drained by an admin")
-    elif command.action == "undrain" and worker.state is WorkerState.DRAINING:
-        yield WorkerMoved(worker.id, WorkerState.HEALTHY)
+    lost = worker.state is WorkerState.LOST
+    if command.action == "drain":
+        state = WorkerState.LOST if lost else WorkerState.DRAINING
+        yield WorkerMoved(worker.id, state, reason or "drained by an admin", drained=True)
+    elif command.action == "undrain":
+        if worker.drained:
+            yield WorkerMoved(worker.id, WorkerState.LOST if lost else WorkerState.HEALTHY, reason, drained=False)
     elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
         yield from lose(ledger, worker.id, reason or "declared lost by an admin")
     elif command.action not in ("drain", "undrain", "mark_lost"):
