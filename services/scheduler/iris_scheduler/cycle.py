@@ -5,7 +5,8 @@ The rooms that place and evict write here; only `plan` reads it all. It holds no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from iris_core.messages import AttemptRef, Promise
@@ -117,6 +118,16 @@ class Cycle:
         """These tasks go there; the room is already taken."""
         self.given.append(Given(job, indexes, slots))
         self.allowances.spend(self.mirror.jobs[job].user, need, len(slots))
+
+    @contextmanager
+    def opened(self, tasks: Iterable[tuple[int, int]]) -> Iterator[None]:
+        """The promised places of these tasks stand open to them, though their groups are kept for a gang."""
+        shut = {slot for task in tasks if (slot := self.kept.slots.get(task)) in self.reserved}
+        for slot in shut:
+            self.room.reopen(slot)
+        yield
+        for slot in shut:
+            self.room.shut(slot)
 
     def wake_at(self, at_ms: int) -> None:
         """Time alone will change the plan then."""

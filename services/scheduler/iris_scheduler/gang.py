@@ -53,9 +53,10 @@ def _give(cycle: Cycle, job: int, kind: JobClass, indexes: Sequence[int], seats:
 
 def _promised_seats(cycle: Cycle, job: int, kind: JobClass, indexes: Sequence[int]) -> list[int] | None:
     tasks = [(job, index) for index in indexes]
-    if not all(cycle.kept.is_free(cycle.room, task, kind.need) for task in tasks):
-        return None
-    seats = [cycle.kept.seat(cycle.room, task, kind.need) for task in tasks]
+    with cycle.opened(tasks):
+        if not all(cycle.kept.is_free(cycle.room, task, kind.need) for task in tasks):
+            return None
+        seats = [cycle.kept.seat(cycle.room, task, kind.need) for task in tasks]
     return [slot for slot in seats if slot is not None]
 
 

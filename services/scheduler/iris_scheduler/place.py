@@ -82,7 +82,7 @@ def _place_one_by_one(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
             gave_way = True
             slot = None
         else:
-            slot = cycle.kept.seat(cycle.room, (job, index), kind.need) if promised else _seat_one(cycle, job, index)
+            slot = _promised_seat(cycle, (job, index), kind) if promised else _seat_one(cycle, job, index)
         if slot is not None:
             indexes.append(index)
             slots.append(slot)
@@ -93,6 +93,11 @@ def _place_one_by_one(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
     placed = frozenset(indexes)
     cycle.rest[job] = [index for index in cycle.waiting(job) if index not in placed]
     return gave_way
+
+
+def _promised_seat(cycle: Cycle, task: tuple[int, int], kind: JobClass) -> int | None:
+    with cycle.opened([task]):
+        return cycle.kept.seat(cycle.room, task, kind.need)
 
 
 def _one_by_one(cycle: Cycle, job: int, kind: JobClass) -> Iterator[int]:

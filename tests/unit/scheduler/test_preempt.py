@@ -5,6 +5,7 @@ from __future__ import annotations
 from iris_core.messages import Promise
 from iris_core.reasons import ReasonCode
 from iris_core.states import WorkerState
+from iris_scheduler.settings import Settings
 from tests.support.scheduling import Story, eq, tpu, worker
 
 
@@ -149,6 +150,20 @@ def test_a_promised_place_is_kept_from_everybody_else() -> None:
     story.submit("/rival", at_ms=1)
     story.stopped(*story.refs("/low"))
     assert story.cycle() == {"/high/0": "a"}
+
+
+def test_a_promised_place_is_used_though_its_group_is_kept_for_a_gang() -> None:
+    rack = [worker(name, 4, rack="r0") for name in ("a", "b")]
+    story = Story(*rack, settings=Settings(gang_patience_s=0))
+    story.running("/low", ["a", "b"], cpu=4, band="batch")
+    story.submit("/high", cpu=4, band="production")
+    victims, _ = story.evict()
+    story.gang("/gang", 2, device=None, group_by="rack", cpu=3, band="production")
+    story.wait(1)
+    story.stopped(*story.refs("/low"), again=False)
+    assert (victims, story.cycle()) == (["/low/0"], {"/high/0": "a"})
+    story.end("/high", 0)
+    assert story.cycle() == {"/gang/0": "a", "/gang/1": "b"}
 
 
 def test_room_beyond_a_promise_is_for_everybody() -> None:
