@@ -11,7 +11,7 @@ import importlib
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,13 +92,16 @@ def _keep(rows: list[Row], left_out: list[str], quick: bool) -> None:
     (RESULTS / f"{name}.json").write_bytes(record + b"\n")
 
 
-def _options() -> argparse.Namespace:
+def _options(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("rows", nargs="*", choices=[*ROWS], help="which rows; all when none is named")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which rows; all when none is named: {' '.join(ROWS)}")
     parser.add_argument("--quick", action="store_true", help="smaller sizes: each row in under 50 s")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--no-peers", action="store_true", help="do not run the peers beside us")
-    return parser.parse_args()
+    options = parser.parse_args(words)
+    if unknown := set(options.rows) - ROWS.keys():
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return options
 
 
 if __name__ == "__main__":
