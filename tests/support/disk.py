@@ -96,9 +96,8 @@ class Disk:
 @cache
 def refusal() -> str:
     """Why no disk can be mounted on this machine; empty when one can."""
-    missing = [
-        program for program in ("mkfs.ext4", "e2fsck", "mount", "umount", "findmnt") if shutil.which(program) is None
-    ]
+    needed = ("mkfs.ext4", "e2fsck", "mount", "umount", "findmnt", "losetup")
+    missing = [program for program in needed if shutil.which(program) is None]
     if missing:
         return f"no {', '.join(missing)} here"
     if os.geteuid() != 0:
