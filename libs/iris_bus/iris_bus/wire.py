@@ -46,7 +46,7 @@ def chained(events: Sequence[Telling], after: int, reply: str) -> bytes:
             f"NATS/1.0\r\nNats-Expected-Last-Sequence: {after + at}\r\nNats-Msg-Id: {event.message_id}\r\n{text}\r\n"
         )
         subject = event.subject
-        if block.count("\n") != len(headers) + 4 or " " in subject or not subject.isprintable():
+        if block.count("\n") != len(headers) + 4 or not _is_token(subject):
             raise ValueError(f"not one line each: {subject!r} {event.message_id!r} {dict(headers)!r}")
         raw = block.encode()
         size = len(raw)

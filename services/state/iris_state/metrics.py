@@ -56,7 +56,7 @@ class StateMetrics:
 
 
 class Counts(Collector):
-    """Counters by label that cost little to note into; Prometheus' own lock and look up each time."""
+    """Counters by label that cost little to note into: no lock; Prometheus is told the sums when it asks."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._name = name
