@@ -1,10 +1,13 @@
 """Bytes to messages and back: msgpack between services, JSON towards people. Decoders are made once per type.
 
-Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop.
+Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop. Where several
+threads may meet (the SDK) every typed decoding goes through here: msgspec looks at a type when it is first asked for,
+and a second thread that asks for the same type meanwhile finds it half made and crashes the process.
 """
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -16,6 +19,7 @@ M = TypeVar("M")
 
 _pack = msgspec.msgpack.Encoder()
 _json = msgspec.json.Encoder()
+_one_type_at_a_time = threading.Lock()
 
 
 class Undecodable(IrisError):
@@ -24,12 +28,14 @@ class Undecodable(IrisError):
 
 @cache
 def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
+    with _one_type_at_a_time:
+        return msgspec.msgpack.Decoder(kind)
 
 
 @cache
 def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    with _one_type_at_a_time:
+        return msgspec.json.Decoder(kind)
 
 
 def pack(message: Any) -> bytes:
@@ -55,4 +61,13 @@ def from_json(data: bytes, kind: type[M]) -> M:
     try:
         return cast(M, _json_decoder(cast(Any, kind)).decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def from_builtins(value: Any, kind: type[M]) -> M:
+    """The message that dictionaries, lists and plain values stand for. Raises Undecodable."""
+    _json_decoder(cast(Any, kind))
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
         raise Undecodable(str(error)) from error

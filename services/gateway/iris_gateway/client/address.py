@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from iris_core.codec import Undecodable, from_json
 from iris_gateway.client.contexts import Context, contexts_path, load_contexts
 from iris_gateway.client.problems import BadAsk, NoGateway
 
@@ -49,8 +50,8 @@ def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
 def read_cluster(data: Path) -> ClusterFile | None:
     """The local cluster on ``data``, None when none is up there."""
     try:
-        return msgspec.json.decode((data / CLUSTER_FILE).read_bytes(), type=ClusterFile)
-    except (OSError, msgspec.DecodeError):
+        return from_json((data / CLUSTER_FILE).read_bytes(), ClusterFile)
+    except (OSError, Undecodable):
         return None
 
 

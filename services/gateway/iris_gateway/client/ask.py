@@ -11,8 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-import msgspec
-
+from iris_core.codec import Undecodable, from_builtins
 from iris_core.resources import Device, ResourceAsk
 from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec
 from iris_gateway.client.conditions import Mode, parse_constraint
@@ -87,8 +86,8 @@ def job_spec(
         **said,
     }
     try:
-        return msgspec.convert(wanted, JobSpec)
-    except msgspec.ValidationError as error:
+        return from_builtins(wanted, JobSpec)
+    except Undecodable as error:
         raise BadAsk(str(error)) from None
 
 

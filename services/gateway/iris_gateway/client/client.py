@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 
+from iris_core.codec import from_json
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 from iris_gateway.client.address import Address, find_gateway
@@ -212,7 +213,7 @@ class Client:
         while True:
             page = self.get(path, RawPage, asked)
             for item in page.items[:left]:
-                yield msgspec.json.decode(item, type=kind)
+                yield from_json(item, kind)
             left = None if left is None else left - len(page.items)
             if page.next_cursor is None or (left is not None and left <= 0):
                 return
@@ -252,6 +253,5 @@ def is_task(name: str) -> bool:
 
 
 def decode(response: Response, kind: type[T]) -> T:
-    """The object in an answer."""
-    result: Any = msgspec.json.decode(response.body, type=kind)
-    return result  # type: ignore[no-any-return]
+    """The object in an answer. Raises Undecodable."""
+    return from_json(response.body, kind)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from iris_core.codec import Undecodable, from_json
 from iris_gateway.client.problems import BadAsk
 
 
@@ -38,10 +39,10 @@ def contexts_path(environ: Mapping[str, str] = os.environ) -> Path:
 def load_contexts(path: Path) -> Contexts:
     """What is in the file; nothing when there is none. Raises BadAsk when it cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Contexts)
+        return from_json(path.read_bytes(), Contexts)
     except FileNotFoundError:
         return Contexts()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, Undecodable) as error:
         raise BadAsk(f"the contexts in {path} cannot be read: {error}") from None
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
+from iris_core.codec import from_json
 from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
 from iris_gateway.client.stream import ServerEvent
 
@@ -24,7 +23,7 @@ _KINDS: dict[str, type[TaskEvent] | type[JobEvent] | type[SessionEvent]] = {
 def read_event(said: ServerEvent) -> Event | None:
     """The event a server-sent event carries, by its name (``task.state.running``); None for a kind not known here."""
     kind = _KINDS.get(said.name.partition(".")[0])
-    return None if kind is None else msgspec.json.decode(said.data, type=kind)
+    return None if kind is None else from_json(said.data, kind)
 
 
 def read_events(stream: Iterable[ServerEvent]) -> Iterator[Event]:
@@ -41,7 +40,7 @@ def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
     for said in stream:
         if said.name != "log":
             continue
-        line = msgspec.json.decode(said.data, type=LogLineView)
+        line = from_json(said.data, LogLineView)
         source = (line.index, line.attempt, line.stream)
         if line.offset > reached.get(source, -1):
             reached[source] = line.offset
