@@ -179,17 +179,15 @@ async def test_a_body_of_ten_megabytes_is_answered_not_cut_off(http: httpx.Async
 async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway: Process, state: FakeState):
     address, _, port = gateway.http.partition(":")
     reader, writer = await asyncio.open_connection(address, int(port))
-    writer.write(b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n" + b" " * 900_000)
-    writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n")
-    async with asyncio.timeout(20):
-        assert (await reader.readline()).split()[1] in (b"400", b"415", b"422")
-        with contextlib.suppress(ConnectionError):
-            while b"too large" not in (said := await reader.read(1 << 16)):
-                assert said, "the connection was closed without a word"
-                for _ in range(20):
-                    writer.write(b"x-more: %b\r\n" % (b"x" * 4000))
-                await writer.drain()
-    writer.close()
+    try:
+        writer.write(b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900000\r\n\r\n" + b" " * 900_000)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"x-more: %b\r\n" % (b"x" * 4000) * 50)
+        async with asyncio.timeout(20):
+            assert (await reader.readline()).split()[1] in (b"400", b"415", b"422")
+            with contextlib.suppress(ConnectionError):  # it may close before it has read everything
+                assert b"too large" in await reader.read()
+    finally:
+        writer.close()
 
 
 async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nats: EmbeddedNats, tmp_path: Path):
