@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
-
-import nats
-from nats.aio.msg import Msg
 
 from benchmarks.cluster import cluster
-from benchmarks.http import Gateway
+from benchmarks.http import Gateway, Submitter
 from benchmarks.row import Row, median
+from iris_bus.contract import Message
+from iris_bus.jetstream import connect
 
 GOAL_MS = 3.0
 
@@ -51,30 +49,29 @@ def _spread(times: list[float]) -> dict[str, float]:
 
 
 async def _rounds(url: str, nats_url: str, tasks: int) -> tuple[list[float], list[float]]:
-    gateway = Gateway(url)
-    gateway.until_workers(1)
-    client = await nats.connect(nats_url)
+    Gateway(url).until_workers(1)
+    connection = await connect(nats_url, name="bench")
     seen: dict[str, asyncio.Future[float]] = {}
 
-    async def note(message: Msg) -> None:
+    def note(message: Message) -> None:
         moment = time.perf_counter()
         waiting = seen.get(message.subject)
         if waiting is not None and not waiting.done():
             waiting.set_result(moment)
 
-    await client.subscribe("task.state.*", cb=note)
-    await client.flush()
+    await connection.bus.subscribe("task.state.*", note)
+    await connection.bus.flush()
     started, finished = [], []
-    for number in range(tasks + 20):
-        loop = asyncio.get_running_loop()
-        seen = {f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")}
-        spec: dict[str, Any] = {"name": f"/b3-{number}", "command": ["/bin/true"]}
-        began = time.perf_counter()
-        await asyncio.to_thread(gateway.submit, **spec)
-        running = await asyncio.wait_for(seen["task.state.running"], 30)
-        ended = await asyncio.wait_for(seen["task.state.succeeded"], 30)
-        if number >= 20:
-            started.append((running - began) * 1000)
-            finished.append((ended - began) * 1000)
-    await client.close()
+    async with Submitter(url) as submitter:
+        for number in range(tasks + 20):
+            loop = asyncio.get_running_loop()
+            seen = {f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")}
+            began = time.perf_counter()
+            await submitter.submit(name=f"/b3-{number}", command=["/bin/true"])
+            running = await asyncio.wait_for(seen["task.state.running"], 30)
+            ended = await asyncio.wait_for(seen["task.state.succeeded"], 30)
+            if number >= 20:
+                started.append((running - began) * 1000)
+                finished.append((ended - began) * 1000)
+    await connection.close()
     return started, finished

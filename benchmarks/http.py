@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import time
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -43,3 +44,29 @@ class Gateway:
                 return
             time.sleep(0.02)
         raise RuntimeError(f"fewer than {count} workers after {within_s:g} s")
+
+
+class Submitter:
+    """Submissions by an event loop that listens at the same time: no thread stands between the two."""
+
+    def __init__(self, url: str) -> None:
+        self._at = urlsplit(url)
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection(self._at.hostname, self._at.port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def submit(self, **spec: Any) -> None:
+        """Submit one job. Raises RuntimeError with the answer when it is not 201."""
+        body = msgspec.json.encode(spec)
+        head = f"POST /v1/jobs HTTP/1.1\r\nHost: {self._at.netloc}\r\nContent-Type: application/json\r\n"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in answer.split(b"\r\n")[1:-2])
+        text = await self._reader.readexactly(int(fields[b"content-length"]))
+        if answer.split(None, 2)[1] != b"201":
+            raise RuntimeError(f"{answer!r} {text!r}")
