@@ -18,6 +18,7 @@ from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscriptio
 from iris_core import codec, subjects
 from iris_core.messages import Order, OrderTaken, Ping
 from iris_core.pace import Pace
+from iris_state.hints import Hints
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
 from iris_state.replica import Replica
@@ -46,6 +47,7 @@ class Leader:
         self._metrics = metrics
         self._stop = stop
         self._steady = asyncio.get_running_loop().time
+        self._hints = Hints(self._bus)
         self._inbox: list[Input] = []
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
@@ -80,6 +82,7 @@ class Leader:
                 await self._round(commands)
         finally:
             self.ready = False
+            self._hints.close()
             for subscription in subscriptions:
                 await subscription.close()
             await commands.close()
@@ -105,6 +108,8 @@ class Leader:
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
         took_s = await self._commit(output)
         await self._send(output)
+        if not self._inbox:
+            self._hints.hurry(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
         self._snapshots.note(output)
@@ -121,12 +126,15 @@ class Leader:
         }
 
     def _on_asked(self, message: Message) -> None:
+        if message.subject == subjects.SNAPSHOT_FULL:
+            self._hints.hurry(True)
         self._arrive(Asked(message.subject, message.data, message.reply))
 
     def _on_beat(self, message: Message) -> None:
         self._arrive(Heard(message.data))
 
     def _on_ping(self, message: Message) -> None:
+        self._hints.flush()
         machine = self._machine
         pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._teller.told)
         self._bus.publish(message.reply, codec.pack(pong))
@@ -184,7 +192,7 @@ class Leader:
         Whoever learnt of a commit that never came to be is put right by the next leader's first delta.
         """
         if output.delta is not None:
-            self._bus.publish(subjects.SNAPSHOT, output.delta)
+            self._hints.add(output.delta, urgent=len(self._machine.ledger.queue) > 0)
 
     async def _send(self, output: Output) -> None:
         """Hosts and whoever waits for an answer first, then the public; each leaves with a turn of the loop."""
