@@ -22,7 +22,7 @@ from benchmarks.row import median
 JOBS = 200
 WARM = 20
 STEPS = (
-    ("the gateway has read the request", "iris.cmd.submit"),
+    ("the gateway has read the request", "iris.state.command.submit"),
     ("the first commit is on its way: admitted", "iris.journal"),
     ("it is durable, and people are told", "task.state.pending"),
     ("the scheduler has a plan", "iris.state.plan"),

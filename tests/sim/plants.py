@@ -15,9 +15,9 @@ import msgspec
 from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
-from iris_core.messages import Register, WorkerReport
+from iris_core.messages import Answer, Register, WorkerReport
 from iris_core.states import Budget, Outcome, TaskState
-from iris_state import attendance, cascade, conclude, coordinator, retention, snapshot, snapshotter
+from iris_state import attendance, cascade, conclude, coordinator, machine, retention, snapshot, snapshotter
 from iris_state import round as round_
 from iris_state.changes import Answered, Commit, JobPruned, Led
 from iris_state.deadlines import Line
@@ -258,6 +258,17 @@ def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
 
     put(snapshotter.Snapshotter, "note", careless)
     put(snapshotter, "_LOOK_S", 0.0)
+
+
+@plant
+def forgets_what_it_was_told_straight(put: Put) -> None:
+    """What the leader has heard itself and finds in the inbox later is done again."""
+
+    def forgetful(self: Machine, asked: Any) -> None:
+        wish = codec.unpack(asked.data, machine._STRAIGHT[asked.subject])
+        self._replies.append((asked.reply, codec.pack(Answer(*self._obey(wish)))))
+
+    put(Machine, "_on_straight", forgetful)
 
 
 @plant

@@ -94,6 +94,7 @@ CMD_ADMIN = "iris.cmd.admin"
 CMD_RERUN = "iris.cmd.rerun"
 CMD_SCALE = "iris.cmd.scale"
 STATE_PING = "iris.state.ping"
+STATE_COMMAND = "iris.state.command.*"
 STATE_REPORT = "iris.state.report"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
@@ -116,6 +117,7 @@ SUBJECTS = (
     Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "LogChunk"),
     Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
+    Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on `iris.cmd.*`"),
     Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(STATE_PLAN, Stored.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, Stored.REQUEST, "gateway", "state (leader)", "Query"),
@@ -125,6 +127,11 @@ SUBJECTS = (
     Subject(SNAPSHOT_FULL, Stored.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
     Subject(SCHEDULER_PLAN, Stored.REQUEST, "gateway", "scheduler", "PlanRequest"),
 )
+
+
+def straight(command: str) -> str:
+    """Where a command is said to the leader itself, by the subject it is stored under."""
+    return f"iris.state.command.{command.rpartition('.')[2]}"
 
 
 def beat(worker: str) -> str:

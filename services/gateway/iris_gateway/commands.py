@@ -1,7 +1,8 @@
-"""What people want, put into the durable inbox, and the state service's answer to it.
+"""What people want, said to the leader or put into the durable inbox, and the state service's answer to it.
 
-One subscription hears all answers. A command keeps its id through every repetition, so that it takes effect once.
-Not in this room: what a command means; deciding whether it is allowed. Source: architecture.md section 2.
+One subscription hears the answers to what was stored. A command keeps its id through every repetition, so that it
+takes effect once. Not in this room: what a command means; deciding whether it is allowed; speaking to the leader
+(`straight`). Source: architecture.md section 2.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Answer
 from iris_gateway.problem import Problem, refused
+from iris_gateway.straight import PATIENCE_S, Straight, Unanswered, Unheard
 
 _PAUSE_S = 0.1
 _STORE_TIMEOUT_S = 2.0
@@ -39,11 +41,12 @@ class _Parcel(NamedTuple):
 
 
 class Commands:
-    """The sending side of the inbox.
+    """The sending side.
 
     Args:
         patience_s: how long one command may take altogether before the caller is told to try again.
         nudge_s: silence after which a stored command is put in again, in case its answer was lost.
+        straight_s: silence after which a command that was said to the leader is stored.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -56,9 +59,11 @@ class Commands:
         now_ms: Callable[[], int],
         patience_s: float = 10.0,
         nudge_s: float = 2.0,
+        straight_s: float = PATIENCE_S,
     ) -> None:
         self._bus = bus
         self._streams = streams
+        self._straight = Straight(bus, straight_s)
         self._new_id = new_id
         self._now_ms = now_ms
         self._patience_s = patience_s
@@ -79,14 +84,14 @@ class Commands:
     async def ask(
         self, subject: str, build: Callable[[Envelope], Any], *, key: str = "", traceparent: str = ""
     ) -> Answer:
-        """Store a command and return its answer once what it did is durable.
+        """The answer to a command, once what it did is durable.
 
         Args:
             key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
             traceparent: the trace context it belongs to.
 
         Raises Problem: the refusal of the state service, or unavailable when no answer came in time. In the second
-        case a stored command is still carried out later; repeating it with the same Idempotency-Key is safe.
+        case what was heard or stored is still carried out later; repeating it with the same Idempotency-Key is safe.
         """
         token = self._new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -98,8 +103,6 @@ class Commands:
                 answer = await self._exchange(_Parcel(subject, pack(message), token, headers), future)
         except TimeoutError:
             raise Problem("unavailable", "the state service has not answered yet") from None
-        except Full:
-            raise Problem("unavailable", "the inbox is full; nothing was stored") from None
         finally:
             del self._waiting[token]
         if answer.status not in DONE:
@@ -107,9 +110,19 @@ class Commands:
         return answer
 
     async def _exchange(self, parcel: _Parcel, future: asyncio.Future[Answer]) -> Answer:
-        """Store, and store again when no answer comes: the state service knows the request by its id. Raises Full."""
+        """Say it, store it, and store it again, until there is an answer: the request is known by its id."""
+        detail = "the inbox is full; nothing was stored"
+        try:
+            return await self._straight.ask(parcel.subject, parcel.data, parcel.headers)
+        except Unheard:
+            pass
+        except Unanswered:
+            detail = "the state service has not answered yet, and the inbox is full"
         number = 0
-        await self._store(parcel, f"{parcel.token}.{number}")
+        try:
+            await self._store(parcel, f"{parcel.token}.{number}")
+        except Full:
+            raise Problem("unavailable", detail) from None
         while True:
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
@@ -134,6 +147,7 @@ class Commands:
                 return
 
     def _answered(self, message: Message) -> None:
+        self._straight.reopen()
         future = self._waiting.get(message.subject.rpartition(".")[2])
         if future is None or future.done():
             return

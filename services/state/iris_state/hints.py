@@ -1,7 +1,7 @@
 """What schedulers hear of commits: at once while something waits for a place, a few together otherwise. Shell.
 
-With nothing waiting there is nothing to plan, and a scheduler that is woken for every start and end of a small job takes
-the processor from those who are on its way. Not in this room: what a delta says (`deltas`).
+With nothing waiting there is nothing to plan, and a scheduler that is woken for every start and end of a small job
+takes the processor from those who are on its way. Not in this room: what a delta says (`deltas`).
 Source: docs/adr/0012-schedulers-hear-first.md.
 """
 

@@ -117,6 +117,7 @@ class Leader:
 
     def _callbacks(self) -> dict[str, Callable[[Message], None]]:
         return {
+            subjects.STATE_COMMAND: self._on_asked,
             subjects.STATE_REPORT: self._on_asked,
             subjects.STATE_PLAN: self._on_asked,
             subjects.STATE_QUERY: self._on_asked,

@@ -7,6 +7,7 @@ gives the time and carries the messages. Source: architecture.md section 1, the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from iris_core import codec, subjects
@@ -47,7 +48,7 @@ _COMMANDS: dict[str, type[Wish]] = {
     subjects.CMD_SCALE: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
 }
-
+_STRAIGHT = {subjects.straight(subject): kind for subject, kind in _COMMANDS.items()}
 
 UNMARKED = 100
 """Repeated commands that may be read without a commit; then one marks how far, so that they can be dropped."""
@@ -186,6 +187,8 @@ class Machine:
             self._on_report(asked)
         elif asked.subject == subjects.STATE_PLAN:
             self._on_plan(asked)
+        elif asked.subject in _STRAIGHT:
+            self._on_straight(asked)
         else:
             self._reads.append(asked)
 
@@ -197,18 +200,26 @@ class Machine:
         try:
             if kind is None:
                 raise Undecodable(f"no command on {command.subject}")
-            wish = codec.unpack(command.data, kind)
-            check_lines(wish)
+            wish = _wish(command.data, kind)
         except Undecodable as error:
             self._bury(command, kind, str(error))
-            return
+        else:
+            self._grant(wish, wish.answer_to)
+
+    def _on_straight(self, asked: Asked) -> None:
+        """A command said to the leader itself. What cannot be read is buried when it comes again, in the inbox."""
+        with contextlib.suppress(Undecodable):
+            self._grant(_wish(asked.data, _STRAIGHT[asked.subject]), asked.reply)
+
+    def _grant(self, wish: Wish, answer_to: str) -> None:
+        """Each request has its effect once, by whichever way and however often it comes."""
         known = self.ledger.answers.get(wish.request_id)
         if known is None:
             known = self._obey(wish)
             self.round.settle()
             self.round.apply(Answered(wish.request_id, *known))
-        if wish.answer_to:
-            self._replies.append((wish.answer_to, codec.pack(Answer(*known))))
+        if answer_to:
+            self._replies.append((answer_to, codec.pack(Answer(*known))))
 
     def _bury(self, command: Command, kind: type[Wish] | None, why: str) -> None:
         """A dead letter. Who sent it, if that can be made out, is told to try again: a later release may read it."""
@@ -330,3 +341,10 @@ class Machine:
             self.round.settle()
         self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
         self.round.settle()
+
+
+def _wish(data: bytes, kind: type[Wish]) -> Wish:
+    """Raises Undecodable."""
+    wish = codec.unpack(data, kind)
+    check_lines(wish)
+    return wish

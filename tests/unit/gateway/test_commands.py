@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from iris_bus.contract import Full, Unavailable
+from iris_bus.contract import Full, Message, Unavailable
 from iris_bus.memory import Memory
-from iris_core.codec import pack
+from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, CancelJob
-from iris_core.subjects import CMD_CANCEL, STATE_QUERY
+from iris_core.subjects import CMD_CANCEL, STATE_QUERY, straight
 from iris_gateway.commands import Commands, Envelope
 from iris_gateway.problem import Problem
 from iris_gateway.queries import Queries
+from iris_gateway.straight import MOST
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
@@ -37,9 +38,77 @@ def cancel(envelope: Envelope) -> CancelJob:
 
 async def commands(iris: House, streams: object, **more: float) -> Commands:
     numbers = iter(range(100))
-    made = Commands(iris.gateway.bus, streams, new_id=lambda: f"c{next(numbers)}", now_ms=lambda: 7, **more)
+    ids = {"new_id": lambda: f"c{next(numbers)}", "now_ms": lambda: 7}
+    made = Commands(iris.gateway.bus, streams, **ids, **{"straight_s": 0.02, **more})
     await made.start()
     return made
+
+
+class Leader:
+    """Hears commands itself; answers them at once unless told otherwise."""
+
+    def __init__(self, iris: House) -> None:
+        self.state = iris.state
+        self.answers = True
+        self.heard: list[str] = []
+
+    async def start(self) -> None:
+        await self.state.bus.subscribe(straight(CMD_CANCEL), self.hear)
+
+    def hear(self, message: Message) -> None:
+        self.heard.append(unpack(message.data, CancelJob).request_id)
+        if self.answers:
+            self.state.bus.publish(message.reply, pack(Answer("accepted", b"{}")))
+
+
+@pytest.fixture
+async def leader(iris: House) -> Leader:
+    await iris.submit("/a")
+    leader = Leader(iris)
+    await leader.start()
+    return leader
+
+
+async def test_what_the_leader_answers_itself_is_not_stored(iris: House, leader: Leader):
+    streams = Flaky(iris.state.streams)
+    answer = await (await commands(iris, streams)).ask(CMD_CANCEL, cancel)
+    assert (answer.status, leader.heard, streams.ids) == ("accepted", ["c0"], [])
+
+
+async def test_a_leader_that_does_not_answer_in_time_is_spared_until_it_answers(iris: House, leader: Leader):
+    leader.answers = False
+    streams = Flaky(iris.state.streams)
+    made = await commands(iris, streams)
+    assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
+    assert (leader.heard, streams.ids) == (["c0"], ["c0.0"])
+    leader.answers = True
+    assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
+    assert (leader.heard, streams.ids) == (["c0", "c1"], ["c0.0"])
+
+
+async def test_nothing_is_said_to_a_leader_that_has_not_answered(iris: House, leader: Leader):
+    leader.answers = False
+    iris.state.mute = True
+    streams = Flaky(iris.state.streams)
+    made = await commands(iris, streams, patience_s=0.1)
+    for _ in range(2):
+        with pytest.raises(Problem, match="not answered"):
+            await made.ask(CMD_CANCEL, cancel)
+    assert (leader.heard, streams.ids) == (["c0"], ["c0.0", "c1.0"])
+
+
+async def test_only_so_many_are_said_at_once(iris: House, leader: Leader):
+    streams = Flaky(iris.state.streams)
+    made = await commands(iris, streams)
+    await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(MOST + 5)))
+    assert (len(leader.heard), len(streams.ids)) == (MOST, 5)
+
+
+async def test_that_nothing_was_stored_is_not_said_of_what_the_leader_may_have_heard(iris: House, leader: Leader):
+    leader.answers = False
+    with pytest.raises(Problem, match="not answered yet") as raised:
+        await (await commands(iris, Flaky(iris.state.streams, Full("full")))).ask(CMD_CANCEL, cancel)
+    assert "nothing was stored" not in str(raised.value)
 
 
 async def test_a_submission_that_may_not_have_been_stored_is_stored_again_under_the_same_id(iris: House):

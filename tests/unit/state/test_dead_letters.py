@@ -61,3 +61,9 @@ def test_a_subject_or_header_that_would_break_its_line_is_a_dead_letter():
 
 def test_nothing_is_dead_at_first():
     assert letters(Machine(Policy(), "m")) == {"total": 0, "items": []}
+
+
+def test_what_cannot_be_read_and_was_not_stored_waits_for_its_stored_copy():
+    machine = Machine(Policy(), "m")
+    output = machine.step([Asked(subjects.straight(subjects.CMD_SUBMIT), b"\xc1", "me")], 1_000)
+    assert (output.replies, output.commit, letters(machine)["total"]) == ([], None, 0)
