@@ -1,7 +1,7 @@
 """B3: one process task at a time on an idle cluster. Submission to the public event that it runs, and that it ended.
 
 Three fsynced commits lie on the way. Times are taken by one clock in this process: when the request is sent, and
-when the event arrives.
+when the event arrives. In the detail is also what the peers' figures are: the task's own clock, as it begins.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from benchmarks.http import Gateway, Submitter
 from benchmarks.row import Row, median
 from iris_bus.contract import Message
 from iris_bus.jetstream import connect
+from iris_gateway.client import Client
 
 GOAL_MS = 3.0
 
@@ -24,6 +25,7 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         tasks = 150
     with cluster(workers=[("worker.id=host-0", "worker.cpu_millis=8000")]) as made:
         started, finished = asyncio.run(_rounds(made.url, made.nats_url, tasks))
+        began = asyncio.run(_begun(made.url, tasks // 3))
         rss = made.rss_bytes()
     return Row(
         row="B3",
@@ -37,6 +39,7 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         detail={
             "started_ms": _spread(started),
             "finished_ms": _spread(finished),
+            "own_clock_ms": _spread(began),
             "rss_bytes": rss,
             "goals_ms": {"started": [3, 10], "finished": [5, 15]},
         },
@@ -75,3 +78,23 @@ async def _rounds(url: str, nats_url: str, tasks: int) -> tuple[list[float], lis
                 finished.append((ended - began) * 1000)
     await connection.close()
     return started, finished
+
+
+async def _begun(url: str, tasks: int) -> list[float]:
+    """Milliseconds from the request to what the task's own process finds the time to be, first of all."""
+    found = []
+    async with Submitter(url) as submitter:
+        for number in range(tasks):
+            began = time.time()
+            await submitter.submit(name=f"/b3-own-{number}", command=["/bin/date", "+%s.%N"])
+            said = await asyncio.to_thread(_said, url, f"/b3-own-{number}")
+            found.append((float(said) - began) * 1000)
+    return found
+
+
+def _said(url: str, name: str) -> str:
+    """What a job prints, once it has ended."""
+    with Client(url) as client:
+        job = client.job(name)
+        job.wait()
+        return "".join(line.line for line in client.logs(name, follow=False))
