@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import NamedTuple
 
-from benchmarks.cluster import cluster
+from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway, Submitter
 from benchmarks.row import Row, median
 from iris_bus.contract import Message
@@ -24,9 +25,11 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
     if quick:
         tasks = 150
     with cluster(workers=[("worker.id=host-0", "worker.cpu_millis=8000")]) as made:
-        started, finished = asyncio.run(_rounds(made.url, made.nats_url, tasks))
-        began = asyncio.run(_begun(made.url, tasks // 3))
+        asyncio.run(_rounds(made, "/warm", ["/bin/true"], 20))
+        rounds = asyncio.run(_rounds(made, "/b3", ["/bin/true"], tasks))
         rss = made.rss_bytes()
+        own_clock = _own_clock(made.url, asyncio.run(_rounds(made, "/b3-own", ["/bin/date", "+%s.%N"], tasks // 3)))
+    started = [one.started_ms for one in rounds]
     return Row(
         row="B3",
         what="one process on an idle cluster, submit to started",
@@ -38,8 +41,8 @@ def run(quick: bool = False, tasks: int = 300) -> Row:
         runs=[round(median(started[n * tasks // 3 : (n + 1) * tasks // 3]), 2) for n in range(3)],
         detail={
             "started_ms": _spread(started),
-            "finished_ms": _spread(finished),
-            "own_clock_ms": _spread(began),
+            "finished_ms": _spread([one.finished_ms for one in rounds]),
+            "own_clock_ms": _spread(own_clock),
             "rss_bytes": rss,
             "goals_ms": {"started": [3, 10], "finished": [5, 15]},
         },
@@ -51,9 +54,19 @@ def _spread(times: list[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(len(ordered) * 0.99) - 1], 2)}
 
 
-async def _rounds(url: str, nats_url: str, tasks: int) -> tuple[list[float], list[float]]:
-    Gateway(url).until_workers(1)
-    connection = await connect(nats_url, name="bench")
+class Round(NamedTuple):
+    """One job: its name, the time of day when it was sent, and how long it took from then."""
+
+    name: str
+    sent_s: float
+    started_ms: float
+    finished_ms: float
+
+
+async def _rounds(made: Cluster, name: str, command: list[str], tasks: int) -> list[Round]:
+    """Jobs of one task, each when the one before it has ended."""
+    Gateway(made.url).until_workers(1)
+    connection = await connect(made.nats_url, name="bench")
     seen: dict[str, asyncio.Future[float]] = {}
 
     def note(message: Message) -> None:
@@ -63,38 +76,21 @@ async def _rounds(url: str, nats_url: str, tasks: int) -> tuple[list[float], lis
             waiting.set_result(moment)
 
     await connection.bus.subscribe("task.state.*", note)
-    await connection.bus.flush()
-    started, finished = [], []
-    async with Submitter(url) as submitter:
-        for number in range(tasks + 20):
+    rounds = []
+    async with Submitter(made.url) as submitter:
+        for number in range(tasks):
             loop = asyncio.get_running_loop()
             seen = {f"task.state.{state}": loop.create_future() for state in ("running", "succeeded")}
-            began = time.perf_counter()
-            await submitter.submit(name=f"/b3-{number}", command=["/bin/true"])
-            running = await asyncio.wait_for(seen["task.state.running"], 30)
-            ended = await asyncio.wait_for(seen["task.state.succeeded"], 30)
-            if number >= 20:
-                started.append((running - began) * 1000)
-                finished.append((ended - began) * 1000)
+            sent_s, began = time.time(), time.perf_counter()
+            await submitter.submit(name=f"{name}-{number}", command=command)
+            running, ended = await asyncio.wait_for(asyncio.gather(*seen.values()), 30)
+            rounds.append(Round(f"{name}-{number}", sent_s, (running - began) * 1000, (ended - began) * 1000))
     await connection.close()
-    return started, finished
+    return rounds
 
 
-async def _begun(url: str, tasks: int) -> list[float]:
-    """Milliseconds from the request to what the task's own process finds the time to be, first of all."""
-    found = []
-    async with Submitter(url) as submitter:
-        for number in range(tasks):
-            began = time.time()
-            await submitter.submit(name=f"/b3-own-{number}", command=["/bin/date", "+%s.%N"])
-            said = await asyncio.to_thread(_said, url, f"/b3-own-{number}")
-            found.append((float(said) - began) * 1000)
-    return found
-
-
-def _said(url: str, name: str) -> str:
-    """What a job prints, once it has ended."""
+def _own_clock(url: str, rounds: list[Round]) -> list[float]:
+    """Milliseconds from each request to the time of day that the task's own process printed."""
     with Client(url) as client:
-        job = client.job(name)
-        job.wait()
-        return "".join(line.line for line in client.logs(name, follow=False))
+        said = [next(iter(client.logs(one.name, follow=False))).line for one in rounds]
+    return [(float(line) - one.sent_s) * 1000 for line, one in zip(said, rounds, strict=True)]
