@@ -27,6 +27,7 @@ from iris_gateway.client.problems import BadAsk
         ('rack="7"', Constraint("rack", Op.EQ, "7")),
         ("taint:spot", Constraint("taint:spot", Op.EXISTS)),
         ("note=a=b", Constraint("note", Op.EQ, "a=b")),
+        ('note="=b"', Constraint("note", Op.EQ, "=b")),
         ('note=""', Constraint("note", Op.EQ, "")),
         ("interval", Constraint("interval", Op.EXISTS)),
     ],

@@ -82,5 +82,5 @@ def show_value(value: Attribute) -> str:
     if not isinstance(value, str):
         return repr(value)
     plain = value == value.strip() and value and "," not in value
-    bare = plain and value[0] not in "\"'" and isinstance(parse_value(value), str)
+    bare = plain and value[0] not in "\"'=" and isinstance(parse_value(value), str)
     return value if bare else f'"{value}"'
