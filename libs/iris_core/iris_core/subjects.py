@@ -94,7 +94,8 @@ CMD_ADMIN = "iris.cmd.admin"
 CMD_RERUN = "iris.cmd.rerun"
 CMD_SCALE = "iris.cmd.scale"
 STATE_PING = "iris.state.ping"
-STATE_COMMAND = "iris.state.command.*"
+_SAID = "iris.state.command."
+STATE_COMMAND = f"{_SAID}*"
 STATE_REPORT = "iris.state.report"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
@@ -131,7 +132,12 @@ SUBJECTS = (
 
 def straight(command: str) -> str:
     """Where a command is said to the leader itself, by the subject it is stored under."""
-    return f"iris.state.command.{command.rpartition('.')[2]}"
+    return f"{_SAID}{command.rpartition('.')[2]}"
+
+
+def is_said(subject: str) -> bool:
+    """Whether `straight` made it, of whatever command, perhaps one of another release."""
+    return subject.startswith(_SAID)
 
 
 def beat(worker: str) -> str:

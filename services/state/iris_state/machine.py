@@ -187,7 +187,7 @@ class Machine:
             self._on_report(asked)
         elif asked.subject == subjects.STATE_PLAN:
             self._on_plan(asked)
-        elif asked.subject in _STRAIGHT:
+        elif subjects.is_said(asked.subject):
             self._on_straight(asked)
         else:
             self._reads.append(asked)
@@ -208,8 +208,10 @@ class Machine:
 
     def _on_straight(self, asked: Asked) -> None:
         """A command said to the leader itself. What cannot be read is buried when it comes again, in the inbox."""
-        with contextlib.suppress(Undecodable):
-            self._grant(_wish(asked.data, _STRAIGHT[asked.subject]), asked.reply)
+        kind = _STRAIGHT.get(asked.subject)
+        if kind is not None:
+            with contextlib.suppress(Undecodable):
+                self._grant(_wish(asked.data, kind), asked.reply)
 
     def _grant(self, wish: Wish, answer_to: str) -> None:
         """Each request has its effect once, by whichever way and however often it comes."""

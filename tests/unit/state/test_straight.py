@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core import codec, subjects
-from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, RerunJob, SubmitJob
+from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.machine import Asked, Command, Machine
 from iris_state.policy import Policy
@@ -53,3 +53,9 @@ def test_every_kind_of_command_can_be_said():
     for subject, wish in rest.items():
         [(_, answer)] = machine.step([said(subject, codec.pack(wish))], 2_000).replies
         assert codec.unpack(answer, Answer).status in ("accepted", "created"), subject
+
+
+def test_what_this_release_has_no_name_for_is_left_to_the_inbox():
+    machine = Machine(Policy(), "m")
+    output = machine.step([said("iris.cmd.nonsense", codec.pack(Query("jobs", {}, ANN)))], 1_000)
+    assert (output.replies, output.commit) == ([], None)
