@@ -102,13 +102,13 @@ class People:
                 return
 
     async def _say(self, subject: str, data: bytes) -> Answer | None:
-        """As a gateway does it: to the leader first, if there is one that answers in time."""
+        """As a gateway does it: to the leader first, if there is one that answers in time and does not leave it."""
         self._said += 1
         if self._said % 3 == 0:  # too many are under way
             return None
         try:
             return codec.unpack((await self._bus.request(subject, data, timeout=_STRAIGHT_S)).data, Answer)
-        except Unavailable:
+        except (Unavailable, codec.Undecodable):
             return None
 
     async def _look(self) -> None:

@@ -23,7 +23,7 @@ class Unheard(Exception):
 
 
 class Unanswered(Exception):
-    """The leader may have heard the command, and may still act on it."""
+    """The leader may have heard the command, and may still act on it; or it leaves the command to the inbox."""
 
 
 class Straight:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 BATCH = 4000
 """Inputs of one commit at most, so that a commit stays far below the largest message."""
+CROWD = 1000
+"""So many commands read from the inbox at once mean that more may lie behind them."""
 LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
@@ -49,6 +51,7 @@ class Leader:
         self._steady = asyncio.get_running_loop().time
         self._hints = Hints(self._bus)
         self._inbox: list[Input] = []
+        self._stored = 0
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
@@ -67,7 +70,9 @@ class Leader:
     async def run(self) -> None:
         """Serve until told to stop. Raises Fenced when another replica has taken over."""
         await self._tell_what_was_not()
-        commands = self._replica.connection.streams.read(subjects.COMMANDS.name, self._machine.cursor)
+        streams = self._replica.connection.streams
+        self._stored = await streams.end(subjects.COMMANDS.name)
+        commands = streams.read(subjects.COMMANDS.name, self._machine.cursor)
         commands.on_arrival(self._arrived.set)
         subscriptions: list[Subscription] = []
         try:
@@ -105,6 +110,8 @@ class Leader:
         await self._wait()
         inputs, self._inbox = self._inbox[:BATCH], self._inbox[BATCH:]
         wishes = [Command(m.sequence, m.subject, m.data) for m in commands.take(BATCH)]
+        if self._machine.cursor < self._stored or len(wishes) >= CROWD:
+            inputs = [one for one in inputs if not self._leave(one)]
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
         took_s = await self._commit(output)
         await self._send(output)
@@ -139,6 +146,17 @@ class Leader:
         machine = self._machine
         pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._teller.told)
         self._bus.publish(message.reply, codec.pack(pong))
+
+    def _leave(self, one: Input) -> bool:
+        """Leave a command to the inbox, at its place behind what was stored before it.
+
+        Carried out now it would overtake that, and its stored copy could come when it is known by its id no more.
+        """
+        if not (isinstance(one, Asked) and subjects.is_said(one.subject)):
+            return False
+        if one.reply:
+            self._bus.publish(one.reply, b"")
+        return True
 
     def _arrive(self, one: Input) -> None:
         self._inbox.append(one)

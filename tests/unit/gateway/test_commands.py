@@ -50,6 +50,7 @@ class Leader:
     def __init__(self, iris: House) -> None:
         self.state = iris.state
         self.answers = True
+        self.answer = pack(Answer("accepted", b"{}"))
         self.heard: list[str] = []
 
     async def start(self) -> None:
@@ -58,7 +59,7 @@ class Leader:
     def hear(self, message: Message) -> None:
         self.heard.append(unpack(message.data, CancelJob).request_id)
         if self.answers:
-            self.state.bus.publish(message.reply, pack(Answer("accepted", b"{}")))
+            self.state.bus.publish(message.reply, self.answer)
 
 
 @pytest.fixture
@@ -84,6 +85,14 @@ async def test_a_leader_that_does_not_answer_in_time_is_spared_until_it_answers(
     leader.answers = True
     assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
     assert (leader.heard, streams.ids) == (["c0", "c1"], ["c0.0"])
+
+
+async def test_what_the_leader_leaves_to_the_inbox_is_stored_at_once(iris: House, leader: Leader):
+    leader.answer = b""
+    streams = Flaky(iris.state.streams)
+    async with asyncio.timeout(5):
+        answer = await (await commands(iris, streams, straight_s=60.0)).ask(CMD_CANCEL, cancel)
+    assert (answer.status, leader.heard, streams.ids) == ("accepted", ["c0"], ["c0.0"])
 
 
 async def test_nothing_is_said_to_a_leader_that_has_not_answered(iris: House, leader: Leader):

@@ -1,0 +1,96 @@
+"""The replica that leads, on a bus in memory: what it hears itself does not overtake what was stored before."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from iris_bus.contract import NoResponders
+from iris_bus.memory import Memory, MemoryConnection
+from iris_core import codec, subjects
+from iris_core.messages import Answer, Caller, CancelJob, SubmitJob
+from iris_core.spec import JobSpec
+from iris_state.clock import Clock
+from iris_state.leader import BATCH
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+from iris_state.service import State
+
+ANN = Caller("ann")
+LEFT_TO_THE_INBOX = b""
+
+
+class House:
+    """One replica, and somebody who wants things."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.stop = asyncio.Event()
+        self.wanting: MemoryConnection = memory.connect()
+        self.state = State(Replica("m", Policy(), memory.connect(), Clock()), self.stop)
+
+    def lead(self) -> None:
+        self.running = asyncio.create_task(self.state.run())
+
+    async def store(self, name: str, *, times: int = 1, answer_to: str = "") -> None:
+        """One request, so often."""
+        wish = codec.pack(SubmitJob(JobSpec(name=name, command=("true",)), ANN, name, 1, answer_to=answer_to))
+        for _ in range(times):
+            await self.wanting.streams.publish(subjects.CMD_SUBMIT, wish)
+
+    async def cancel(self, name: str, request: str) -> bytes:
+        """What is answered to a cancellation that is said as soon as somebody listens."""
+        wish = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
+        while True:
+            with contextlib.suppress(NoResponders):
+                return (await self.wanting.bus.request(subjects.straight(subjects.CMD_CANCEL), wish, timeout=10)).data
+            await asyncio.sleep(0)
+
+    async def obeyed(self, name: str) -> None:
+        """Return once this submission, and everything stored before it, has been obeyed."""
+        answered = asyncio.Event()
+        inbox = self.wanting.bus.new_inbox()
+        listening = await self.wanting.bus.subscribe(inbox, lambda _: answered.set())
+        await self.store(name, answer_to=inbox)
+        await answered.wait()
+        await listening.close()
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    house = House(Memory())
+    async with asyncio.timeout(30):
+        yield house
+        house.stop.set()
+        await house.running
+
+
+def status(answer: bytes) -> str:
+    return codec.unpack(answer, Answer).status
+
+
+async def test_what_was_stored_while_nobody_led_comes_before_what_is_said(house: House):
+    await house.store("/a", times=BATCH)
+    await house.store("/b")
+    house.lead()
+    assert await house.cancel("/b", "c1") == LEFT_TO_THE_INBOX
+
+
+async def test_once_that_is_read_the_leader_hears(house: House):
+    await house.store("/a")
+    house.lead()
+    await house.obeyed("/b")
+    assert status(await house.cancel("/a", "c1")) == "accepted"
+
+
+async def test_a_leader_of_an_empty_inbox_hears_at_once(house: House):
+    house.lead()
+    assert status(await house.cancel("/a", "c1")) == "not_found"
+
+
+async def test_what_is_said_does_not_overtake_a_crowd(house: House):
+    house.lead()
+    await house.obeyed("/a")
+    await house.store("/a", times=BATCH)
+    await house.store("/b")
+    assert await house.cancel("/b", "c1") == LEFT_TO_THE_INBOX
