@@ -18,6 +18,7 @@ from iris_state.replica import Replica
 from iris_state.service import State
 
 ANN = Caller("ann")
+SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
 LEFT_TO_THE_INBOX = b""
 
 
@@ -43,7 +44,7 @@ class House:
         wish = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
         while True:
             with contextlib.suppress(NoResponders):
-                return (await self.wanting.bus.request(subjects.straight(subjects.CMD_CANCEL), wish, timeout=10)).data
+                return (await self.wanting.bus.request(SAY_CANCEL, wish, timeout=10)).data
             await asyncio.sleep(0)
 
     async def obeyed(self, name: str) -> None:
@@ -94,3 +95,13 @@ async def test_what_is_said_does_not_overtake_a_crowd(house: House):
     await house.store("/a", times=BATCH)
     await house.store("/b")
     assert await house.cancel("/b", "c1") == LEFT_TO_THE_INBOX
+
+
+@pytest.mark.parametrize("asked", [SAY_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
+async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, asked: str):
+    house.lead()
+    await house.obeyed("/a")
+    cancel = codec.pack(CancelJob("/a", ANN, "c1", 1, "", ""))
+    house.wanting.bus.publish(asked, cancel, reply="no subject")
+    assert status(await house.cancel("/nobody", "c2")) == "not_found"
+    assert not house.running.done()
