@@ -118,7 +118,7 @@ SUBJECTS = (
     Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "LogChunk"),
     Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
-    Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on `iris.cmd.*`"),
+    Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
     Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(STATE_PLAN, Stored.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, Stored.REQUEST, "gateway", "state (leader)", "Query"),
