@@ -72,7 +72,7 @@ class Leader:
         """Serve until told to stop. Raises Fenced when another replica has taken over."""
         await self._tell_what_was_not()
         streams = self._replica.connection.streams
-        self._stored = await streams.end(subjects.COMMANDS.name)
+        await self._look_how_much_is_stored()
         commands = streams.read(subjects.COMMANDS.name, self._machine.cursor)
         commands.on_arrival(self._arrived.set)
         subscriptions: list[Subscription] = []
@@ -111,7 +111,10 @@ class Leader:
         await self._wait()
         inputs, self._inbox = self._inbox[:BATCH], self._inbox[BATCH:]
         wishes = [Command(m.sequence, m.subject, m.data) for m in commands.take(BATCH)]
-        if self._machine.cursor < self._stored or len(wishes) >= CROWD:
+        if len(wishes) >= CROWD:
+            with contextlib.suppress(Unavailable):
+                await self._look_how_much_is_stored()
+        if self._machine.cursor < self._stored:
             inputs = [one for one in inputs if not self._leave(one)]
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
         took_s = await self._commit(output)
@@ -149,6 +152,10 @@ class Leader:
         machine = self._machine
         pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._teller.told)
         self._bus.publish(message.reply, codec.pack(pong))
+
+    async def _look_how_much_is_stored(self) -> None:
+        """Raises Unavailable."""
+        self._stored = await self._replica.connection.streams.end(subjects.COMMANDS.name)
 
     def _leave(self, one: Input) -> bool:
         """Leave a command to the inbox, at its place behind what was stored before it.
