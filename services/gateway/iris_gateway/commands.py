@@ -91,7 +91,8 @@ class Commands:
             traceparent: the trace context it belongs to.
 
         Raises Problem: the refusal of the state service, or unavailable when no answer came in time. In the second
-        case what was heard or stored is still carried out later; repeating it with the same Idempotency-Key is safe.
+        case what was stored is still carried out later, and what was heard may be; repeating it with the same
+        Idempotency-Key is safe.
         """
         token = self._new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
