@@ -289,6 +289,7 @@ class Judge:
 
     def evictions_help_and_only_hit_lower_bands(self) -> None:
         future = self._future()
+        patient = self._patient()
         gone: set[AttemptRef] = set()
         for eviction in self.plan.evictions:
             row = self.slow.rows[eviction.promises[0].job]
@@ -302,7 +303,8 @@ class Judge:
                 assert len(victims) == 1
                 assert not self.slow.rows[victims[0].ref.job].group_by
             for spared in self._units(victims):
-                assert not self._fits_without(row, eviction.promises, victims, spared, future)
+                fits_without = self._fits_without(row, eviction.promises, victims, spared, future)
+                assert not fits_without or self._is_counted_on(future, patient, row, eviction.promises)
             for victim in victims:
                 future[victim.worker] = plus(future[victim.worker], self._frees(victim))
             for promise in eviction.promises:
@@ -319,6 +321,17 @@ class Judge:
             if task not in taken:
                 future[name] = plus(future[name], ask_of(self.slow.rows[task[0]]), -1)
         return future
+
+    def _patient(self) -> set[int]:
+        """Jobs with tasks that get nothing in this plan: they may wait for what comes free without an eviction."""
+        served = {(row.job, index) for row, index, _ in self.placed} | self.slow.promises.keys()
+        served |= {(promise.job, promise.index) for e in self.plan.evictions for promise in e.promises}
+        return {job for job, waiting in self.slow.waiting.items() if {(job, index) for index in waiting} - served}
+
+    def _is_counted_on(self, future: dict[str, list[int]], patient: set[int], row: Any, promises: Any) -> bool:
+        """Whether somebody else, of no lower band, may take the room that will be there without this eviction."""
+        others = [self.slow.rows[job] for job in patient if self.slow.rows[job].band <= row.band]
+        return any(fits(ask_of(other), future[promise.worker]) for other in others for promise in promises)
 
     def _frees(self, victim: Hold) -> list[int]:
         return [*ask_of(self.slow.rows[victim.ref.job])[:4], int(victim.building)]
