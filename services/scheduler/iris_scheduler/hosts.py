@@ -59,6 +59,7 @@ class Hosts:
 
     Attributes:
         grown: names of workers that may have more room, or more that could be evicted, than when last looked at.
+        ending: names of workers where something that has been told to end still holds room.
     """
 
     def __init__(self) -> None:
@@ -68,6 +69,7 @@ class Hosts:
         self._free: Matrix = np.zeros((DEPTH, 0), np.int64)
         self._stale: set[str] = set()
         self.grown: set[str] = set()
+        self.ending: set[str] = set()
 
     def columns(self) -> Columns:
         """The workers side by side, LOST ones left out; the same object until one comes, goes or looks different."""
@@ -123,6 +125,7 @@ class Hosts:
             del self._holds[ref]
         self._stale.discard(name)
         self.grown.discard(name)
+        self.ending.discard(name)
         if host.row is not None:
             self._columns = None
 
@@ -132,6 +135,8 @@ class Hosts:
         host = self.host(hold.worker)
         host.holds[hold.ref] = (hold, need)
         host.count(hold, need, 1)
+        if hold.stopping and any(host.stopping):
+            self.ending.add(hold.worker)
         self._holds[hold.ref] = host
         if before is not None:
             self._touch(before[0].worker, grew=before[0].worker != hold.worker)
@@ -161,6 +166,8 @@ class Hosts:
             return None
         held = host.holds.pop(ref)
         host.count(*held, -1)
+        if held[0].stopping and not any(host.stopping):
+            self.ending.discard(held[0].worker)
         if host.row is None and not host.holds:
             self._hosts.pop(held[0].worker, None)
         return held

@@ -106,10 +106,10 @@ def preempt(cycle: Cycle, hopeless: set[JobClass]) -> None:
 def _future(cycle: Cycle) -> Room:
     """The room there will be when everything stopping has stopped and every promise is kept."""
     future = Room(cycle.room.matrix.copy())
-    for host in cycle.mirror.hosts.known():
-        if host.row is not None and any(host.stopping):
-            slot = cycle.columns.slot[host.row.worker]
-            coming = cycle.kept.coming(slot, host.stopping)
+    for name in sorted(cycle.mirror.hosts.ending):
+        slot = cycle.columns.slot.get(name)
+        if slot is not None:
+            coming = cycle.kept.coming(slot, cycle.mirror.hosts.host(name).stopping)
             future.put(slot, [a + b for a, b in zip(future.at(slot), coming, strict=True)])
     return future
 

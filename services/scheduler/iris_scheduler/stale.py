@@ -33,12 +33,17 @@ def still_hopeless(cycle: Cycle) -> set[JobClass]:
 
 
 def soon_helped(cycle: Cycle, hopeless: Iterable[JobClass]) -> set[JobClass]:
-    """Gangs below which this cycle has placed something: in the next it can go with others that alone were not enough.
+    """Classes below which this cycle has placed something that may be worth stopping in the next one.
 
-    A single task evicts one other only, and what was placed now gives back no more than there was.
+    For a gang it can go with others that alone were not enough. A single task evicts one other only, and what was
+    placed now gives back no more than there was; together with what is coming free beside it, it may be enough.
     """
     lowest = max((cycle.mirror.kinds[given.job].band for given in cycle.given), default=None)
-    return set() if lowest is None else {kind for kind in hopeless if kind.is_gang and lowest > kind.band}
+    if lowest is None:
+        return set()
+    coming = {cycle.columns.slot[name] for name in cycle.mirror.hosts.ending if name in cycle.columns.slot}
+    beside = max((cycle.mirror.kinds[g.job].band for g in cycle.given if coming.intersection(g.slots)), default=None)
+    return {kind for kind in hopeless if (lowest if kind.is_gang else beside or 0) > kind.band}
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:

@@ -334,3 +334,15 @@ def test_the_free_host_of_a_gang_is_for_others_once_another_of_its_hosts_drains(
     story = gang_with_promises()
     story.worker(tpu("s1", 1, cpu=4, state=WorkerState.DRAINING))
     assert story.cycle() == {"/late/0": "s1-0"}
+
+
+def test_who_took_what_was_left_beside_room_that_comes_free_is_a_victim_at_once() -> None:
+    """Its place and what comes free beside it are enough together, and neither was before."""
+    story = Story(worker("a", cpu=1, memory=1))
+    story.running("/ending", "a", cpu=0, memory=1, band="batch")
+    story.stop(*story.refs("/ending"))
+    story.submit("/both", cpu=1, memory=1, band="production")
+    story.submit("/small", cpu=1)
+    assert story.cycle() == {"/small/0": "a"}
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/small/0"], [(0, "a")])
