@@ -140,6 +140,11 @@ def is_said(subject: str) -> bool:
     return subject.startswith(_SAID)
 
 
+def is_plain(text: str) -> bool:
+    """Whether it can be sent on as part of a line of the bus' protocol; a foreign reply subject need not."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def beat(worker: str) -> str:
     return f"iris.worker.{to_token(worker)}.beat"
 

@@ -113,8 +113,9 @@ class Scheduler:
         self._arrived.set()
 
     def _on_question(self, message: Message) -> None:
-        self._questions.append(message)
-        self._arrived.set()
+        if message.reply and subjects.is_plain(message.reply):
+            self._questions.append(message)
+            self._arrived.set()
 
     async def _wait(self) -> bool:
         """Until something arrives, time changes the plan, or the process should end. False after a long silence."""

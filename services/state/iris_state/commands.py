@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.messages import AdminCommand, CancelJob, RerunJob, SubmitJob
+from iris_core.subjects import is_plain
 
 Wish: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob
 
@@ -27,7 +28,3 @@ def sender_of(data: bytes, kind: type[Wish]) -> str:
     place = kind.__struct_fields__.index("answer_to")
     sender = words[place] if len(words) > place else ""
     return sender if isinstance(sender, str) and is_plain(sender) else ""
-
-
-def is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and " " not in text

@@ -18,7 +18,6 @@ from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscriptio
 from iris_core import codec, subjects
 from iris_core.messages import Order, OrderTaken, Ping
 from iris_core.pace import Pace
-from iris_state.commands import is_plain
 from iris_state.hints import Hints
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
@@ -138,7 +137,7 @@ class Leader:
         }
 
     def _on_asked(self, message: Message) -> None:
-        if not is_plain(message.reply):
+        if not subjects.is_plain(message.reply):
             return
         if message.subject == subjects.SNAPSHOT_FULL:
             self._hints.hurry(True)

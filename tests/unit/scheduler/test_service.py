@@ -221,6 +221,18 @@ async def test_a_dry_run_is_answered_and_creates_nothing(stage: Stage) -> None:
     assert len(stage.state.placed()) == 1
 
 
+@pytest.mark.parametrize("reply", ["", "no subject", "a\x01b"])
+async def test_who_asks_and_cannot_be_answered_ends_nobody(stage: Stage, reply: str) -> None:
+    await stage.state.start()
+    stage.state.story.submit("/one")
+    await stage.state.until(lambda: bool(stage.state.plans))
+    asker = stage.memory.connect("gateway").bus
+    request = codec.pack(PlanRequest(JobSpec(name="/what-if", command=("true",)), Caller("ann"), 0))
+    asker.publish(subjects.SCHEDULER_PLAN, request, reply=reply)
+    answer = await asker.request(subjects.SCHEDULER_PLAN, request, timeout=5)
+    assert codec.unpack(answer.data, PlanPreview)
+
+
 async def test_room_that_comes_free_is_used_at_once(stage: Stage) -> None:
     await stage.state.start()
     stage.state.story.submit("/many", 9)
