@@ -59,11 +59,13 @@ class Judge:
         self._growth = Growth()
         self.ran: list[Running] = []
         self.commits = 0
+        self._given_up: set[str] = set()
 
     def on_commit(self, machine: Machine) -> None:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger)
+        self._given_up |= {w.id for w in machine.ledger.workers.values() if w.state is WorkerState.LOST}
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
@@ -81,6 +83,9 @@ class Judge:
         """A process of a task starts: no other attempt of it may run, unless its host was given up for it."""
         again = [r for r in self.ran if r.ref == running.ref]
         expect(not again, f"attempt {running.ref} was started twice: {again} {running}")
+        for other in self.ran:
+            beside = other.ended is None and (other.ref.job, other.ref.index) == (running.ref.job, running.ref.index)
+            expect(not beside or other.host in self._given_up, f"attempt {running.ref} was started beside {other}")
         self.ran.append(running)
 
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:

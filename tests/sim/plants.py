@@ -17,7 +17,18 @@ from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
 from iris_core.states import Budget, Outcome, TaskState
-from iris_state import attendance, cascade, conclude, coordinator, machine, retention, snapshot, snapshotter
+from iris_state import (
+    attendance,
+    cascade,
+    check,
+    conclude,
+    coordinator,
+    ledger,
+    machine,
+    retention,
+    snapshot,
+    snapshotter,
+)
 from iris_state import round as round_
 from iris_state.changes import Answered, Commit, JobPruned, Led
 from iris_state.deadlines import Line
@@ -261,6 +272,13 @@ def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
 
 
 @plant
+def places_what_may_still_run(put: Put) -> None:
+    """A task that was told to stop is placed again before it is known to have stopped."""
+    put(ledger, "lingers", lambda job, index: False)
+    put(check, "lingers", lambda job, index: False)
+
+
+@plant
 def forgets_what_it_was_told_straight(put: Put) -> None:
     """What the leader has heard itself and finds in the inbox later is done again."""
 
@@ -403,7 +421,7 @@ def takes_a_gang_in_parts(put: Put) -> None:
 @plant
 def a_requeued_task_does_not_wait(put: Put) -> None:
     """A task is pending and nobody ever looks at it."""
-    put(Ledger, "enqueue", lambda self, job, index: None)
+    put(Ledger, "line_up", lambda self, job, index: None)
 
 
 @plant

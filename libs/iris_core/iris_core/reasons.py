@@ -140,6 +140,13 @@ def delayed(until_ms: int, why: str) -> Reason:
     return Reason(ReasonCode.DELAYED, f"waits a moment because {why}", {"until_ms": until_ms})
 
 
+def still_ending(workers: Sequence[str]) -> Reason:
+    """What ran before has been told to stop and is not known to have; nothing runs twice at a time."""
+    named = ", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
+    message = f"waits until its last attempt is known to have stopped on {named}"
+    return Reason(ReasonCode.DELAYED, message, {"workers": list(workers)})
+
+
 _SHORT_OF = {
     "cpu_millis": (ReasonCode.NOT_ENOUGH_CPU, "cpu"),
     "memory_bytes": (ReasonCode.NOT_ENOUGH_MEMORY, "memory"),

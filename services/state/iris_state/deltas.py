@@ -20,7 +20,7 @@ from iris_core.messages import (
     WorkerRow,
 )
 from iris_core.queue import as_ranges
-from iris_core.states import KERNEL_UNSTARTED, KernelStatus, TaskState
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Key, Worker
@@ -62,6 +62,9 @@ class DeltaBuilder:
             self._end(change.job)  # type: ignore[union-attr]
         else:
             self._note_rare(change)
+        for key in self._ledger.lined_up:
+            self._queued[key] = None
+        self._ledger.lined_up.clear()
 
     def _note_rare(self, change: c.Change) -> None:
         if isinstance(change, c.JobAdmitted):
@@ -97,8 +100,6 @@ class DeltaBuilder:
             del self._queued[key]
         elif change.job not in self._jobs:
             self._unqueued[key] = None
-        if change.state is TaskState.PENDING:
-            self._queued[key] = None
 
     def _close(self, ref: AttemptRef) -> None:
         self._touched.pop(ref, None)

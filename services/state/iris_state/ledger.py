@@ -30,6 +30,7 @@ from iris_state.records import (
     Totals,
     Worker,
     kernel_status,
+    lingers,
 )
 
 
@@ -58,6 +59,7 @@ class Ledger:
         self.next_number = 1
         self.epoch = 0
         self.queue = TaskQueue()
+        self.lined_up: list[Key] = []
         self.pending_of_user: Counter[str] = Counter()
         self.lines: dict[SessionStatus, Line[Key]] = {
             status: Line() for status in SessionStatus if Patience().of(status) is not None
@@ -126,15 +128,15 @@ class Ledger:
         """Enter a job into every index: a new one, or one from a snapshot."""
         self.file_job(job)
         pending = job.counts[TaskState.PENDING]
-        if pending == len(job.tasks):
+        if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
             self.queue.add(job.number, job.key, ((0, pending),))
             self.pending_of_user[job.user] += pending
-            for index, task in enumerate(job.tasks):
-                if task.attempts:
-                    self._index_open(job, index, task)
         else:
             for index, task in enumerate(job.tasks):
                 self._index_task(job, index, task)
+            for index, task in enumerate(job.tasks):
+                if task.state is TaskState.PENDING:
+                    self.wait_for_place(job, index)
         if job.session is not None:
             self.kernels[job.number] = Counter(kernel_status(task) for task in job.tasks)
             self.enter_line(job.session.status, (job.number, c.GANG), job.session.since_ms)
@@ -155,8 +157,6 @@ class Ledger:
             parent.children.append(job.number)
 
     def _index_task(self, job: Job, index: int, task: Task) -> None:
-        if task.state is TaskState.PENDING:
-            self.enqueue(job, index)
         self._index_open(job, index, task)
         current = task.current
         if current is not None and task.state in ACTIVE:
@@ -191,10 +191,24 @@ class Ledger:
 
     # ── indexes: the queue, places, clocks ──────────────────────────────────────────────────────────────────────
 
-    def enqueue(self, job: Job, index: int) -> None:
-        """A task waits, at its job's place."""
-        self.queue.add(job.number, job.key, ((index, index + 1),))
+    def wait_for_place(self, job: Job, index: int) -> None:
+        """A task waits."""
         self.pending_of_user[job.user] += 1
+        self.line_up(job, index)
+
+    def line_up(self, job: Job, index: int) -> None:
+        """Let a waiting task stand in the queue, at its job's place, unless something of it may still run somewhere.
+
+        Members of a gang stand there together.
+        """
+        if job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks):
+            return
+        ready = range(len(job.tasks)) if job.is_gang else (index,)
+        if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
+            return
+        for one in ready:
+            if self.queue.add(job.number, job.key, ((one, one + 1),)):
+                self.lined_up.append((job.number, one))
 
     def dequeue(self, job: Job, index: int) -> None:
         """A task waits no longer, nor is a place kept for it."""

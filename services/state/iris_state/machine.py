@@ -85,6 +85,7 @@ class Machine:
     def restore(self, image: snapshot.Image) -> None:
         """Begin with what a snapshot holds; only a machine that knows nothing yet may be asked."""
         snapshot.restore(self.ledger, image)
+        self.ledger.lined_up.clear()
         self.retention.restore()
         rest = image.rest
         self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
@@ -99,6 +100,7 @@ class Machine:
         self.sequence, self.cursor, self.round.now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
         self._marked = self.cursor
         facts, self.ledger.told = self.ledger.told, []
+        self.ledger.lined_up.clear()
         self.retention.settle()
         return facts
 

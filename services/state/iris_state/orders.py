@@ -39,9 +39,8 @@ class Orders:
         if type(change) is c.Assigned:
             self.place(AttemptRef(change.job, change.index, change.attempt))
         elif type(change) is c.Moved:
-            if not change.closed and change.attempt >= 0:
-                attempt = self._ledger.jobs[change.job].tasks[change.index].attempts[change.attempt]
-                self.stop(attempt.worker, AttemptRef(change.job, change.index, change.attempt), attempt)
+            if change.attempt >= 0 and (self._drafts or not change.closed):
+                self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
         elif type(change) is c.SessionMoved and change.status is SessionStatus.PREPARED:
             self.start_all(self._ledger.jobs[change.job])
 
@@ -61,12 +60,18 @@ class Orders:
         attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
         self._draft(attempt.worker).start[ref] = None
 
+    def _left(self, ref: AttemptRef, closed: bool) -> None:
+        """A task has left an attempt: what was to be ordered for it is not; unless it has ended, it is stopped."""
+        attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
+        if not closed:
+            self.stop(attempt.worker, ref, attempt)
+        elif attempt.worker in self._drafts:
+            _withdraw(self._drafts[attempt.worker], ref)
+
     def stop(self, worker: str, ref: AttemptRef, attempt: Attempt | None) -> None:
         """End an attempt on a host; one that the ledger does not know is ended all the same."""
         draft = self._draft(worker)
-        draft.run.pop(ref, None)
-        draft.prepare.pop(ref, None)
-        draft.start.pop(ref, None)
+        _withdraw(draft, ref)
         draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
 
     def register(self, worker: str, incarnation: str) -> None:
@@ -121,6 +126,12 @@ class Orders:
     def _address(self, worker: str) -> str:
         known = self._ledger.workers.get(worker)
         return (known.address if known is not None else "") or worker
+
+
+def _withdraw(draft: _Draft, ref: AttemptRef) -> None:
+    draft.run.pop(ref, None)
+    draft.prepare.pop(ref, None)
+    draft.start.pop(ref, None)
 
 
 def template(job: Job) -> TaskTemplate:

@@ -270,6 +270,14 @@ def kernel_status(task: Task) -> KernelStatus:
     return task.attempts[-1].status if task.attempts else KernelStatus.CANCELLED
 
 
+def lingers(job: Job, index: int) -> bool:
+    """Whether an attempt that a waiting task has left may still run: its end is not known yet.
+
+    A member of a gang is not started before all of them have reported, so one that never did does not run.
+    """
+    return any(a.is_open and (a.building_ms or a.started_ms or not job.is_gang) for a in job.tasks[index].attempts)
+
+
 def idempotency(user: str, key: str) -> str:
     """Where one user's idempotency key is kept: two users may choose the same."""
     return f"{user}\0{key}"

@@ -204,12 +204,12 @@ def test_a_failure_with_a_retry_left_starts_the_whole_gang_again(script):
         told a1                 -> stop:/g/1#0
         session /g              -> PENDING
         job /g                  -> RUNNING
-        schedule                -> placed 2
-        /g/0                    -> ASSIGNED worker=b0 attempts=2
-        session /g              -> PREPARING
+        schedule                -> placed 0
         capacity a1             -> cpu=0
         /g/1#0 stopped
         capacity a1             -> cpu=1
+        schedule                -> placed 2
+        /g/0                    -> ASSIGNED attempts=2
         session /g              -> PREPARING
     """)
 
@@ -226,7 +226,7 @@ def test_a_gang_that_waits_again_holds_its_old_places_until_they_are_free(script
     script.play("""
         /g/0 exit 1
         schedule                -> placed 0
-        place /g a0 a1          -> no_room
+        place /g a0 a1          -> not_pending
         /g/1#0 stopped
         schedule                -> placed 2
     """)
@@ -238,6 +238,9 @@ def test_a_lost_member_with_a_retry_left_starts_the_whole_gang_again(script):
         lose a0
         /g/0                    -> PENDING preemptions=1
         /g/1                    -> PENDING preemptions=0
+        schedule                -> placed 0
+        why /g                  -> delayed
+        /g/1#0 stopped
         schedule                -> placed 2
         /g/0                    -> ASSIGNED worker=b0
     """)

@@ -68,7 +68,7 @@ def test_building_after_running_is_ignored(script):
     """)
 
 
-def test_a_report_about_a_superseded_attempt_only_closes_it(script):
+def test_nothing_runs_again_before_its_last_attempt_has_ended(script):
     script.play("""
         worker w0 cpu=2
         submit /low band=batch
@@ -76,12 +76,14 @@ def test_a_report_about_a_superseded_attempt_only_closes_it(script):
         /low/0 running
         submit /high band=production
         /low/0 preempt for /high/0  -> PENDING
+        place /low/0 w0             -> not_pending
+        why /low                    -> delayed
+        /low/0#0 exit 0             -> PENDING
+        attempt /low/0#0            -> state=preempted cause=preempted exit_code=0 open=no
         place /low/0 w0             -> placed
         /low/0#1 running            -> RUNNING
         /low/0#0 exit 0             -> RUNNING
-        attempt /low/0#0            -> state=preempted cause=preempted exit_code=0 open=no
         attempt /low/0#1            -> open=yes
-        capacity w0                 -> cpu=1
     """)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from iris_core.reasons import NOT_YET_LOOKED_AT, Reason
+from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, still_ending
 from iris_core.states import TaskState, display_name
 from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
 from iris_state.answers.pages import behind, found_job, found_task, page
@@ -40,7 +40,15 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
-    return None if record.is_terminal else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    """Why the waiting tasks of a job wait."""
+    if record.is_terminal:
+        return None
+    if not len(ledger.queue.pending(record.number)):
+        waiting = [task for task in record.tasks if task.state is TaskState.PENDING]
+        ending = sorted({attempt.worker for task in waiting for attempt in task.attempts if attempt.is_open})
+        if ending:
+            return still_ending(ending)
+    return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
 
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
@@ -87,7 +95,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "state": display_name(record.tasks[index].state),
         "job_state": display_name(record.state),
         "pending_tasks": record.counts[TaskState.PENDING],
-        "pending_reason": reason_of(ledger, record) if waiting else None,
+        "pending_reason": reason_of(ledger, record) if record.counts[TaskState.PENDING] else None,
         "ahead": ledger.queue.position(record.number, index) if waiting else None,
         "error": record.error or None,
         "history": rows_of(ledger, record)[-20:],

@@ -107,14 +107,16 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     _show(ledger, job, index, change.state, attempt, change.cause, at_ms)
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
-        ledger.enqueue(job, index)
+        ledger.wait_for_place(job, index)
 
 
 def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
     """The end of an attempt that its task had left before."""
     job = ledger.jobs[change.job]
-    attempt = job.tasks[change.index].attempts[change.attempt]
-    _close(ledger, job, change.index, attempt, change.ended, at_ms)
+    task = job.tasks[change.index]
+    _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
+    if task.state is TaskState.PENDING:
+        ledger.line_up(job, change.index)
 
 
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:

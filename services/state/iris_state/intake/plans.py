@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from iris_core.constraints import eligible
 from iris_core.messages import AttemptRef, Eviction, Placement, Plan, Promise
 from iris_core.resources import Amount
-from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
+from iris_core.states import ACTIVE, Cause, Initiator, Outcome, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state import coordinator
@@ -126,7 +126,7 @@ def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, ref
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
-    if not 0 <= index < len(job.tasks) or job.tasks[index].state is not TaskState.PENDING:
+    if (job.number, index) not in ledger.queue:
         return "not_pending"
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
@@ -172,8 +172,7 @@ def _can_be_promised(ledger: Ledger, promise: Promise) -> bool:
     job, host = ledger.jobs.get(promise.job), ledger.workers.get(promise.worker)
     return (
         job is not None
-        and 0 <= promise.index < len(job.tasks)
-        and job.tasks[promise.index].state is TaskState.PENDING
+        and (promise.job, promise.index) in ledger.queue
         and host is not None
         and host.state is WorkerState.HEALTHY
     )

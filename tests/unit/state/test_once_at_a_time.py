@@ -1,0 +1,96 @@
+"""No task runs twice at a time: it waits until what ran before is known to have ended, or its host is given up."""
+
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef, FullSnapshot, Placement, Plan, Register, WorkerReport
+from iris_core.resources import Amount
+from iris_core.states import TaskState
+from iris_state import snapshot
+from iris_state.ledger import Ledger
+from iris_state.machine import Asked, Machine
+from tests.support.script import Script
+
+GANG = """
+    worker a0 rack=a
+    worker a1 rack=a
+    submit /g replicas=2 gang=rack retries=1
+    schedule
+    /g/0 prepared
+    /g/1 prepared
+    /g/0 running
+    /g/1 running
+    /g/0 exit 1             -> PENDING
+"""
+
+
+def restored(machine: Machine) -> Machine:
+    """Another one that begins with its snapshot."""
+    other = Machine(machine.policy, "other")
+    other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
+    return other
+
+
+def queue(ledger: Ledger) -> list[tuple[int, int]]:
+    return list(ledger.queue)
+
+
+def test_a_gang_stands_in_the_queue_whole_once_its_last_member_has_stopped(script: Script):
+    script.play(GANG)
+    assert queue(script.world.ledger) == []
+    script.play("/g/1#0 stopped")
+    assert queue(script.world.ledger) == [(1, 0), (1, 1)]
+
+
+def test_it_does_not_after_a_restart_either(script: Script):
+    script.play(GANG)
+    assert queue(restored(script.world.machine).ledger) == []
+    script.play("/g/1#0 stopped")
+    assert queue(restored(script.world.machine).ledger) == [(1, 0), (1, 1)]
+
+
+def test_the_loss_of_the_host_that_does_not_stop_it_lets_it_go_on(script: Script):
+    script.play(GANG)
+    script.play("""
+        why /g                  -> delayed
+        lose a1
+        why /g                  -> not_yet_looked_at
+    """)
+    assert queue(script.world.ledger) == [(1, 0), (1, 1)]
+
+
+def test_who_waits_for_an_end_can_be_cancelled(script: Script):
+    script.play(GANG)
+    script.play("""
+        cancel /g
+        job /g                  -> KILLED
+        /g/1#0 stopped
+    """)
+    assert queue(script.world.ledger) == []
+
+
+def test_a_host_is_not_told_to_run_what_it_has_just_said_it_does_not_know():
+    script = Script()
+    script.play("""
+        worker a0
+        submit /a
+    """)
+    world = script.world
+    placed = Plan("s", world.machine.sequence, ("a0",), (Placement(1, (0,), (0,)),))
+    anew = Register("a0", "another start", {}, Amount(1000), world.now_ms + 1)
+    asked = [
+        Asked(subjects.STATE_PLAN, codec.pack(placed), "p"),
+        Asked(subjects.STATE_REPORT, codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
+    ]
+    output = world.machine.step(asked, world.now_ms)
+    [task] = world.ledger.jobs[1].tasks
+    assert (task.state, len(task.attempts)) == (TaskState.PENDING, 1)
+    ordered = [ref for order in output.orders.values() for ref in (*order.run, *order.prepare, *order.start)]
+    assert AttemptRef(1, 0, 0) not in ordered
+
+
+def test_a_scheduler_is_told_that_a_task_waits_when_it_may_be_placed(script: Script):
+    script.play(GANG)
+    before: FullSnapshot = script.world.snapshot()
+    script.play("/g/1#0 stopped")
+    after: FullSnapshot = script.world.snapshot()
+    assert before.queued == ()
+    assert [(tasks.job, tasks.ranges) for tasks in after.queued] == [(1, ((0, 2),))]
