@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from iris_gateway.client.problems import ClientError
@@ -114,7 +115,7 @@ def _play(where: Path, shape: tuple[str, ...], places: list[Place], seconds: flo
     held = [f"wrong: {worker} still holds something" for worker in holders]
     held += asyncio.run(recount.records(cluster))
     given_up, unexcused = recount.gangs_given_up(tasks, load.promises)
-    wrong += [*more, *runs.wrong(), *unexcused, *held]
+    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *unexcused, *held]
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
@@ -141,6 +142,13 @@ def _probe(cluster: Cluster, number: int) -> None:
             return
         except ClientError:
             time.sleep(0.01)
+
+
+def _given_up(cluster: Cluster, watch: Watch, run: recount.Run) -> bool:
+    """Whether nobody said how an attempt ended, and its host was LOST at some time."""
+    task, number = run
+    attempt = cluster.client.task(task).attempts[number]
+    return attempt.exit_code is None and attempt.signal is None and attempt.worker in watch.lost
 
 
 def _print_faults(killer: Killer) -> None:

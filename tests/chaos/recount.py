@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from iris_bus.jetstream import connect
@@ -145,9 +146,11 @@ class Runs:
         self.again = sum(n - 1 for n in Counter(task for task, _ in self.begun).values())
         self.overlaps = [run for run in self.begun if self._overlaps(run)]
 
-    def wrong(self) -> list[str]:
+    def wrong(self, given_up: Callable[[Run], bool]) -> list[str]:
+        """``given_up`` says whether an attempt's end was never reported and its host became LOST."""
         twice = [f"doubled: attempt {a} of {task} ran {n} times" for (task, a), n in self.begun.items() if n > 1]
-        unexcused = [run for run in self.overlaps if (*run, "worker_lost") not in self._causes]
+        others = [run for run in self.overlaps if (*run, "worker_lost") not in self._causes]
+        unexcused = [run for run in others if not given_up(run)]  # it had been told to stop, and then its host was lost
         return [*twice, *(f"doubled: {task} ran again beside attempt {a}, not LOST" for task, a in unexcused)]
 
     def _overlaps(self, run: Run) -> bool:

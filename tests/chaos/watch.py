@@ -18,6 +18,7 @@ class Watch:
 
     client: Client
     changes: Counter[str] = field(default_factory=Counter)
+    lost: set[str] = field(default_factory=set)
     enough: threading.Event = field(default_factory=threading.Event)
     _states: dict[str, str] = field(default_factory=dict)
 
@@ -32,5 +33,7 @@ class Watch:
     def _note(self, worker: str, state: str) -> None:
         before = self._states.get(worker, state)
         self._states[worker] = state
+        if state == "lost":
+            self.lost.add(worker)
         if before != state and "lost" in (before, state):
             self.changes["became LOST" if state == "lost" else "came back"] += 1

@@ -65,14 +65,14 @@ def _health(ledger: Ledger, beat: Beat) -> Iterator[Step]:
 def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, beat: Beat) -> Iterator[Step]:
     """The host does not speak of an attempt: either it never had the order, or it has lost it.
 
-    A beat older than something it has reported since cannot know of that.
+    A beat older than something it has reported since cannot know of that; of one millisecond either may be the older.
     """
     attempt = ledger.presence[beat.worker].open[key]
     if attempt.status is KernelStatus.SCHEDULED:
         orders.place(ref_of(key))
     elif attempt.status is KernelStatus.TERMINATING and not (attempt.building_ms or attempt.started_ms):
         orders.stop(beat.worker, ref_of(key), attempt)  # its order may still be on the way: only the host can tell
-    elif beat.at_ms >= ledger.presence[beat.worker].told_ms:
+    elif beat.at_ms > ledger.presence[beat.worker].told_ms:
         yield missing(key, beat.worker)
 
 
