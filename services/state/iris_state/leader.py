@@ -13,6 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeGuard
 
 from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscription, Teller, Unavailable
 from iris_core import codec, subjects
@@ -30,6 +31,11 @@ BATCH = 4000
 """Inputs of one commit at most, so that a commit stays far below the largest message."""
 CROWD = 1000
 """So many commands read from the inbox at once mean that more may lie behind them."""
+LEFT_TO_THE_INBOX = b""
+"""What is answered to a command that would overtake what was stored before it.
+
+Carried out now, its stored copy could also come when it is known by its id no more.
+"""
 LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
@@ -113,9 +119,11 @@ class Leader:
         if len(wishes) >= CROWD:
             with contextlib.suppress(Unavailable):
                 await self._look_how_much_is_stored()
-        if self._machine.cursor < self._stored:
-            inputs = [one for one in inputs if not self._leave(one)]
+        left = [one for one in inputs if _is_said(one)] if self._machine.cursor < self._stored else []
+        if left:
+            inputs = [one for one in inputs if not _is_said(one)]
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
+        output.replies += [(one.reply, LEFT_TO_THE_INBOX) for one in left]
         took_s = await self._commit(output)
         await self._send(output)
         if not self._inbox:
@@ -155,17 +163,6 @@ class Leader:
     async def _look_how_much_is_stored(self) -> None:
         """Raises Unavailable."""
         self._stored = await self._replica.connection.streams.end(subjects.COMMANDS.name)
-
-    def _leave(self, one: Input) -> bool:
-        """Leave a command to the inbox, at its place behind what was stored before it.
-
-        Carried out now it would overtake that, and its stored copy could come when it is known by its id no more.
-        """
-        if not (isinstance(one, Asked) and subjects.is_said(one.subject)):
-            return False
-        if one.reply:
-            self._bus.publish(one.reply, b"")
-        return True
 
     def _arrive(self, one: Input) -> None:
         self._inbox.append(one)
@@ -259,3 +256,8 @@ class Leader:
         await self._bus.flush()
         with contextlib.suppress(Unavailable):
             await self._teller.drain(DRAIN_S)
+
+
+def _is_said(one: Input) -> TypeGuard[Asked]:
+    """Whether it is a command that somebody says to the leader itself."""
+    return isinstance(one, Asked) and subjects.is_said(one.subject)

@@ -12,14 +12,13 @@ from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
-from iris_state.leader import BATCH
+from iris_state.leader import BATCH, LEFT_TO_THE_INBOX
 from iris_state.policy import Policy
 from iris_state.replica import Replica
 from iris_state.service import State
 
 ANN = Caller("ann")
 SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
-LEFT_TO_THE_INBOX = b""
 
 
 class House:
