@@ -1,13 +1,11 @@
 """Bytes to messages and back: msgpack between services, JSON towards people. Decoders are made once per type.
 
-Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop. Where several
-threads may meet (the SDK) every typed decoding goes through here: msgspec looks at a type when it is first asked for,
-and a second thread that asks for the same type meanwhile finds it half made and crashes the process.
+Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop. For one thread;
+where several may meet, see `iris_gateway.client.typed`.
 """
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -19,7 +17,6 @@ M = TypeVar("M")
 
 _pack = msgspec.msgpack.Encoder()
 _json = msgspec.json.Encoder()
-_one_type_at_a_time = threading.Lock()
 
 
 class Undecodable(IrisError):
@@ -28,14 +25,12 @@ class Undecodable(IrisError):
 
 @cache
 def _unpacker(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    with _one_type_at_a_time:
-        return msgspec.msgpack.Decoder(kind)
+    return msgspec.msgpack.Decoder(kind)
 
 
 @cache
 def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    with _one_type_at_a_time:
-        return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(kind)
 
 
 def pack(message: Any) -> bytes:
@@ -56,6 +51,11 @@ def to_json(value: Any) -> bytes:
     return _json.encode(value)
 
 
+def look_at(kind: Any) -> None:
+    """Have msgspec look at a type, and at those in it, before there is anything to decode."""
+    _json_decoder(kind)
+
+
 def from_json(data: bytes, kind: type[M]) -> M:
     """The message in ``data``. Raises Undecodable."""
     try:
@@ -66,7 +66,6 @@ def from_json(data: bytes, kind: type[M]) -> M:
 
 def from_builtins(value: Any, kind: type[M]) -> M:
     """The message that dictionaries, lists and plain values stand for. Raises Undecodable."""
-    _json_decoder(cast(Any, kind))
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:

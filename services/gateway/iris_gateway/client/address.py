@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from iris_core.codec import Undecodable, from_json
+from iris_core.codec import Undecodable
 from iris_gateway.client.contexts import Context, contexts_path, load_contexts
 from iris_gateway.client.problems import BadAsk, NoGateway
+from iris_gateway.client.typed import from_json
 
 CLUSTER_FILE = "cluster.json"
 

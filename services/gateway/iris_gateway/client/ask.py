@@ -11,12 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from iris_core.codec import Undecodable, from_builtins
+from iris_core.codec import Undecodable
 from iris_core.resources import Device, ResourceAsk
 from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec
 from iris_gateway.client.conditions import Mode, parse_constraint
 from iris_gateway.client.naming import full_name
 from iris_gateway.client.problems import BadAsk
+from iris_gateway.client.typed import from_builtins
 from iris_gateway.client.units import parse_cpu, parse_duration, parse_gpu, parse_size
 
 TPU_GROUP = "tpu-name"

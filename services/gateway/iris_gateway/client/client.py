@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 import msgspec
 
-from iris_core.codec import from_json
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 from iris_gateway.client.address import Address, find_gateway
@@ -31,6 +30,7 @@ from iris_gateway.client.jobs import Job
 from iris_gateway.client.problems import BadAsk, NotFound
 from iris_gateway.client.stream import EventStream
 from iris_gateway.client.transport import Query, Request, Response, Transport, in_path
+from iris_gateway.client.typed import from_json
 
 if TYPE_CHECKING:
     from iris_gateway.client.mapping import Mapped

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from iris_core.codec import Undecodable, from_json
+from iris_core.codec import Undecodable
 from iris_gateway.client.problems import BadAsk
+from iris_gateway.client.typed import from_json
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from iris_core.codec import from_json
 from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
 from iris_gateway.client.stream import ServerEvent
+from iris_gateway.client.typed import from_json
 
 Event = TaskEvent | JobEvent | SessionEvent
 

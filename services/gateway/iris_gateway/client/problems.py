@@ -25,7 +25,6 @@ from typing import Any
 
 import msgspec
 
-from iris_core.codec import Undecodable, from_json
 from iris_core.errors import IrisError
 
 
@@ -72,6 +71,9 @@ class Document(msgspec.Struct, frozen=True):
     request_id: str = ""
     retryable: bool = False
     errors: tuple[FieldMistake, ...] = ()
+
+
+_read = msgspec.json.Decoder(Document).decode
 
 
 class Problem(ClientError):
@@ -134,8 +136,8 @@ _KINDS: dict[int, type[Problem]] = {
 def problem_from(status: int, body: bytes, retry_after: str | None = None) -> Problem:
     """The exception for an answer of 400 or more; a body that is no problem document is kept as its detail."""
     try:
-        document = from_json(body, Document)
-    except Undecodable:
+        document = _read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = Document(detail=body[:500].decode(errors="replace").strip())
     kind = _KINDS.get(status, Rejected if status < 500 else Problem)
     return kind(status, document, _seconds(retry_after))
