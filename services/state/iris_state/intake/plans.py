@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from iris_core.constraints import eligible
 from iris_core.messages import AttemptRef, Eviction, Placement, Plan, Promise
 from iris_core.resources import Amount
-from iris_core.states import ACTIVE, Cause, Initiator, Outcome, WorkerState
+from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state import coordinator
@@ -126,7 +126,10 @@ def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, ref
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
-    if (job.number, index) not in ledger.queue:
+    task = job.tasks[index] if 0 <= index < len(job.tasks) else None
+    if task is None or task.state is not TaskState.PENDING:
+        return "not_pending"
+    if task.attempts and (job.number, index) not in ledger.queue:  # what it left may still run
         return "not_pending"
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
