@@ -22,7 +22,7 @@ __all__ = ["make_disk"]
 pytestmark = pytest.mark.integration
 
 IMPATIENT = "[gateway]\ncommand_patience_s = 1.5\n"
-RESTARTS = 6
+RESTARTS = 3
 """What may be started again, at most, because of one trouble: the bus and its one writer, and a try in between."""
 
 

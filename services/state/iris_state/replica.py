@@ -90,13 +90,18 @@ class Replica:
         for message in messages:
             self.apply(message.sequence, message.data)
 
-    async def take_over(self, teller: Teller) -> bool:
+    async def take_over(self, teller: Teller, epoch: int) -> bool:
         """Catch up, and append an epoch of our own; False when somebody else was quicker.
+
+        Args:
+            epoch: the newest there was when nobody was found to lead.
 
         Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
         """
         async for entry in await self.journal.replay(self.machine.sequence):
             self.apply(entry.sequence, entry.data)
+        if self.machine.ledger.epoch != epoch:
+            return False
         if self.untold.behind(await teller.resume()) is None:
             raise Gap("the events have fallen back behind what this replica remembers")
         self.clock.start_after(self.machine.last_ms)

@@ -56,7 +56,7 @@ class State:
         while not self._stop.is_set():
             try:
                 await standby.wait()
-                if not self._stop.is_set() and await self.replica.take_over(teller):
+                if not self._stop.is_set() and await self.replica.take_over(teller, standby.epoch):
                     return True
             except Gap:
                 await self.replica.recover()

@@ -20,17 +20,28 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 64
 _SILENT = 2
 _STALL_S = 0.1
+_SOMEBODY = "somebody"
 
 
 class Standby:
-    """Waits for its turn."""
+    """Waits for its turn.
+
+    Attributes:
+        leader: who was heard of last, empty for nobody.
+        epoch: the newest one when the leader was last asked for a sign of life.
+    """
 
     def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
         self._replica = replica
         self._stop = stop
         self._news = asyncio.Event()
-        self._epoch = replica.machine.ledger.epoch
-        self.leader = ""
+        self.epoch = replica.machine.ledger.epoch
+        self.leader = _SOMEBODY if self._written_to_lately() else ""
+
+    def _written_to_lately(self) -> bool:
+        """Whether who wrote last may still be about to listen: replicas that start together find one of them so."""
+        age_ms = self._replica.clock.now_ms() - self._replica.machine.last_ms
+        return age_ms < self._replica.policy.deaf_s * 1000
 
     async def wait(self) -> None:
         """Return when nobody leads, or the process should end. Raises Gap when the journal was trimmed past us."""
@@ -93,10 +104,10 @@ class Standby:
     def _new_epoch(self) -> bool:
         """Whether somebody has begun to lead, who may not listen to pings yet."""
         epoch = self._replica.machine.ledger.epoch
-        if epoch == self._epoch:
+        if epoch == self.epoch:
             return False
-        self._epoch = epoch
-        self.leader = self.leader or "somebody"
+        self.epoch = epoch
+        self.leader = self.leader or _SOMEBODY
         return True
 
     async def _ping(self, timeout: float) -> None:
