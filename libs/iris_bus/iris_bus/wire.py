@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iris_bus.contract import Headers, Telling
+from iris_core.subjects import is_plain
 
 
 def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> bytes:
     """A message as PUB, or HPUB when it has headers. Raises ValueError for what would break its line."""
-    if not _is_token(subject) or (reply and not _is_token(reply)):
+    if not (subject and is_plain(subject) and is_plain(reply)):
         raise ValueError(f"not a subject: {subject!r} {reply!r}")
     target = f"{subject} {reply}" if reply else subject
     if not headers:
@@ -25,10 +26,6 @@ def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = No
         raise ValueError(f"not one line each: {dict(headers)!r}")
     raw = f"NATS/1.0\r\n{block}\r\n".encode()
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), len(raw), len(raw) + len(data), raw, data)
-
-
-def _is_token(subject: str) -> bool:
-    return bool(subject) and " " not in subject and subject.isprintable()
 
 
 def chained(events: Sequence[Telling], after: int, reply: str) -> bytes:
@@ -46,7 +43,7 @@ def chained(events: Sequence[Telling], after: int, reply: str) -> bytes:
             f"NATS/1.0\r\nNats-Expected-Last-Sequence: {after + at}\r\nNats-Msg-Id: {event.message_id}\r\n{text}\r\n"
         )
         subject = event.subject
-        if block.count("\n") != len(headers) + 4 or not _is_token(subject):
+        if block.count("\n") != len(headers) + 4 or not (subject and is_plain(subject)):
             raise ValueError(f"not one line each: {subject!r} {event.message_id!r} {dict(headers)!r}")
         raw = block.encode()
         size = len(raw)

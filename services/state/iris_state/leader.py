@@ -158,7 +158,8 @@ class Leader:
         self._hints.flush()
         machine = self._machine
         pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._teller.told)
-        self._bus.publish(message.reply, codec.pack(pong))
+        if message.reply and subjects.is_plain(message.reply):
+            self._bus.publish(message.reply, codec.pack(pong))
 
     async def _look_how_much_is_stored(self) -> None:
         """Raises Unavailable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, still_ending
@@ -11,7 +12,7 @@ from iris_state.answers.pages import behind, found_job, found_task, page
 from iris_state.history import rows_of
 from iris_state.ledger import Ledger
 from iris_state.masking import masked
-from iris_state.records import Job
+from iris_state.records import Job, Task
 
 
 def job_view(ledger: Ledger, record: Job) -> JobView:
@@ -32,7 +33,7 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
         finished_at=moment(record.finished_ms),
         error=record.error or None,
         task_counts={display_name(state): n for state, n in record.counted().items()},
-        pending_reason=reason_of(ledger, record) if record.counts[TaskState.PENDING] else None,
+        pending_reason=reason_of(ledger, record),
         children=len(record.children),
         coscheduled=record.is_gang,
         cause=record.cause.value if record.cause is not None else None,
@@ -40,15 +41,27 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
-    """Why the waiting tasks of a job wait."""
-    if record.is_terminal:
+    """Why the waiting tasks of a job wait; None when none does."""
+    if record.is_terminal or not record.counts[TaskState.PENDING]:
         return None
-    if not len(ledger.queue.pending(record.number)):
-        waiting = [task for task in record.tasks if task.state is TaskState.PENDING]
-        ending = sorted({attempt.worker for task in waiting for attempt in task.attempts if attempt.is_open})
-        if ending:
-            return still_ending(ending)
-    return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    if len(ledger.queue.pending(record.number)):
+        return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    return _reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
+
+
+def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
+    """Why one task waits; None when it does not."""
+    task = record.tasks[index]
+    if task.state is not TaskState.PENDING:
+        return None
+    if record.is_gang or (record.number, index) in ledger.queue:
+        return reason_of(ledger, record)
+    return _reason_outside_the_queue(ledger, record, [task])
+
+
+def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Iterable[Task]) -> Reason:
+    ending = sorted({attempt.worker for task in waiting for attempt in task.attempts if attempt.is_open})
+    return still_ending(ending) if ending else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
 
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
@@ -84,22 +97,32 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why a job's or task's waiting tasks wait, and what stands before them."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
+        reason = reason_of_task(ledger, record, index)
     else:
         record = found_job(ledger, arguments)
-        pending = ledger.queue.pending(record.number)
-        index = pending[0] if len(pending) else 0
-    waiting = (record.number, index) in ledger.queue
+        index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
+    in_line = (record.number, index) in ledger.queue
     return {
         "job": record.name,
         "task": f"{record.name}/{index}",
         "state": display_name(record.tasks[index].state),
         "job_state": display_name(record.state),
         "pending_tasks": record.counts[TaskState.PENDING],
-        "pending_reason": reason_of(ledger, record) if record.counts[TaskState.PENDING] else None,
-        "ahead": ledger.queue.position(record.number, index) if waiting else None,
+        "pending_reason": reason,
+        "ahead": ledger.queue.position(record.number, index) if in_line else None,
         "error": record.error or None,
         "history": rows_of(ledger, record)[-20:],
     }
+
+
+def _first_that_waits(ledger: Ledger, record: Job) -> int:
+    """In the queue or, when none is, anywhere; the first task when none waits."""
+    pending = ledger.queue.pending(record.number)
+    if len(pending):
+        return pending[0]
+    if not record.counts[TaskState.PENDING]:
+        return 0
+    return next(index for index, task in enumerate(record.tasks) if task.state is TaskState.PENDING)
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:

@@ -6,7 +6,7 @@ from typing import Any
 
 from iris_core.states import TaskState, display_name
 from iris_core.views import AttemptView, Page, TaskView, moment
-from iris_state.answers.jobs import reason_of
+from iris_state.answers.jobs import reason_of_task
 from iris_state.answers.pages import behind, found_job, page
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job
@@ -20,7 +20,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         job=record.name,
         index=index,
         state=display_name(task.state),
-        pending_reason=reason_of(ledger, record) if task.state is TaskState.PENDING else None,
+        pending_reason=reason_of_task(ledger, record, index),
         failure_count=task.failure_count,
         preemption_count=task.preemption_count,
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
