@@ -16,7 +16,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
-        snapshot_changes: a snapshot is taken after so many changes; or `snapshot_after_s` after the first.
+        snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
+            `snapshot_after_s` after the first.
         events_settle_s: how long power loss may still take back an event that was told; what it can be told again from
             is kept for longer. The server syncs events every 2 minutes.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.

@@ -26,6 +26,9 @@ KEPT = 3
 SLICE_TASKS = 2000
 SLICE_BYTES = 4 << 20
 """Tasks encoded, or bytes summed up, between two rounds: a few milliseconds."""
+BYTES_A_CHANGE = 200
+"""Of the last snapshot, for each change before the next: replaying what stands behind it takes about twice as long as
+reading it, and all snapshots together no longer than the work between them, however much the ledger holds."""
 CROWDED = 0.5
 """How full the inbox may become before what has been read goes."""
 _PAUSE_S = 0.1
@@ -61,7 +64,7 @@ class Snapshotter:
     """One leader's snapshots.
 
     Args:
-        changes: take one after so many; a large ledger waits for more.
+        changes: take one after so many; the larger the last one was, the more.
         after_s: take one so long after the first change.
         settle_s: how long power loss may take back events that were told.
         clock: seconds, steady.
@@ -93,7 +96,7 @@ class Snapshotter:
         self._relieving: asyncio.Task[None] | None = None
         self._journalled = self._relieved = machine.cursor
         self._looked_s = clock()
-        self._changes = 0
+        self._changes = self._bytes = 0
         self._first_s = 0.0
         self._told = ""
         self.taken = 0
@@ -124,16 +127,17 @@ class Snapshotter:
     def is_due(self) -> bool:
         if not self._changes or self.busy or (self._putting is not None and not self._putting.done()):
             return False
-        held = self._machine.ledger.totals.admitted - self._machine.ledger.totals.pruned
-        return self._changes >= max(self._limit, held) or self._clock() - self._first_s >= self._after_s
+        limit = max(self._limit, self._bytes // BYTES_A_CHANGE)
+        return self._changes >= limit or self._clock() - self._first_s >= self._after_s
 
     def work(self) -> None:
         """Called between rounds: begin, go on with, or finish a snapshot."""
         if self._draft is not None:
             name, draft, told = self._draft
             if draft.work(SLICE_BYTES):
-                self._draft = None
-                self._putting = asyncio.get_running_loop().create_task(self._put(name, draft.data(), told))
+                data, self._draft = draft.data(), None
+                self._bytes = len(data)
+                self._putting = asyncio.get_running_loop().create_task(self._put(name, data, told))
         elif self._cutter is not None:
             if self._cutter.work(SLICE_TASKS):
                 machine, cutter, self._cutter = self._machine, self._cutter, None

@@ -18,6 +18,7 @@ from iris_state.replica import Replica
 from iris_state.service import State
 
 ANN = Caller("ann")
+POLICY = Policy(snapshot_changes=4)
 SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
 
 
@@ -27,14 +28,15 @@ class House:
     def __init__(self, memory: Memory) -> None:
         self.stop = asyncio.Event()
         self.wanting: MemoryConnection = memory.connect()
-        self.state = State(Replica("m", Policy(), memory.connect(), Clock()), self.stop)
+        self.state = State(Replica("m", POLICY, memory.connect(), Clock()), self.stop)
 
     def lead(self) -> None:
         self.running = asyncio.create_task(self.state.run())
 
-    async def store(self, name: str, *, times: int = 1, answer_to: str = "") -> None:
+    async def store(self, name: str, *, times: int = 1, replicas: int = 1, answer_to: str = "") -> None:
         """One request, so often."""
-        wish = codec.pack(SubmitJob(JobSpec(name=name, command=("true",)), ANN, name, 1, answer_to=answer_to))
+        spec = JobSpec(name=name, command=("true",), replicas=replicas)
+        wish = codec.pack(SubmitJob(spec, ANN, name, 1, answer_to=answer_to))
         for _ in range(times):
             await self.wanting.streams.publish(subjects.CMD_SUBMIT, wish)
 
@@ -46,14 +48,21 @@ class House:
                 return (await self.wanting.bus.request(SAY_CANCEL, wish, timeout=10)).data
             await asyncio.sleep(0)
 
-    async def obeyed(self, name: str) -> None:
+    async def obeyed(self, name: str, replicas: int = 1) -> None:
         """Return once this submission, and everything stored before it, has been obeyed."""
         answered = asyncio.Event()
         inbox = self.wanting.bus.new_inbox()
         listening = await self.wanting.bus.subscribe(inbox, lambda _: answered.set())
-        await self.store(name, answer_to=inbox)
+        await self.store(name, replicas=replicas, answer_to=inbox)
         await answered.wait()
         await listening.close()
+
+    async def snapshot(self) -> str:
+        """The name of the newest one, once there is one."""
+        blobs = self.wanting.blobs(subjects.SNAPSHOTS_BUCKET)
+        while not (names := await blobs.names()):
+            await asyncio.sleep(0)
+        return max(names)
 
 
 @pytest.fixture
@@ -104,3 +113,14 @@ async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nob
     house.wanting.bus.publish(asked, cancel, reply="no subject")
     assert status(await house.cancel("/nobody", "c2")) == "not_found"
     assert not house.running.done()
+
+
+@pytest.mark.parametrize(("replicas", "again"), [(1, True), (10_000, False)])
+async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: House, replicas: int, again: bool):
+    house.lead()
+    for number in range(POLICY.snapshot_changes):
+        await house.obeyed(f"/a{number}", replicas)
+    first = await house.snapshot()
+    for number in range(20):
+        await house.obeyed(f"/b{number}")
+    assert (await house.snapshot() != first) == again
