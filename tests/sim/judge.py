@@ -80,12 +80,16 @@ class Judge:
             expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
 
     def on_start(self, running: Running) -> None:
-        """A process of a task starts: no other attempt of it may run, unless its host was given up for it."""
+        """A process of a task starts: no other attempt of it may run, unless the older one's host was given up for it.
+
+        The older may start last: an order that was under way reaches a host that was given up meanwhile.
+        """
         again = [r for r in self.ran if r.ref == running.ref]
         expect(not again, f"attempt {running.ref} was started twice: {again} {running}")
         for other in self.ran:
             beside = other.ended is None and (other.ref.job, other.ref.index) == (running.ref.job, running.ref.index)
-            expect(not beside or other.host in self._given_up, f"attempt {running.ref} was started beside {other}")
+            older = min(other, running, key=lambda r: r.ref.attempt)
+            expect(not beside or older.host in self._given_up, f"attempt {running.ref} was started beside {other}")
         self.ran.append(running)
 
     def at_the_end(self, machine: Machine, promises: Promises, policy: Policy) -> str:
