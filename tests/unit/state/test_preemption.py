@@ -1,5 +1,7 @@
 """The state's side of preemption and quotas: all or nothing, promises kept and let go. semantics.md section 8."""
 
+import pytest
+
 
 def test_all_victims_are_preempted_or_none(script):
     script.play("""
@@ -258,6 +260,14 @@ def test_only_an_admin_sets_quotas(script):
     assert answer.status == "forbidden"
     answer = script.world.admin("set_quota", "ann", max_pending_tasks=-1)
     assert answer.status == "invalid"
+
+
+@pytest.mark.parametrize("limits", [{"max_pending_tasks": True}, {"max_pending_tasks": "5"}, {"max_band": 7}])
+def test_a_quota_that_is_none_is_refused_and_ends_nobody(script, limits):
+    """A command comes from whoever may publish one: what the gateway would have refused must not stop the line."""
+    answer = script.world.admin("set_quota", "ann", **limits)
+    assert answer.status == "invalid"
+    script.world.replayed()
 
 
 def test_a_quota_counts_what_is_held(script):

@@ -205,6 +205,8 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
 def _quota(command: AdminCommand) -> Quota:
     fields = ("max_running_cpu", "max_running_memory", "max_running_accelerators", "max_pending_tasks", "max_band")
     values = {name: command.arguments[name] for name in fields if name in command.arguments}
-    if not all(isinstance(value, int) and value >= 0 for value in values.values()):
+    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be journalled as such
         raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
+    if values.get("max_band", 0) > max(PriorityBand):
+        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
     return Quota(command.target, **values)
