@@ -7,6 +7,7 @@ Source: architecture.md "ledger"; semantics.md 1, 4.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, OrderedDict
 
 from iris_core.messages import Quota
@@ -32,6 +33,13 @@ from iris_state.records import (
     kernel_status,
     lingers,
 )
+
+_WHOLE = re.compile(r"[0-9]{1,18}")
+
+
+def whole_number(text: str) -> int | None:
+    """The number that people have written; None for anything else, be it a digit in other scripts or without end."""
+    return int(text) if _WHOLE.fullmatch(text) else None
 
 
 class Ledger:
@@ -71,18 +79,18 @@ class Ledger:
 
     def find_job(self, text: str) -> Job | None:
         """The job of a name (its newest run) or of an opaque id ``j<number>``."""
-        if text.startswith("j") and text[1:].isdigit():
-            return self.jobs.get(int(text[1:]))
+        if text.startswith("j") and (found := whole_number(text[1:])) is not None:
+            return self.jobs.get(found)
         number = self.names.get(text)
         return self.jobs.get(number) if number is not None else None
 
     def find_task(self, text: str) -> tuple[Job, int] | None:
         """The job and index of ``/train/0`` or ``j7/0``."""
         name, _, last = text.rpartition("/")
-        job = self.find_job(name)
-        if job is None or not last.isdigit() or int(last) >= len(job.tasks):
+        job, index = self.find_job(name), whole_number(last)
+        if job is None or index is None or index >= len(job.tasks):
             return None
-        return job, int(last)
+        return job, index
 
     def attempt(self, key: AttemptKey) -> Attempt | None:
         job = self.jobs.get(key[0])

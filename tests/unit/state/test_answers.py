@@ -161,3 +161,16 @@ def test_a_task_shows_all_its_attempts(script):
     assert (first["state"], first["cause"], first["initiator"], first["exit_code"]) == ("failed", "failed", "worker", 4)
     assert (first["failure_count"], first["charged_to"], first["open"]) == ([0, 1], "failure", False)
     assert (second["state"], second["stage"], second["open"]) == ("assigned", "scheduled", True)
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "\u0662", "9" * 5000], ids=["superscript", "arabic", "endless"])
+def test_a_number_that_is_none_is_not_found_and_ends_nobody(script, number):
+    """Whoever may ask could end each leader in turn by asking for job j and a digit that counts nothing."""
+    script.play("submit /a")
+    world = script.world
+    assert world.query("session", id=f"j{number}") is None
+    assert world.query("session", id=f"j1-{number}") is None
+    assert world.query("task", task=f"j1/{number}") is None
+    assert world.query("jobs", cursor=number) is None
+    assert world.query("sessions", cursor=f"{number}-0") is None
+    assert world.cancel(f"j{number}").status == "not_found"

@@ -7,7 +7,7 @@ from typing import Any
 
 from iris_core.errors import Code, Refused
 from iris_core.views import Page
-from iris_state.ledger import Ledger
+from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job
 
 Arguments = dict[str, Any]
@@ -45,9 +45,10 @@ def behind(arguments: dict[str, Any]) -> int | None:
     cursor = arguments.get("cursor")
     if not cursor:
         return None
-    if not str(cursor).isdigit():
+    number = whole_number(str(cursor))
+    if number is None:
         raise Refused(Code.INVALID, "not a cursor of this listing")
-    return int(cursor)
+    return number
 
 
 def page(rows: Iterable[tuple[int | str, Any]], view: Callable[[Any], Any], arguments: dict[str, Any]) -> Page:

@@ -10,7 +10,7 @@ from iris_core.errors import Code, Refused
 from iris_core.states import TaskState
 from iris_core.views import KernelView, Page, SessionView, moment
 from iris_state.answers.pages import page
-from iris_state.ledger import Ledger
+from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job, Task, kernel_status
 
 
@@ -62,7 +62,7 @@ def _after_session(arguments: dict[str, Any]) -> tuple[int, int] | None:
     cursor = arguments.get("cursor")
     if not cursor:
         return None
-    found = re.fullmatch(r"(\d+)-(-1|\d+)", str(cursor))
+    found = re.fullmatch(r"([0-9]{1,18})-(-1|[0-9]{1,18})", str(cursor))
     if found is None:
         raise Refused(Code.INVALID, "not a cursor of this listing")
     return -int(found[1]), int(found[2])
@@ -79,7 +79,7 @@ def _all_sessions(records: Iterable[Job]) -> Iterable[tuple[Job, int | None]]:
 
 def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
     name, _, index = str(arguments.get("id", "")).partition("-")
-    record = ledger.find_job(name)
-    if record is None or (index and not (index.isdigit() and int(index) < len(record.tasks))):
+    record, place = ledger.find_job(name), whole_number(index or "0")
+    if record is None or place is None or place >= len(record.tasks):
         raise Refused(Code.NOT_FOUND, f"there is no session {arguments.get('id')}")
-    return session_view(ledger, record, None if record.is_gang else int(index or 0))
+    return session_view(ledger, record, None if record.is_gang else place)
