@@ -14,6 +14,8 @@ from iris_state.outbox import told_before, unheard
 from iris_state.records import Told
 
 KEPT = 20_000
+_WHOLE = 1 << 62
+"""A place behind every event of a commit."""
 
 
 class Untold:
@@ -26,7 +28,7 @@ class Untold:
 
     def __init__(self, sequence: int = 0, told: str = "") -> None:
         self._told = told_before(told)
-        self._since = min(sequence, self._told[0])
+        self._since = min((sequence, _WHOLE), self._told)
         self._facts: deque[tuple[int, Sequence[Told]]] = deque()
         self._count = 0
 
@@ -48,11 +50,12 @@ class Untold:
         An empty id means that the events have aged away since they were heard of.
         """
         place = told_before(told) if told else self._told
-        if place[0] < self._since:
+        if place < self._since:
             return None
         return [event for sequence, facts in self._facts for event in unheard(facts, sequence, place)]
 
     def _let_go(self) -> None:
         while self._count > KEPT and self._facts[0][0] < self._told[0]:
-            self._since, facts = self._facts.popleft()
+            sequence, facts = self._facts.popleft()
+            self._since = sequence, sum(fact.tasks for fact in facts) - 1
             self._count -= len(facts)
