@@ -11,7 +11,7 @@ from iris_core.states import display_name
 from iris_core.views import Page, WorkerView, moment
 from iris_state.answers.pages import page
 from iris_state.changes import UNDECODABLE
-from iris_state.ledger import Ledger
+from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Worker
 
 
@@ -106,8 +106,8 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
 def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Commands that could not be read: how many ever, and of those still remembered their place and what was wrong."""
     letters = [
-        {"command": int(request.removeprefix(UNDECODABLE)), "detail": codec.from_json(body, dict)["detail"]}
+        {"command": command, "detail": codec.from_json(body, dict).get("detail", "")}
         for request, (_, body) in ledger.answers.items()
-        if request.startswith(UNDECODABLE)
+        if request.startswith(UNDECODABLE) and (command := whole_number(request.removeprefix(UNDECODABLE))) is not None
     ]
     return {"total": ledger.totals.dead_letters, "items": letters}
