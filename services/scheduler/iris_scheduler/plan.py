@@ -66,9 +66,10 @@ def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Dec
     hopeless = still_hopeless(cycle)
     for band in PriorityBand:
         _place_band(cycle, band)
-    preempt(cycle, hopeless)
+    claiming = preempt(cycle, hopeless)
     told = tell(cycle)
-    learnt = Learnt(cycle.full, hopeless - soon_helped(cycle, hopeless), told.classes, told.jobs, bool(cycle.reserved))
+    hopeless -= soon_helped(cycle, hopeless) | claiming
+    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved))
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
     return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles)

@@ -25,7 +25,11 @@ PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
 
 
 class Hunt:
-    """One class of single tasks looking for places: first among those that come free anyway, then for victims."""
+    """One class of single tasks looking for places: first among those that come free anyway, then for victims.
+
+    Attributes:
+        claims: whether it has found a place that comes free anyway, which later classes then do not find.
+    """
 
     def __init__(self, cycle: Cycle, future: Room, victims: Victims, evicted: list[int], kind: JobClass) -> None:
         self._future = future
@@ -35,7 +39,7 @@ class Hunt:
         self._mask = cycle.usable(kind).mask
         self._coming = [int(s) for s in cycle.usable(kind).slots if future.holds(int(s), kind.need) > 0]
         self._seen = len(evicted)
-        self._gone: set[int] = set()
+        self.claims = False
         self._heap = self._helpful(np.arange(len(victims.all)))
 
     def waits(self) -> bool:
@@ -50,6 +54,7 @@ class Hunt:
         while self._coming:
             if self._future.holds(self._coming[-1], self._kind.need) > 0:
                 self._future.take(self._coming[-1], self._kind.need)
+                self.claims = True
                 return True
             self._coming.pop()
         return False
@@ -78,29 +83,32 @@ class Hunt:
         return [int(position) for position in positions[helps]]
 
 
-def preempt(cycle: Cycle, hopeless: set[JobClass]) -> None:
+def preempt(cycle: Cycle, hopeless: set[JobClass]) -> set[JobClass]:
     """Evict for what could not be placed, highest band first.
 
     Args:
         hopeless: classes that no eviction would help; more are added.
+
+    Returns those that have claimed room that comes free anyway: what others find depends on their being looked at.
     """
     bands = [band for band in PREEMPTORS if any(cycle.mirror.held[lower] for lower in PriorityBand if lower > band)]
     tried = [kind for kind in cycle.mirror.classes() if kind in cycle.full and kind not in hopeless and kind.waiting]
     kinds = {band: [kind for kind in tried if kind.band is band] for band in bands}
     if not any(kinds.values()):
-        return
+        return set()
     future, victims = _future(cycle), Victims(cycle.mirror, cycle.columns)
     stopped: set[int] = set()
     evicted: list[int] = []
+    hunts: dict[JobClass, Hunt] = {}
     for band in bands:
         for job in in_order([k for k in kinds[band] if k.is_gang], hopeless, ()):
             evict_for_gang(cycle, future, victims, stopped, evicted, hopeless, job)
-        hunts: dict[JobClass, Hunt] = {}
         for job in in_order([k for k in kinds[band] if not k.is_gang], hopeless, ()):
             kind = cycle.mirror.kinds[job]
             hunt = hunts.get(kind) or hunts.setdefault(kind, Hunt(cycle, future, victims, evicted, kind))
             if not _evict_for_job(cycle, future, hunt, stopped, evicted, job):
                 hopeless.add(kind)
+    return {kind for kind, hunt in hunts.items() if hunt.claims}
 
 
 def _future(cycle: Cycle) -> Room:

@@ -346,3 +346,14 @@ def test_who_took_what_was_left_beside_room_that_comes_free_is_a_victim_at_once(
     assert story.cycle() == {"/small/0": "a"}
     victims, promises = story.evict()
     assert (victims, places(promises)) == (["/small/0"], [(0, "a")])
+
+
+def test_who_waits_for_room_that_comes_free_still_has_it_when_nothing_helps_the_rest_of_its_job() -> None:
+    story = Story(worker("a", cpu=1, zone="us"), worker("b", cpu=1, zone="eu"))
+    story.running("/ending", "a", band="batch")
+    story.running("/low", "b", band="batch")
+    story.stop(*story.refs("/ending"))
+    story.submit("/picky", 2, band="production", constraints=(eq("zone", "us"),))
+    assert story.evict() == ([], ())
+    story.submit("/high", band="production")
+    assert story.evict()[0] == ["/low/0"]
