@@ -197,7 +197,7 @@ class Leader:
             await self._replica.journal.append(output.commit, expected=output.sequence - 1)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._confirmed_s = self._steady()
-        elif output.replies or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
+        elif output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began

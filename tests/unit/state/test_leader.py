@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from iris_bus.contract import NoResponders
+from iris_bus.contract import Fenced, NoResponders
 from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, CancelJob, SubmitJob
+from iris_core.messages import Answer, Beat, Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
 from iris_state.leader import BATCH, LEFT_TO_THE_INBOX
@@ -124,3 +124,18 @@ async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: Hous
     for number in range(20):
         await house.obeyed(f"/b{number}")
     assert (await house.snapshot() != first) == again
+
+
+async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
+    house = House(Memory())
+    house.lead()
+    async with asyncio.timeout(30):
+        await house.obeyed("/a")
+        ordered: list[bytes] = []
+        await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
+        journal = house.wanting.journal()
+        await journal.append(b"what another leader has written", expected=await journal.end())
+        house.wanting.bus.publish(subjects.beat("w0"), codec.pack(Beat("w0", "a start nobody has heard of", 1, 1)))
+        with pytest.raises(Fenced):
+            await house.running
+    assert not ordered
