@@ -21,6 +21,16 @@ GANG = """
     /g/0 exit 1             -> PENDING
 """
 
+FULL = """
+    worker w0 cpu=2
+    submit /low replicas=3 band=batch
+    place /low/0 w0
+    place /low/1 w0
+    /low/0 running
+    /low/1 running
+    submit /high band=production
+"""
+
 
 def restored(machine: Machine) -> Machine:
     """Another one that begins with its snapshot."""
@@ -97,43 +107,26 @@ def test_a_scheduler_is_told_that_a_task_waits_when_it_may_be_placed(script: Scr
 
 
 def test_each_task_says_why_it_waits_itself(script: Script):
+    script.play(FULL)
     script.play("""
-        worker w0 cpu=2
-        submit /low replicas=3 band=batch
-        place /low/0 w0
-        place /low/1 w0
-        /low/0 running
-        /low/1 running
-        submit /high band=production
         /low/0 preempt for /high/0
         explain /low behind
     """)
-    reasons = {
-        name: script.world.query("why", task=name)["pending_reason"]
-        for name in ("/low/0", "/low/1", "/low/2", "/high/0")
-    }
-    codes = {name: reason and reason["code"] for name, reason in reasons.items()}
-    assert codes == {"/low/0": "delayed", "/low/1": None, "/low/2": "behind", "/high/0": "not_yet_looked_at"}
+    for task, code in [("/low/0", "delayed"), ("/low/1", None), ("/low/2", "behind"), ("/high/0", "not_yet_looked_at")]:
+        reason = script.world.query("why", task=task)["pending_reason"]
+        assert (reason and reason["code"]) == code, task
     assert script.world.query("why", job="/low")["task"] == "/low/2"
     shown = script.world.query("tasks", job="/low")["items"]
     assert [task["pending_reason"] and task["pending_reason"]["code"] for task in shown] == ["delayed", None, "behind"]
 
 
 def test_a_job_whose_only_waiting_task_is_ending_names_that_task(script: Script):
+    script.play(FULL)
     script.play("""
-        worker w0 cpu=2
-        submit /low replicas=2 band=batch
-        place /low/0 w0
-        place /low/1 w0
-        /low/0 running
-        /low/1 running
-        submit /high band=production
+        worker w1
+        place /low/2 w1
         /low/1 preempt for /high/0
     """)
     why = script.world.query("why", job="/low")
-    assert (why["task"], why["state"], why["ahead"], why["pending_reason"]["code"]) == (
-        "/low/1",
-        "pending",
-        None,
-        "delayed",
-    )
+    assert (why["task"], why["state"], why["ahead"]) == ("/low/1", "pending", None)
+    assert why["pending_reason"]["code"] == "delayed"

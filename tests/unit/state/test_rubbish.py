@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core import subjects
-from iris_core.messages import Answer, Caller, Query
+from iris_core.messages import Answer, Caller, Query, Quota
 from iris_state.answers import READS
 from tests.support.script import Script
 
@@ -23,14 +23,7 @@ ANYTHING = st.recursive(
 )
 NAMES = st.fixed_dictionaries({"job": TEXTS, "task": TEXTS, "id": TEXTS, "cursor": st.one_of(st.none(), TEXTS)})
 QUESTIONS = ("job", "task", "id", "cursor", "limit", "state", "status", "user", "band", "name_prefix", "worker")
-LIMITS = (
-    "max_running_cpu",
-    "max_running_memory",
-    "max_running_accelerators",
-    "max_pending_tasks",
-    "max_band",
-    "reason",
-)
+LIMITS = (*Quota.__struct_fields__, "reason")
 CALLERS = st.sampled_from([Caller("ann"), Caller("root", "admin"), Caller()])
 
 
