@@ -154,7 +154,10 @@ class Story:
 
     def stop(self, *refs: AttemptRef) -> None:
         """Attempts have been told to end."""
-        self.tell(moved=tuple(msgspec.structs.replace(self.held(ref), stopping=True) for ref in refs))
+        self.tell(moved=tuple(self._stopping(ref) for ref in refs))
+
+    def _stopping(self, ref: AttemptRef) -> Hold:
+        return msgspec.structs.replace(self.held(ref), stopping=True, stopping_ms=self.now_ms)
 
     def stopped(self, *refs: AttemptRef, again: bool = True) -> None:
         """The end of attempts is known; their tasks wait again."""
@@ -196,9 +199,7 @@ class Story:
             for placement in made.placements
             for index, number in zip(placement.indexes, placement.workers, strict=True)
         )
-        stopping = tuple(
-            msgspec.structs.replace(self.held(ref), stopping=True) for e in made.evictions for ref in e.victims
-        )
+        stopping = tuple(self._stopping(ref) for e in made.evictions for ref in e.victims)
         promises = tuple(promise for eviction in made.evictions for promise in eviction.promises)
         if opened or stopping or promises:
             self.tell(opened=opened, moved=stopping, promises=promises)

@@ -11,6 +11,7 @@ from iris_core.messages import FullSnapshot, JobRow, WorkerRow
 from iris_core.priority import priority_key
 from iris_core.spec import Attribute
 from iris_core.states import PriorityBand, WorkerState
+from iris_scheduler.settings import Settings
 
 Amounts = list[int]
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
@@ -35,6 +36,7 @@ class SlowScheduler:
 
     def __init__(self, snapshot: FullSnapshot, now_ms: int) -> None:
         self.now_ms = now_ms
+        self.counted_since_ms = now_ms - Settings().stop_timeout_ms
         self.rows = {row.job: row for row in snapshot.jobs}
         self.workers = {row.worker: row for row in snapshot.workers}
         self.order = sorted(self.workers, key=lambda name: (self.workers[name].total.chips > 0, name))
@@ -59,7 +61,7 @@ class SlowScheduler:
             self.running[job.user] = plus(self.running.get(job.user, [0] * 5), held)
             if hold.worker in self.workers:
                 self.free[hold.worker] = plus(self.free[hold.worker], held, -1)
-                if hold.stopping:
+                if hold.stopping and hold.stopping_ms >= self.counted_since_ms:
                     self.stopping[hold.worker] = plus(self.stopping[hold.worker], held)
 
     def plan(self) -> dict[tuple[int, int], str]:
@@ -88,7 +90,7 @@ class SlowScheduler:
             for (job, _), worker in good.items():
                 if worker == name:
                     wanted = plus(wanted, ask_of(self.rows[job]))
-            if not any(self.stopping[name]) and not fits(wanted, self.free[name]):
+            if not fits(wanted, plus(self.free[name], self.stopping[name])):
                 good = {task: worker for task, worker in good.items() if worker != name}
         broken = {job for job, _ in promises if self.rows[job].group_by and not self._whole(job, good)}
         return {task: worker for task, worker in good.items() if task[0] not in broken}
@@ -104,7 +106,7 @@ class SlowScheduler:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
         wanted = [0] * 5
         for task, worker in self.promises.items():
-            if worker == name and task != without and task not in self.placed:
+            if worker == name and task != without and self.placed.get(task) != name:
                 wanted = plus(wanted, ask_of(self.rows[task[0]]))
         lack = [max(0, w - s) for w, s in zip(wanted, self.stopping[name], strict=True)]
         return plus(self.free[name], [0] * 5 if without else lack, -1)
@@ -139,9 +141,8 @@ class SlowScheduler:
             if (row.job, index) in self.placed:
                 continue
             promised = self.promises.get((row.job, index))
-            if promised:
-                if fits(ask_of(row), self._room(promised, without=(row.job, index))):
-                    self._put(row, index, promised)
+            if promised and fits(ask_of(row), self._room(promised, without=(row.job, index))):
+                self._put(row, index, promised)
             elif not over_quota and self._over_quota(row, 1):
                 in_turn = False
             else:
@@ -170,7 +171,7 @@ class SlowScheduler:
             if all(fits(ask_of(row), self._room(name, without=(row.job, i))) for i, name in places.items()):
                 for index, name in places.items():
                     self._put(row, index, name)
-            return True
+                return True
         if not over_quota and self._over_quota(row, len(indexes)):
             return False
         seats = self._group_for(row, len(indexes))

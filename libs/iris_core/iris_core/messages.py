@@ -294,6 +294,7 @@ class Hold(_Message, frozen=True):
         building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
         stopping: it has been told to end; nothing may evict it again.
         since_ms: when it was assigned; a RUNNING one's start.
+        stopping_ms: when it was told to end, 0 while it has not been.
     """
 
     ref: AttemptRef
@@ -301,6 +302,7 @@ class Hold(_Message, frozen=True):
     building: bool
     stopping: bool
     since_ms: int
+    stopping_ms: int = 0
 
 
 class Queued(_Message, frozen=True):

@@ -65,8 +65,9 @@ class Cycle:
         self.now_ms = now_ms
         self.settings = settings
         self.columns: Columns = mirror.hosts.columns()
+        self.wake_ms: int | None = None
         free = mirror.hosts.free()
-        self.kept = Kept(mirror, self.columns, free)
+        self.kept = Kept(mirror, self.columns, free, self.coming)
         self.room = Room(free)
         self.before = free.copy()
         self.allowances = Allowances(mirror.quotas, mirror.usage)
@@ -79,7 +80,6 @@ class Cycle:
         self.evicted: list[Evicted] = []
         self.notes: dict[int, Reason] = {}
         self.reserved: dict[int, Reservation] = {}
-        self.wake_ms: int | None = None
         self._walks: dict[JobClass, Walk] = {}
         self._group_walks: dict[JobClass, GroupWalk] = {}
 
@@ -133,6 +133,25 @@ class Cycle:
         """Time alone will change the plan then."""
         if self.wake_ms is None or at_ms < self.wake_ms:
             self.wake_ms = at_ms
+
+    def coming(self, worker: str) -> list[int]:
+        """What is being freed on a worker, all dimensions, without what has been told to stop for too long."""
+        patience_ms = self.settings.stop_timeout_ms
+        amounts, first_ms = self.mirror.hosts.host(worker).coming(self.now_ms - patience_ms)
+        if any(amounts):
+            self.wake_at(first_ms + patience_ms + 1)
+        return amounts
+
+    def delayed(self, job: int, index: int | None = None) -> dict[int, int]:
+        """Slots one task is kept off now, or all tasks of a job together, and until when."""
+        tasks = self.mirror.avoids.get(job, {})
+        return {
+            self.columns.slot[worker]: until_ms
+            for of, workers in tasks.items()
+            if index is None or of == index
+            for worker, until_ms in workers.items()
+            if until_ms > self.now_ms and worker in self.columns.slot
+        }
 
     def is_paused(self, job: int) -> bool:
         """Whether the state service refused this job a moment ago."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from iris_core import reasons
+from iris_core.messages import Hold
 from iris_scheduler.capacity import SHUT, WINDOW, Need, covers, fitting, row_of
 from iris_scheduler.classes import JobClass
 from iris_scheduler.columns import Groups
 from iris_scheduler.cycle import Cycle, Reservation
-from iris_scheduler.hosts import Host
-from iris_scheduler.mirror import Mirror
+from iris_scheduler.hosts import NEVER_MS, Host
 
 _CANDIDATES = 64
 """Groups weighed for a reservation: those with the most workers free now, then by name."""
@@ -31,14 +31,18 @@ def place_gang(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
         cycle.wake_at(setback.until_ms)
         cycle.notes[job] = reasons.delayed(setback.until_ms, f"the state service refused its places: {setback.why}")
         return False
-    if (job, indexes[0]) in cycle.kept:
-        _give(cycle, job, kind, indexes, _promised_seats(cycle, job, kind, indexes))
+    promised = (job, indexes[0]) in cycle.kept
+    if promised and _give(cycle, job, kind, indexes, _promised_seats(cycle, job, kind, indexes)):
         return False
     size = len(indexes)
     if not over_quota and cycle.allowances.within(cycle.mirror.jobs[job].user, kind.need, size) < size:
         return True
     seats = _seat(cycle, job, kind, size)
-    if not _give(cycle, job, kind, indexes, seats):
+    placed = _give(cycle, job, kind, indexes, seats)
+    if placed and promised:
+        for index in indexes:
+            cycle.kept.leave((job, index))
+    elif not placed and not promised:
         _reserve_in_time(cycle, job, kind, size)
     return False
 
@@ -115,8 +119,6 @@ def _reserve_in_time(cycle: Cycle, job: int, kind: JobClass, size: int) -> None:
         cycle.reserved[slot] = Reservation(job, at_ms if at_ms < NEVER_MS else None)
 
 
-NEVER_MS = 1 << 60
-
 Freed = tuple[int, int, int, tuple[int, ...]]
 """When a group will be free, how many of its workers are not yet, the group, and the workers to keep."""
 
@@ -137,7 +139,7 @@ def _freed(cycle: Cycle, kind: JobClass, groups: Groups, group: int, size: int) 
     mask = cycle.usable(kind).mask
     times = sorted(
         (
-            _free_at(cycle.mirror, cycle.mirror.hosts.host(cycle.columns.names[slot]), kind.need, cycle.now_ms),
+            _free_at(cycle, cycle.mirror.hosts.host(cycle.columns.names[slot]), kind.need),
             order,
             slot,
         )
@@ -154,26 +156,24 @@ def _total(cycle: Cycle, slot: int) -> Sequence[int]:
     return row_of(row.total, row.max_building if cycle.mirror.hosts.host(row.worker).takes_work else 0)
 
 
-def _free_at(mirror: Mirror, host: Host, need: Need, now_ms: int) -> int:
+def _free_at(cycle: Cycle, host: Host, need: Need) -> int:
     """When one task will fit on a worker, by the time limits of what runs there; NEVER_MS when nothing says."""
     room = host.room()
-    ends = sorted(
-        (_end_of(mirror, ref.job, hold.since_ms, hold.stopping, now_ms), ref) for ref, (hold, _) in host.holds.items()
-    )
     if covers(room, need):
-        return now_ms
+        return cycle.now_ms
+    ends = sorted((_end_of(cycle, hold), ref) for ref, (hold, _) in host.holds.items())
     for at_ms, ref in ends:
         hold, held = host.holds[ref]
         for dimension, amount in held.held:
             room[dimension] += amount
         room[WINDOW] += hold.building
         if covers(room, need):
-            return max(at_ms, now_ms)
+            return max(at_ms, cycle.now_ms)
     return NEVER_MS
 
 
-def _end_of(mirror: Mirror, job: int, since_ms: int, stopping: bool, now_ms: int) -> int:
-    timeout_ms = mirror.jobs[job].timeout_ms
-    if stopping:
-        return now_ms
-    return NEVER_MS if timeout_ms is None else since_ms + timeout_ms
+def _end_of(cycle: Cycle, hold: Hold) -> int:
+    if hold.stopping:
+        return cycle.now_ms if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms else NEVER_MS
+    timeout_ms = cycle.mirror.jobs[hold.ref.job].timeout_ms
+    return NEVER_MS if timeout_ms is None else hold.since_ms + timeout_ms

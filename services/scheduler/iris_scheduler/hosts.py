@@ -16,21 +16,25 @@ from iris_scheduler.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, row_of
 from iris_scheduler.classes import JobClass
 from iris_scheduler.columns import Columns
 
+NEVER_MS = 1 << 60
+
 
 class Host:
     """One worker: its row, None while it is unknown, and what is open on it.
 
     Attributes:
         used: amounts held, all dimensions. stopping: the part of it whose attempts have been told to end.
+        oldest_stop_ms: no attempt here was told to end before.
     """
 
-    __slots__ = ("holds", "row", "stopping", "used")
+    __slots__ = ("holds", "oldest_stop_ms", "row", "stopping", "used")
 
     def __init__(self) -> None:
         self.row: WorkerRow | None = None
         self.holds: dict[AttemptRef, tuple[Hold, Need]] = {}
         self.used = [0] * DEPTH
         self.stopping = [0] * DEPTH
+        self.oldest_stop_ms = NEVER_MS
 
     def count(self, hold: Hold, need: Need, sign: int) -> None:
         """Add (1) or subtract (-1) what an attempt holds."""
@@ -39,6 +43,18 @@ class Host:
                 amounts[dimension] += sign * amount
             if hold.building:
                 amounts[WINDOW] += sign
+        if hold.stopping:
+            self.oldest_stop_ms = min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
+
+    def coming(self, since_ms: int) -> tuple[list[int], int]:
+        """What the attempts told to end since then will free, all dimensions, and when the first of them was told."""
+        if self.oldest_stop_ms >= since_ms:
+            return list(self.stopping), self.oldest_stop_ms
+        recent = Host()
+        for hold, need in self.holds.values():
+            if hold.stopping and hold.stopping_ms >= since_ms:
+                recent.count(hold, need, 1)
+        return recent.stopping, recent.oldest_stop_ms
 
     @property
     def takes_work(self) -> bool:

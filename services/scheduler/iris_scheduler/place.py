@@ -77,12 +77,13 @@ def _place_one_by_one(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
     slots: list[int] = []
     gave_way = False
     for index in _one_by_one(cycle, job, kind):
-        promised = (job, index) in cycle.kept
-        if not promised and not over_quota and not cycle.allowances.within(user, kind.need, 1):
+        slot = _promised_seat(cycle, (job, index), kind)
+        if slot is None and not over_quota and not cycle.allowances.within(user, kind.need, 1):
             gave_way = True
-            slot = None
-        else:
-            slot = _promised_seat(cycle, (job, index), kind) if promised else _seat_one(cycle, job, index)
+        elif slot is None:
+            slot = _seat_one(cycle, job, index)
+            if slot is not None:
+                cycle.kept.leave((job, index))
         if slot is not None:
             indexes.append(index)
             slots.append(slot)
@@ -96,6 +97,8 @@ def _place_one_by_one(cycle: Cycle, job: int, *, over_quota: bool) -> bool:
 
 
 def _promised_seat(cycle: Cycle, task: tuple[int, int], kind: JobClass) -> int | None:
+    if task not in cycle.kept:
+        return None
     with cycle.opened([task]):
         return cycle.kept.seat(cycle.room, task, kind.need)
 

@@ -7,6 +7,7 @@ freed place is promised to the task. Source: TS "PREEMPTED"; semantics.md sectio
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -25,19 +26,23 @@ PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
 
 
 class Hunt:
-    """One class of single tasks looking for places: first among those that come free anyway, then for victims.
+    """Single tasks of one class, kept off the same workers, look for places: first those that come free, then victims.
 
     Attributes:
         claims: whether it has found a place that comes free anyway, which later classes then do not find.
     """
 
-    def __init__(self, cycle: Cycle, future: Room, victims: Victims, evicted: list[int], kind: JobClass) -> None:
+    def __init__(
+        self, cycle: Cycle, future: Room, victims: Victims, evicted: list[int], kind: JobClass, delayed: Sequence[int]
+    ) -> None:
         self._future = future
         self._victims = victims
         self._evicted = evicted
         self._kind = kind
-        self._mask = cycle.usable(kind).mask
-        self._coming = [int(s) for s in cycle.usable(kind).slots if future.holds(int(s), kind.need) > 0]
+        self._mask = cycle.usable(kind).mask.copy()
+        self._mask[list(delayed)] = False
+        usable = np.flatnonzero(self._mask).tolist() if delayed else cycle.usable(kind).slots.tolist()
+        self._coming = [slot for slot in usable if future.holds(slot, kind.need) > 0]
         self._seen = len(evicted)
         self.claims = False
         self._heap = self._helpful(np.arange(len(victims.all)))
@@ -92,50 +97,65 @@ def preempt(cycle: Cycle, hopeless: set[JobClass]) -> set[JobClass]:
     Returns those that have claimed room that comes free anyway: what others find depends on their being looked at.
     """
     bands = [band for band in PREEMPTORS if any(cycle.mirror.held[lower] for lower in PriorityBand if lower > band)]
-    tried = [kind for kind in cycle.mirror.classes() if kind in cycle.full and kind not in hopeless and kind.waiting]
+    apart = {cycle.mirror.kinds[job] for job in cycle.mirror.avoids if len(cycle.waiting(job))}
+    tried = [k for k in cycle.mirror.classes() if (k in cycle.full or k in apart) and k not in hopeless and k.waiting]
     kinds = {band: [kind for kind in tried if kind.band is band] for band in bands}
     if not any(kinds.values()):
         return set()
     future, victims = _future(cycle), Victims(cycle.mirror, cycle.columns)
     stopped: set[int] = set()
     evicted: list[int] = []
-    hunts: dict[JobClass, Hunt] = {}
+    hunts: dict[tuple[JobClass, tuple[int, ...]], Hunt] = {}
+
+    def hunt(kind: JobClass, delayed: tuple[int, ...]) -> Hunt:
+        return hunts.get((kind, delayed)) or hunts.setdefault(
+            (kind, delayed), Hunt(cycle, future, victims, evicted, kind, delayed)
+        )
+
     for band in bands:
         for job in in_order([k for k in kinds[band] if k.is_gang], hopeless, ()):
             evict_for_gang(cycle, future, victims, stopped, evicted, hopeless, job)
         for job in in_order([k for k in kinds[band] if not k.is_gang], hopeless, ()):
-            kind = cycle.mirror.kinds[job]
-            hunt = hunts.get(kind) or hunts.setdefault(kind, Hunt(cycle, future, victims, evicted, kind))
             if not _evict_for_job(cycle, future, hunt, stopped, evicted, job):
-                hopeless.add(kind)
-    return {kind for kind, hunt in hunts.items() if hunt.claims}
+                hopeless.add(cycle.mirror.kinds[job])
+    return {kind for (kind, _), one in hunts.items() if one.claims}
 
 
 def _future(cycle: Cycle) -> Room:
-    """The room there will be when everything stopping has stopped and every promise is kept."""
+    """The room there will be when everything that is stopping in time has stopped and every promise is kept."""
     future = Room(cycle.room.matrix.copy())
+    cycle.kept.give_back(future)
     for name in sorted(cycle.mirror.hosts.ending):
         slot = cycle.columns.slot.get(name)
         if slot is not None:
-            coming = cycle.kept.coming(slot, cycle.mirror.hosts.host(name).stopping)
+            coming = cycle.kept.coming(slot, cycle.coming(name))
             future.put(slot, [a + b for a, b in zip(future.at(slot), coming, strict=True)])
     return future
 
 
-def _evict_for_job(cycle: Cycle, future: Room, hunt: Hunt, stopped: set[int], evicted: list[int], job: int) -> bool:
-    """Find a place or a victim for each waiting task. False when there is none for one of them."""
+def _evict_for_job(
+    cycle: Cycle,
+    future: Room,
+    hunt: Callable[[JobClass, tuple[int, ...]], Hunt],
+    stopped: set[int],
+    evicted: list[int],
+    job: int,
+) -> bool:
+    """Find a place or a victim for each waiting task. False when there is none for one that may go to any worker."""
     if cycle.is_paused(job):
         return True
-    need = cycle.mirror.kinds[job].need
-    avoids = cycle.mirror.avoids.get(job, {})
+    kind = cycle.mirror.kinds[job]
     for index in cycle.waiting(job):
-        if (job, index) in cycle.kept or index in avoids or hunt.waits():
+        delayed = tuple(sorted(cycle.delayed(job, index)))
+        if (job, index) in cycle.kept or hunt(kind, delayed).waits():
             continue
-        victim = hunt.victim(stopped)
+        victim = hunt(kind, delayed).victim(stopped)
+        if victim is None and delayed:
+            continue
         if victim is None:
             return False
         future.put(victim.slot, [a + b for a, b in zip(future.at(victim.slot), victim.frees, strict=True)])
-        future.take(victim.slot, need)
+        future.take(victim.slot, kind.need)
         evicted.append(victim.slot)
         promise = Promise(job, index, cycle.columns.names[victim.slot])
         cycle.evicted.append(Evicted((victim.ref,), (promise,)))

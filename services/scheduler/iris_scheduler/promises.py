@@ -1,14 +1,15 @@
-"""Places that belong to tasks which wait for preempted work to stop. They are kept, used, or found to be worthless.
+"""Places that belong to tasks which wait for preempted work to stop. They are kept, used, left, or worthless.
 
 On a worker with promises, nobody else may use what the promised tasks will still lack once everything that is stopping
-there has stopped. A promise is worthless when its worker cannot take the task, and when nothing is stopping there and
-the place is not free either: then the task waits like any other. A gang's promises are good together or not at all.
+there has stopped. A promise is worthless when its worker cannot take the task, and when what is free and what is being
+freed there in time is not enough: then the task waits like any other. A gang's promises are good together or not at
+all. A promised task goes wherever it fits first; the place it leaves is for others from the next cycle on.
 Source: semantics.md section 8 "Preemption".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from iris_scheduler.capacity import DEPTH, Matrix, Need, Room, covers
 from iris_scheduler.columns import Columns
@@ -24,10 +25,12 @@ class Kept:
         slots: where each promised task will go.
     """
 
-    def __init__(self, mirror: Mirror, columns: Columns, free: Matrix) -> None:
-        """Find the good promises and take what they need out of ``free``."""
+    def __init__(self, mirror: Mirror, columns: Columns, free: Matrix, coming: Callable[[str], list[int]]) -> None:
+        """Find the good promises and take what they need out of ``free``; ``coming`` is what a worker is freeing."""
         self._mirror = mirror
         self._columns = columns
+        self._coming = coming
+        self._left: list[tuple[int, int]] = []
         self._promised: dict[int, list[int]] = {}
         self._stopping: dict[int, list[int]] = {}
         self.slots = self._good(free) if mirror.promises else {}
@@ -35,7 +38,7 @@ class Kept:
             promised = self._promised.setdefault(slot, [0] * DEPTH)
             _add(promised, mirror.kinds[job].need.amounts)
         for slot in self._promised:
-            self._stopping[slot] = mirror.hosts.host(columns.names[slot]).stopping
+            self._stopping[slot] = coming(columns.names[slot])
             free[:, slot] -= self._lack(slot)
 
     def __contains__(self, task: Task) -> bool:
@@ -52,6 +55,20 @@ class Kept:
         room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
         del self.slots[task]
         return slot
+
+    def leave(self, task: Task) -> None:
+        """A task has its place elsewhere; one that was promised nothing leaves nothing."""
+        slot = self.slots.pop(task, None)
+        if slot is not None:
+            self._left.append((slot, task[0]))
+
+    def give_back(self, room: Room) -> None:
+        """Put back what was kept for tasks that have left; nothing is placed in this cycle any more."""
+        for slot, job in self._left:
+            left = self._unreserved(room, slot)
+            _add(self._promised[slot], [-amount for amount in self._mirror.kinds[job].need.amounts])
+            room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
+        self._left.clear()
 
     def is_free(self, room: Room, task: Task, need: Need) -> bool:
         """Whether a promised task could start now."""
@@ -88,9 +105,8 @@ class Kept:
         return slot if self._columns.usable(self._mirror.kinds[task[0]]).mask[slot] else None
 
     def _never_free(self, slot: int, wanted: Sequence[int], free: Matrix) -> bool:
-        if any(self._mirror.hosts.host(self._columns.names[slot]).stopping):
-            return False
-        return any(amount > have for amount, have in zip(wanted, free[:, slot].tolist(), strict=True) if amount)
+        there = zip(free[:, slot].tolist(), self._coming(self._columns.names[slot]), strict=True)
+        return any(amount > have + freed for amount, (have, freed) in zip(wanted, there, strict=True) if amount)
 
     def _is_broken_gang(self, job: int, slots: dict[Task, int]) -> bool:
         if not self._mirror.kinds[job].is_gang:

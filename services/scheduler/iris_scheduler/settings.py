@@ -14,6 +14,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         retell_s: how often, at most, the reason of a large class of waiting jobs is told again.
         refused_delay_s, refused_longest_s: the first pause of a job after the state service refused it a place, which
             doubles each time in a row, and the longest.
+        stop_timeout_s: how long the room of an attempt that was told to stop is counted on; when it has not stopped by
+            then, whoever waits for its place is weighed again without it. Longer than `stop_grace_s` of `[state]`.
         answer_timeout_s: how long the state service may take to answer.
         plan_spacing_s: between plans when very many attempts are open, so that each holds more; plan_burst of
             them go at once after a rest.
@@ -25,6 +27,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retell_s: float = 2.0
     refused_delay_s: float = 0.05
     refused_longest_s: float = 5.0
+    stop_timeout_s: float = 15.0
     answer_timeout_s: float = 5.0
     check_s: float = 5.0
     plan_burst: int = 8
@@ -37,6 +40,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def retell_ms(self) -> int:
         return int(self.retell_s * 1000)
+
+    @property
+    def stop_timeout_ms(self) -> int:
+        return int(self.stop_timeout_s * 1000)
 
     def refused_delay_ms(self, times: int) -> int:
         """How long a job pauses after it was refused for the ``times``-th time in a row, counted from 1."""

@@ -8,14 +8,14 @@ Source: semantics.md section 8 "Preemption".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from iris_core.messages import Promise
 from iris_core.states import PriorityBand
-from iris_scheduler.capacity import SHUT, WINDOW, Need, Room, covers, fitting
+from iris_scheduler.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitting
 from iris_scheduler.classes import JobClass
 from iris_scheduler.columns import Groups
 from iris_scheduler.cycle import Cycle, Evicted
@@ -49,14 +49,16 @@ def evict_for_gang(
     """Make room for a gang that could not be placed, or find its class hopeless."""
     kind = cycle.mirror.kinds[job]
     indexes = cycle.waiting(job)
-    if not indexes or cycle.is_paused(job) or (job, indexes[0]) in cycle.kept or job in cycle.mirror.avoids:
+    if not indexes or cycle.is_paused(job) or (job, indexes[0]) in cycle.kept:
         return
     own = [slot for slot, kept in cycle.reserved.items() if kept.gang == job]
     for slot in own:
         future.reopen(slot)
-    best = _best(cycle, future, victims, stopped, kind, len(indexes))
+    delayed = cycle.delayed(job)
+    best = _best(cycle, future, victims, stopped, kind, len(indexes), delayed)
     if best is None:
-        hopeless.add(kind)
+        if not delayed:
+            hopeless.add(kind)
         for slot in own:
             future.shut(slot)
         return
@@ -82,16 +84,25 @@ def _carry_out(
         cycle.evicted.append(Evicted(tuple(victim.ref for victim in going), promises))
 
 
-def _best(cycle: Cycle, future: Room, victims: Victims, stopped: set[int], kind: JobClass, size: int) -> Siege | None:
+def _best(
+    cycle: Cycle,
+    future: Room,
+    victims: Victims,
+    stopped: set[int],
+    kind: JobClass,
+    size: int,
+    delayed: Collection[int],
+) -> Siege | None:
     groups = cycle.columns.groups(kind.key.group_by)
-    mask = cycle.usable(kind).mask
+    mask = cycle.usable(kind).mask.copy()
+    mask[list(delayed)] = False
     remaining = [v for position, v in enumerate(victims.all) if position not in stopped and v.band > kind.band]
     by_group: dict[int, list[Victim]] = {}
     for victim in remaining:
         by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
     sessions = _sessions(remaining)
     found = []
-    for group in _promising(cycle, future, victims, kind, groups, size):
+    for group in _promising(cycle, future, victims, kind, groups, size, mask):
         members = [slot for slot in groups.members[group] if mask[slot]]
         units = _units(by_group.get(group, []), sessions, set(groups.members[group]))
         siege = _lay(future, kind.need, group, members, units, size)
@@ -100,10 +111,12 @@ def _best(cycle: Cycle, future: Room, victims: Victims, stopped: set[int], kind:
     return min(found, key=lambda siege: siege.cost, default=None)
 
 
-def _promising(cycle: Cycle, future: Room, victims: Victims, kind: JobClass, groups: Groups, size: int) -> list[int]:
+def _promising(
+    cycle: Cycle, future: Room, victims: Victims, kind: JobClass, groups: Groups, size: int, mask: Mask
+) -> list[int]:
     """Groups that might hold the gang if everything lower were gone; those with most workers free already first."""
     slots = cycle.usable(kind).slots
-    slots = slots[(groups.codes.take(slots) >= 0) & (future.matrix[WINDOW].take(slots) > -SHUT // 2)]
+    slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (future.matrix[WINDOW].take(slots) > -SHUT // 2)]
     relieved = future.matrix + victims.relief(kind.band, len(cycle.columns))
     counts = _count(groups, slots[fitting(relieved, kind.need, slots)])
     free = _count(groups, slots[fitting(future.matrix, kind.need, slots)])

@@ -176,12 +176,14 @@ def hold(ledger: Ledger, ref: AttemptRef) -> Hold:
 
 
 def _hold(ref: AttemptRef, attempt: Attempt) -> Hold:
+    stopping = attempt.status is KernelStatus.TERMINATING
     return Hold(
         ref,
         attempt.worker,
         building=attempt.status in KERNEL_UNSTARTED,
-        stopping=attempt.status is KernelStatus.TERMINATING,
+        stopping=stopping,
         since_ms=attempt.started_ms or attempt.assigned_ms,
+        stopping_ms=attempt.since_ms if stopping else 0,
     )
 
 

@@ -357,3 +357,116 @@ def test_who_waits_for_room_that_comes_free_still_has_it_when_nothing_helps_the_
     assert story.evict() == ([], ())
     story.submit("/high", band="production")
     assert story.evict()[0] == ["/low/0"]
+
+
+# ── places that do not come ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_that_once_failed_to_come_up_preempts_on_another_worker_at_once() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/low", ["a", "b"], band="batch")
+    story.submit("/high", band="production")
+    story.avoid("/high", 0, "b", for_s=60)
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])
+
+
+def test_a_task_that_once_failed_to_come_up_preempts_there_when_its_delay_is_over() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    story.avoid("/high", 0, "a", for_s=60)
+    assert story.evict() == ([], ())
+    assert story.look().wake_ms == story.now_ms + 60_000
+    story.wait(60)
+    assert story.evict()[0] == ["/low/0"]
+
+
+def test_a_gang_that_once_failed_to_come_up_preempts_in_another_group_at_once() -> None:
+    story = two_slices()
+    story.running("/one", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.running("/two", ["s2-0", "s2-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.gang("/high", 2, band="production")
+    story.avoid("/high", 1, "s1-1", for_s=60)
+    assert story.evict()[0] == ["/two/0", "/two/1"]
+
+
+def test_a_gang_that_once_failed_to_come_up_preempts_there_when_its_delay_is_over() -> None:
+    story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
+    story.running("/low", ["s1-0", "s1-1"], cpu=4, band="batch")
+    story.gang("/high", 2, band="production")
+    story.avoid("/high", 1, "s1-1", for_s=60)
+    assert story.evict() == ([], ())
+    story.wait(60)
+    assert story.evict()[0] == ["/low/0", "/low/1"]
+
+
+def test_a_promised_task_takes_a_worker_that_is_free_before_its_victim_has_stopped() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.running("/equal", "b", band="production")
+    story.submit("/high", band="production")
+    assert story.evict()[0] == ["/low/0"]
+    story.end("/equal", 0)
+    assert story.cycle() == {"/high/0": "b"}
+    story.submit("/later", band="interactive")
+    story.stopped(*story.refs("/low"))
+    assert story.cycle() == {"/later/0": "a"}
+
+
+def test_a_promised_gang_takes_another_group_that_is_free_first() -> None:
+    story = two_slices()
+    story.running("/low", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.running("/equal", ["s2-0", "s2-1"], cpu=4, band="production")
+    story.gang("/high", 2, band="production")
+    story.evict()
+    story.end("/equal", 0, 1)
+    assert story.cycle() == {"/high/0": "s2-0", "/high/1": "s2-1"}
+
+
+def test_what_a_promised_task_leaves_is_counted_on_before_another_is_evicted() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1), worker("c", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.running("/equal", "b", band="production")
+    story.running("/spared", "c", band="interactive")
+    story.submit("/high", band="production")
+    assert story.evict()[0] == ["/low/0"]
+    story.end("/equal", 0)
+    story.submit("/second", band="production")
+    assert story.evict()[0] == []
+
+
+def test_a_stop_that_hangs_does_not_hold_up_the_highest_band() -> None:
+    story = Story(worker("a", cpu=1), worker("b", cpu=1))
+    story.running("/low", ["a", "b"], band="batch")
+    story.submit("/high", band="production")
+    first, promises = story.evict()
+    assert story.look().wake_ms == story.now_ms + 15_001
+    story.wait(15)
+    assert story.evict()[0] == []
+    story.wait(1)
+    second, promised = story.evict()
+    assert sorted(first + second) == ["/low/0", "/low/1"]
+    assert promised[0].worker != promises[0].worker
+
+
+def test_a_stop_that_hangs_does_not_hold_up_a_gang() -> None:
+    story = two_slices()
+    story.running("/low", ["s1-0", "s1-1", "s2-0", "s2-1"], cpu=4, band="batch")
+    story.gang("/high", 2, band="production")
+    assert story.evict()[0] == ["/low/0", "/low/1"]
+    story.wait(16)
+    assert story.evict()[0] == ["/low/2", "/low/3"]
+    story.stopped(*story.refs("/low")[2:])
+    assert story.cycle() == {"/high/0": "s2-0", "/high/1": "s2-1"}
+
+
+def test_a_promised_place_that_comes_free_late_is_still_taken() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    story.evict()
+    story.wait(60)
+    assert story.cycle() == {}
+    story.stopped(*story.refs("/low"))
+    assert story.cycle() == {"/high/0": "a"}

@@ -105,8 +105,8 @@ class ClusterLife(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.story.mirror.jobs) or [0]))
         refs = [ref for ref in self._open() if ref.job == job]
-        stopping = tuple(msgspec.structs.replace(self.story.held(ref), stopping=True) for ref in refs)
-        self.story.tell(moved=stopping, gone=(job,))
+        self.story.stop(*refs)
+        self.story.tell(gone=(job,))
         self.cancelled.add(job)
 
     @rule()
