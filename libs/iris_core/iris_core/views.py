@@ -83,6 +83,7 @@ class TaskView(View, kw_only=True):
     error: str | None = None
     log_subject: str = ""
     cause: str | None = None
+    no_retry: bool = False
 
 
 class KernelView(View, kw_only=True):

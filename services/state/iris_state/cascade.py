@@ -42,12 +42,28 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
         rule, cause = table.RESTART_WITH_SIBLING, Cause.COSCHEDULED_RESTART
     else:
         return []
-    note = f"task {moved.index} of its gang: {moved.cause.value}"
+    note = f"{_FOLLOWING[cause]} because {_culprit(job, moved)}"
     return [
         Claim(rule, job.number, index, cause=cause, note=note)
         for index, task in enumerate(job.tasks)
         if index != moved.index and task.state in rule.sources
     ]
+
+
+_FOLLOWING = {Cause.COSCHEDULED_SIBLING: "ended", Cause.COSCHEDULED_RESTART: "started again"}
+_CAME_TO = {
+    TaskState.FAILED: "failed",
+    TaskState.WORKER_FAILED: "had a worker failure",
+    TaskState.PREEMPTED: "was preempted",
+}
+
+
+def _culprit(job: Job, moved: Moved) -> str:
+    """Which member's end the others follow, and how that came, in words."""
+    attempt = job.tasks[moved.index].attempts[moved.attempt]
+    told = attempt.error or _how(attempt)
+    words = f"task {moved.index} {_CAME_TO[moved.shown]}"
+    return f"{words}: {told}" if told else words
 
 
 def job(ledger: Ledger, job: Job) -> JobMoved | None:
@@ -66,11 +82,11 @@ _TELLING = (TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.KILLED, TaskSta
 
 
 def _why(job: Job) -> tuple[Cause | None, str]:
-    """The cause and a sentence, from the first task that did not succeed."""
+    """The cause and a sentence, from the first task that did not succeed; a gang's from the one the others follow."""
     worst = next((state for state in _TELLING if job.counts[state]), None)
     if worst is None:
         return None, ""
-    index = next(i for i, task in enumerate(job.tasks) if task.state is worst)
+    index = min((task.cause in _SIBLING, i) for i, task in enumerate(job.tasks) if task.state is worst)[1]
     task = job.tasks[index]
     word = worst.name.lower()
     told = task.note or _how(task.attempts[-1] if task.attempts else None)

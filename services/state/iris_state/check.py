@@ -17,7 +17,6 @@ from iris_core.states import (
     KERNEL_UNSTARTED,
     TERMINAL,
     Budget,
-    Cause,
     JobState,
     KernelStatus,
     SessionStatus,
@@ -25,12 +24,13 @@ from iris_core.states import (
     WorkerState,
 )
 from iris_core.tables import session as session_table
+from iris_core.tables import task as task_table
 from iris_state import cascade, coordinator
 from iris_state.changes import GANG
 from iris_state.entries.sessions import HISTORY_KEPT
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
-from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers
+from iris_state.records import AttemptKey, Job, Key, kernel_status, lingers, spent_and_limit
 from iris_state.sealed import is_sealed
 
 Wrongs = Iterator[str]
@@ -107,14 +107,22 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
             yield f"{job.name}/{index} failure_count {task.failure_count}, charged {charged[Budget.FAILURE]}"
         if task.reschedules != charged[Budget.RESCHEDULE]:
             yield f"{job.name}/{index} reschedules {task.reschedules}, charged {charged[Budget.RESCHEDULE]}"
-        exhausted = spec.max_retries_preemption + 1
-        wanted = exhausted if _ended_by_sibling(task) else charged[Budget.PREEMPTION]
-        if task.preemption_count != wanted or task.preemption_count > exhausted:
+        wanted = charged[Budget.PREEMPTION]
+        if task.preemption_count != wanted or task.preemption_count > spec.max_retries_preemption + 1:
             yield f"{job.name}/{index} preemption_count {task.preemption_count}, charged {wanted}"
 
 
-def _ended_by_sibling(task: Task) -> bool:
-    return task.state is TaskState.WORKER_FAILED and task.cause is Cause.COSCHEDULED_SIBLING
+def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
+    """A task that ended badly for good has no retry: its budget is spent, or it carries the mark that says so."""
+    for index, task in enumerate(job.tasks):
+        budget = task_table.BUDGET_OF_STATE.get(task.state)
+        if budget is None:
+            if task.no_retry:
+                yield f"{job.name}/{index} is {task.state.name} and marked as without a retry"
+            continue
+        spent, limit = spent_and_limit(job, task, budget)
+        if task.no_retry is (spent > limit):
+            yield f"{job.name}/{index} is {task.state.name}, spent {spent} of {limit}, no_retry {task.no_retry}"
 
 
 def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
@@ -175,6 +183,7 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     attempts_are_in_order,
     one_attempt_lives,
     budgets_are_exact,
+    what_ended_is_finished,
     job_is_derived,
     ended_subtree_is_dead,
     family_is_linked,

@@ -20,7 +20,7 @@ from iris_core.tables import task as table
 from iris_state.changes import Assigned, Change, Closed, Moved, Staged
 from iris_state.claims import CURRENT, Claim
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, Job, Task
+from iris_state.records import Attempt, Job, Task, spent_and_limit
 
 MAX_RESCHEDULES = 100
 
@@ -91,12 +91,12 @@ def _leave(job: Job, task: Task, attempt: Attempt | None, claim: Claim, max_resc
 
 
 def _judge_budget(job: Job, task: Task, charged: Budget | None, max_reschedules: int) -> SchedulingResult:
-    spent, limit = {
-        Budget.FAILURE: (task.failure_count, job.spec.max_retries_failure),
-        Budget.PREEMPTION: (task.preemption_count, job.spec.max_retries_preemption),
-        Budget.RESCHEDULE: (task.reschedules, max_reschedules),
-        None: (0, 0),
-    }[charged]
+    if charged is None:
+        spent, limit = 0, 0
+    elif charged is Budget.RESCHEDULE:
+        spent, limit = task.reschedules, max_reschedules
+    else:
+        spent, limit = spent_and_limit(job, task, charged)
     return judge(Outcome.FAILURE, tries=spent, limit=limit)
 
 

@@ -84,7 +84,10 @@ class Session(msgspec.Struct, array_like=True):
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """Index i of a job; its current attempt is the last one. ``cause`` and ``note`` say how it ended for good."""
+    """Index i of a job; its current attempt is the last one. ``cause`` and ``note`` say how it ended for good.
+
+    ``no_retry``: it ended badly for good with budget left, which counts as a spent budget; no counter is touched.
+    """
 
     state: TaskState = TaskState.PENDING
     failure_count: int = 0
@@ -95,6 +98,7 @@ class Task(msgspec.Struct, array_like=True, gc=False):
     session: Session | None = None
     cause: Cause | None = None
     note: str = ""
+    no_retry: bool = False
 
     @property
     def current(self) -> Attempt | None:
@@ -261,6 +265,13 @@ class Told(NamedTuple):
     exit_code: int | None = None
     tasks: int = 1
     lasted_ms: int | None = None
+
+
+def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:
+    """A task's counter for one of its retry budgets, and how far it may go."""
+    if budget is Budget.FAILURE:
+        return task.failure_count, job.spec.max_retries_failure
+    return task.preemption_count, job.spec.max_retries_preemption
 
 
 def kernel_status(task: Task) -> KernelStatus:

@@ -276,7 +276,9 @@ def test_is_finished_and_can_be_scheduled_are_the_documents(line):
     else:
         for spent, limit in itertools.product(range(4), range(3)):
             assert task.is_finished(state, spent, limit) is (spent > limit)
+            assert task.is_finished(state, spent, limit, no_retry=True)
             assert task.can_be_scheduled(state, spent, limit) is (spent <= limit)
+            assert not task.can_be_scheduled(state, spent, limit, no_retry=True)
 
 
 def test_a_task_that_has_not_ended_is_not_finished():

@@ -130,9 +130,9 @@ def test_a_terminal_failure_ends_the_siblings(script):
     script.play("""
         told a1
         /g/0 exit 1             -> FAILED failures=1
-        /g/1                    -> WORKER_FAILED preemptions=6
+        /g/1                    -> WORKER_FAILED preemptions=0 error=~ended_because_task_0_failed:_exit_code_1
         attempt /g/1#0          -> state=worker_failed cause=coscheduled_sibling charged_to=- open=yes
-        attempt /g/1#0          -> preemption_count=0>6
+        attempt /g/1#0          -> preemption_count=0>0
         told a1                 -> stop:/g/1#0
         job /g                  -> FAILED cause=failed
         session /g              -> TERMINATING
@@ -164,10 +164,11 @@ def test_a_terminal_loss_ends_the_siblings(script):
     script.play("""
         lose a0
         /g/0                    -> WORKER_FAILED preemptions=1
-        /g/1                    -> WORKER_FAILED preemptions=1
+        /g/1                    -> WORKER_FAILED preemptions=0
         attempt /g/0#0          -> cause=worker_lost charged_to=preemption
         attempt /g/1#0          -> cause=coscheduled_sibling charged_to=-
-        job /g                  -> WORKER_FAILED
+        attempt /g/1#0          -> error=~ended_because_task_0_had_a_worker_failure
+        job /g                  -> WORKER_FAILED cause=worker_lost
     """)
 
 
@@ -201,6 +202,7 @@ def test_a_failure_with_a_retry_left_starts_the_whole_gang_again(script):
         /g/1                    -> PENDING failures=0 preemptions=0
         attempt /g/0#0          -> state=failed charged_to=failure
         attempt /g/1#0          -> cause=coscheduled_restart charged_to=- open=yes
+        attempt /g/1#0          -> error=~started_again_because_task_0_failed:_exit_code_1
         told a1                 -> stop:/g/1#0
         session /g              -> PENDING
         job /g                  -> RUNNING
@@ -296,7 +298,7 @@ def test_a_gang_with_a_finished_member_that_loses_another_ends(script):
         /g/0 exit 0
         lose a1
         /g/1                    -> WORKER_FAILED preemptions=1
-        /g/2                    -> WORKER_FAILED preemptions=101
+        /g/2                    -> WORKER_FAILED preemptions=0
         job /g                  -> WORKER_FAILED
         session /g              -> TERMINATING
         /g/2 stopped
@@ -395,3 +397,11 @@ def test_a_gang_of_one_is_a_gang(script):
         /g/0 exit 0             -> SUCCEEDED
         session /g              -> TERMINATED
     """)
+
+
+def test_a_sibling_that_ended_with_the_others_has_no_retry_and_no_counter_says_so(script):
+    script.play(RACK + gang() + RUNNING + "\n /g/0 exit 9 -> FAILED")
+    culprit, sibling = script.world.query("tasks", job="/g")["items"]
+    assert (culprit["no_retry"], culprit["failure_count"]) == (False, 1)
+    assert (sibling["no_retry"], sibling["failure_count"], sibling["preemption_count"]) == (True, 0, 0)
+    assert sibling["error"] == "ended because task 0 failed: exit code 9"

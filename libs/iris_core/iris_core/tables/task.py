@@ -110,15 +110,16 @@ BUDGET_OF_STATE = {
 ALWAYS_FINISHED = frozenset({T.SUCCEEDED, T.KILLED, T.UNSCHEDULABLE})
 
 
-def is_finished(state: TaskState, spent: int, limit: int) -> bool:
+def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
     """TS "Terminal State Summary": whether a task whose last attempt ended as ``state`` is done for good.
 
     Args:
         spent: the counter of the state's budget, ``limit`` its limit; both unused for states without one.
+        no_retry: the task's mark that it gets no retry; counts as a spent budget.
     """
-    return state in ALWAYS_FINISHED or (state in BUDGET_OF_STATE and spent > limit)
+    return state in ALWAYS_FINISHED or (state in BUDGET_OF_STATE and (no_retry or spent > limit))
 
 
-def can_be_scheduled(state: TaskState, spent: int, limit: int) -> bool:
+def can_be_scheduled(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
     """TS: a task that waits, or whose attempt ended with budget to spare."""
-    return state is T.PENDING or (state in BUDGET_OF_STATE and spent <= limit)
+    return state is T.PENDING or (state in BUDGET_OF_STATE and not no_retry and spent <= limit)

@@ -29,6 +29,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         error=task.note or (last.error if last is not None else "") or None,
         log_subject=f"{record.id}.{index}",
         cause=task.cause.value if task.cause is not None else None,
+        no_retry=task.no_retry,
     )
 
 

@@ -18,8 +18,9 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables.session import SINGLE
+from iris_core.tables.task import BUDGET_OF_STATE, is_finished
 from iris_state import changes as c
-from iris_state.records import Attempt, Job, Task, Told, kernel_status
+from iris_state.records import Attempt, Job, Task, Told, kernel_status, spent_and_limit
 
 if TYPE_CHECKING:
     from iris_state.ledger import Ledger
@@ -98,12 +99,12 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     attempt = task.attempts[change.attempt] if change.attempt >= 0 else None
     if task.state is TaskState.PENDING:
         ledger.dequeue(job, index)
-    if change.state in TERMINAL:
-        task.cause, task.note = change.cause, change.note
     if attempt is not None and task.state in ACTIVE:
         _leave(ledger, job, task, attempt, change, at_ms)
-    elif change.cause is Cause.COSCHEDULED_SIBLING:
-        _exhaust(job, task)
+    if change.state in TERMINAL:
+        task.cause, task.note = change.cause, change.note
+        budget = BUDGET_OF_STATE.get(change.state)
+        task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
     _show(ledger, job, index, change.state, attempt, change.cause, at_ms)
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
@@ -121,7 +122,7 @@ def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
 
 def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
     failures, preemptions = task.failure_count, task.preemption_count
-    _charge(job, task, change)
+    _charge(task, change)
     attempt.failures = (failures, task.failure_count)
     attempt.preemptions = (preemptions, task.preemption_count)
     attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
@@ -137,20 +138,13 @@ def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Mov
         attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
 
 
-def _charge(job: Job, task: Task, change: c.Moved) -> None:
+def _charge(task: Task, change: c.Moved) -> None:
     if change.charged_to is Budget.FAILURE:
         task.failure_count += 1
     elif change.charged_to is Budget.PREEMPTION:
         task.preemption_count += 1
     elif change.charged_to is Budget.RESCHEDULE:
         task.reschedules += 1
-    elif change.cause is Cause.COSCHEDULED_SIBLING:
-        _exhaust(job, task)
-
-
-def _exhaust(job: Job, task: Task) -> None:
-    """TS "Coscheduled jobs": a sibling that ends with the others has no preemption left."""
-    task.preemption_count = job.spec.max_retries_preemption + 1
 
 
 def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:
