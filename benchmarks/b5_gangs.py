@@ -69,5 +69,7 @@ def _cluster() -> Mirror:
         for number in range(2, GANGS + 2)
     ]
     queued = tuple(Queued(row.job, ((0, row.replicas),), crowds.NOW_MS) for row in rows)
-    mirror.apply(Delta(mirror.version + 1, crowds.NOW_MS, jobs=(busy, *rows), opened=holds, queued=queued))
+    mirror.apply(
+        Delta(mirror.version + 1, crowds.NOW_MS, after=mirror.version, jobs=(busy, *rows), opened=holds, queued=queued)
+    )
     return mirror

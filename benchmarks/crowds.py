@@ -103,9 +103,9 @@ def accept(mirror: Mirror, made: Plan) -> None:
         for placement in made.placements
         for index, number in zip(placement.indexes, placement.workers, strict=True)
     )
-    mirror.apply(Delta(mirror.version + 1, NOW_MS, opened=opened))
+    mirror.apply(Delta(mirror.version + 1, NOW_MS, after=mirror.version, opened=opened))
 
 
 def admit(mirror: Mirror, rows: tuple[JobRow, ...], queued: tuple[Queued, ...]) -> None:
     """Let a mirror learn of new jobs."""
-    mirror.apply(Delta(mirror.version + 1, NOW_MS, jobs=rows, queued=queued))
+    mirror.apply(Delta(mirror.version + 1, NOW_MS, after=mirror.version, jobs=rows, queued=queued))

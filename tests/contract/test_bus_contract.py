@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from iris_bus.contract import Connection, Fenced, Gap, Message, NoResponders, Telling, Unavailable
+from iris_bus import framing
+from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Telling, Unavailable
 from iris_bus.jetstream import connect
 from iris_bus.memory import Memory
 
@@ -381,6 +382,55 @@ async def test_a_journal_trimmed_whole_goes_on_counting(bus):
     await journal.append(b"1", expected=0)
     await journal.trim(2)
     assert (await journal.end(), await journal.append(b"2", expected=1)) == (1, 2)
+
+
+async def test_a_large_commit_lies_in_parts_and_is_read_as_one(another):
+    small, large = b"s" * 10, bytes(range(25))
+    journal, standby = (await another()).journal(part_bytes=10), (await another()).journal()
+    tail = await standby.tail(0)
+    assert [await journal.append(small, expected=0), await journal.append(large, expected=1)] == [1, 4]
+    assert [(e.sequence, e.data) async for e in await standby.replay(0)] == [(1, small), (4, large)]
+    assert [e.data async for e in await standby.replay(1)] == [large]
+    followed: list[tuple[int, bytes]] = []
+    while len(followed) < 2:
+        followed += [(e.sequence, e.data) for e in await tail.batch(wait=5)]
+    assert followed == [(1, small), (4, large)]
+    await tail.close()
+    stored = await read((await another()).streams.read("IRIS_JOURNAL", 0), 4)
+    assert [framing.verify(n, data) for n, data in enumerate(stored, 1)] == [(0, 1), (0, 3), (1, 3), (2, 3)]
+
+
+async def test_a_commit_whose_writer_ended_between_two_parts_is_read_by_nobody(another):
+    journal, follower = (await another()).journal(part_bytes=10), (await another()).journal()
+    tail = await follower.tail(0)
+    await journal.append(b"first", expected=0)
+    begun = next(framing.split(b"never finished", 10))
+    await (await another()).streams.publish("iris.journal", begun)
+    assert [e.data async for e in await follower.replay(0)] == [b"first"]
+    assert await follower.end() == 2
+    with pytest.raises(Fenced):
+        await follower.append(b"next epoch", expected=1)
+    assert await follower.append(b"next epoch", expected=2) == 3
+    assert [(e.sequence, e.data) async for e in await journal.replay(0)] == [(1, b"first"), (3, b"next epoch")]
+    followed: list[tuple[int, bytes]] = []
+    while len(followed) < 2:
+        followed += [(e.sequence, e.data) for e in await tail.batch(wait=5)]
+    assert followed == [(1, b"first"), (3, b"next epoch")]
+    await tail.close()
+
+
+async def test_a_journal_whose_bytes_have_changed_says_where(bus):
+    journal = bus.journal()
+    await journal.append(b"whole", expected=0)
+    (framed,) = framing.split(b"flipped", 100)
+    await bus.streams.publish("iris.journal", framed[:-1] + b"!")
+    with pytest.raises(DamagedCommit, match="damaged at 2: its checksum does not match") as damaged:
+        assert [e.data async for e in await journal.replay(0)] == []
+    assert damaged.value.sequence == 2
+    tail = await journal.tail(1)
+    with pytest.raises(DamagedCommit):
+        await tail.batch(wait=5)
+    await tail.close()
 
 
 # --- telling events

@@ -68,7 +68,7 @@ def keep_messages(where: Path) -> list[bytes]:
         codec.pack = pack
     assert not outcome.wrong
     (where / "messages").write_bytes(pack(dict(sorted(said.items()))))
-    return world.server.journal_of_all_times
+    return [entry.data for entry in world.server.journal_of_all_times]
 
 
 if __name__ == "__main__":

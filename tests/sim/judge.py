@@ -103,8 +103,8 @@ class Judge:
         self._events_match_the_ledger(machine, heard)
         self._replays_are_equal(machine, policy)
         digest = hashlib.sha256()
-        for data in self._server.journal_of_all_times:
-            digest.update(data)
+        for entry in self._server.journal_of_all_times:
+            digest.update(entry.data)
         for message in self._server.streams[subjects.EVENTS.name].messages.values():
             digest.update(message.data)
         return digest.hexdigest()
@@ -203,8 +203,8 @@ class Judge:
     def _replays_are_equal(self, machine: Machine, policy: Policy) -> None:
         """All commits ever, and the newest snapshot with what stands behind it, make the same ledger."""
         whole = Machine(policy, "replay")
-        for sequence, data in enumerate(self._server.journal_of_all_times, 1):
-            whole.replay(sequence, data)
+        for entry in self._server.journal_of_all_times:
+            whole.replay(entry.sequence, entry.data)
         expect(image(whole) == image(machine), "the whole journal replays to another ledger")
         restored = Machine(policy, "restored")
         restored.restore(snapshot.read(snapshot.cut(whole.ledger, whole.sequence, whole.cursor, whole.last_ms)))
@@ -215,8 +215,9 @@ class Judge:
                 continue
             behind = Machine(policy, "behind")
             behind.restore(snapshot.read(data))
-            for sequence in range(behind.sequence, len(self._server.journal_of_all_times)):
-                behind.replay(sequence + 1, self._server.journal_of_all_times[sequence])
+            for entry in self._server.journal_of_all_times:
+                if entry.sequence > behind.sequence:
+                    behind.replay(entry.sequence, entry.data)
             expect(image(behind) == image(machine), f"{name} and the journal behind it make another ledger")
 
 
@@ -249,7 +250,7 @@ def image(machine: Machine) -> bytes:
 
 
 def _commits(server: Server) -> list[Commit]:
-    return [codec.unpack(data, Commit) for data in server.journal_of_all_times]
+    return [codec.unpack(entry.data, Commit) for entry in server.journal_of_all_times]
 
 
 def _admitted(server: Server) -> dict[int, str]:
@@ -260,7 +261,8 @@ def _worded(server: Server) -> list[tuple[int, int]]:
     """The id of every event that every commit ever made."""
     machine = Machine(Policy(), "words")
     found: list[tuple[int, int]] = []
-    for sequence, data in enumerate(server.journal_of_all_times, 1):
-        count = sum(fact.tasks if fact.entity == "task" else 1 for fact in machine.replay(sequence, data))
-        found += [(sequence, place) for place in range(count)]
+    for entry in server.journal_of_all_times:
+        facts = machine.replay(entry.sequence, entry.data)
+        count = sum(fact.tasks if fact.entity == "task" else 1 for fact in facts)
+        found += [(entry.sequence, place) for place in range(count)]
     return found

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from iris_bus import framing
+from iris_bus.commits import AssembledReader
 from iris_bus.contract import (
     Callback,
     Entry,
@@ -28,6 +30,7 @@ from iris_bus.contract import (
     Telling,
     Unavailable,
 )
+from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.memory_store import Stored, digest, matches
 from iris_bus.window import Window
 from iris_core import subjects
@@ -78,7 +81,8 @@ class Server:
         self.links: list[Link] = []
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.streams = {row.name: Stored(row, self._soon) for row in subjects.STREAMS}
-        self.journal_of_all_times: list[bytes] = []
+        self.journal_of_all_times: list[Entry] = []
+        self._assembler = Assembler()
         self.faults: dict[str, int] = {}
         self.writer: Process | None = None
         self.written_s = 0.0
@@ -168,6 +172,18 @@ class Server:
                         link.deliver(Message(subject, data, headers), callback)
         return sequence
 
+    def journalled(self, sequence: int, data: bytes) -> None:
+        """A part of a commit is in the journal."""
+        if self._assembler.unfinished and framing.verify(sequence, data)[0] == 0:
+            self.count("commit left unfinished")
+        entry = self._assembler.add(sequence, data)
+        if entry is not None:
+            self.journal_of_all_times.append(entry)
+
+    @property
+    def journal_end(self) -> int:
+        return self.streams[subjects.JOURNAL.name].last
+
     def _stream_of(self, tokens: Sequence[str]) -> Stored | None:
         for stored in self.streams.values():
             if any(matches(pattern.split("."), tokens) for pattern in stored.row.subjects):
@@ -192,6 +208,7 @@ class Link:
         self.bus = SimBus(self)
         self.streams = SimStreams(self)
         self.crash_after: int | None = None
+        self.crash_between_parts = False
         self._asked: dict[str, deque[float]] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._calls = 0
@@ -201,8 +218,8 @@ class Link:
 
     # ── the contract ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def journal(self) -> SimJournal:
-        return SimJournal(self)
+    def journal(self, part_bytes: int = PART_BYTES) -> SimJournal:
+        return SimJournal(self, part_bytes)
 
     def teller(self) -> SimTeller:
         return SimTeller(self)
@@ -261,13 +278,21 @@ class Link:
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after < 0:
-                self.server.count("killed in the middle of sending")
-                self.process.kill()
-                self.server.crashed(self.process)
-                raise Crash
+                self._crash("killed in the middle of sending")
         if not self.up:
             return
         self.server.at(self._delay(), lambda: self._reached(message))
+
+    def between_parts(self) -> None:
+        """One part of a commit is stored and the next is not. Raises Crash where the weather wants it."""
+        if self.crash_between_parts and self.process.alive:
+            self._crash("killed in the middle of a commit")
+
+    def _crash(self, fault: str) -> None:
+        self.server.count(fault)
+        self.process.kill()
+        self.server.crashed(self.process)
+        raise Crash
 
     def _note_answer(self, message: Message) -> None:
         """Whoever writes the journal no longer may not answer what it was asked after that."""
@@ -514,11 +539,19 @@ async def _persist(attempt: Callable[[], Any]) -> Any:
 class SimJournal:
     """The record; an append whose answer is lost is looked into, as on JetStream."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, part_bytes: int) -> None:
         self._link = link
+        self._part_bytes = part_bytes
         self._stored = link.server.streams[subjects.JOURNAL.name]
 
     async def append(self, data: bytes, *, expected: int) -> int:
+        for part, message in enumerate(split(data, self._part_bytes)):
+            if part:
+                self._link.between_parts()
+            expected = await self._append(message, expected)
+        return expected
+
+    async def _append(self, data: bytes, expected: int) -> int:
         clock = asyncio.get_running_loop().time
         deadline = clock() + _PATIENCE_S
         while True:
@@ -537,7 +570,7 @@ class SimJournal:
     def _store(self, data: bytes, expected: int) -> int:
         server = self._link.server
         sequence = server.store(subjects.JOURNAL_SUBJECT, data, {}, expected)
-        server.journal_of_all_times.append(data)
+        server.journalled(sequence, data)
         if server.writer is not self._link.process:
             server.writer, server.written_s = self._link.process, server.now
         for told in server.appended:
@@ -557,7 +590,9 @@ class SimJournal:
         def entries() -> list[Entry]:
             if self._stored.first > after + 1:
                 raise Gap(f"the journal begins at {self._stored.first}")
-            return [Entry(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last, "")]
+            assembler = Assembler()
+            found = (assembler.add(m.sequence, m.data) for m in self._stored.behind(after, self._stored.last, ""))
+            return [entry for entry in found if entry is not None]
 
         return self._entries(await _persist(lambda: self._link.call(entries)))
 
@@ -568,11 +603,11 @@ class SimJournal:
     async def end(self) -> int:
         return int(await self._link.call(lambda: self._stored.last))
 
-    async def tail(self, after: int) -> SimReader:
+    async def tail(self, after: int) -> AssembledReader:
         first = await _persist(lambda: self._link.call(lambda: self._stored.first))
         if first > after + 1:
             raise Gap(f"the journal begins at {first}")
-        return SimReader(self._link, self._stored, after, strict=True)
+        return AssembledReader(SimReader(self._link, self._stored, after, strict=True))
 
     async def trim(self, below: int) -> None:
         await self._link.call(lambda: self._stored.trim(below))

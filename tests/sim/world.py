@@ -190,9 +190,9 @@ class World:
                 if not self._until(self._is_quiet, deadline):
                     self.wrong = self.wrong or f"not quiet after {self.server.now:.0f} s: {self._left()}"
                     break
-                commits = len(self.server.journal_of_all_times)
+                end = self.server.journal_end
                 self._until(lambda: False, self.server.now + LAST_S)
-                if self._is_quiet() and commits == len(self.server.journal_of_all_times):
+                if self._is_quiet() and end == self.server.journal_end:
                     break
             if not self.wrong:
                 digest = self._verdict()
@@ -317,7 +317,7 @@ class World:
             return False
         if any(presence.open for presence in machine.ledger.presence.values()):
             return False
-        if machine.sequence != len(self.server.journal_of_all_times):
+        if machine.sequence != self.server.journal_end:
             return False
         if any(process.frozen for process in self.processes.values()) or self._running():
             return False
@@ -384,7 +384,10 @@ class _SimScheduler(Scheduler):
 
 def _policy(dice: random.Random) -> Policy:
     return msgspec.structs.replace(
-        POLICY, snapshot_changes=dice.choice((20, 20, 60, 100_000)), keep_jobs=dice.choice((0, 0, 3))
+        POLICY,
+        snapshot_changes=dice.choice((20, 20, 60, 100_000)),
+        keep_jobs=dice.choice((0, 0, 3)),
+        journal_part_bytes=dice.choice((100, 1000, 1 << 20)),
     )
 
 
@@ -415,6 +418,10 @@ def _kill_both_states(world: World) -> None:
 
 def _crash_mid_send(world: World) -> None:
     world.links[world.leader_name()].crash_after = world.dice.randint(0, 6)
+
+
+def _crash_mid_commit(world: World) -> None:
+    world.links[world.leader_name()].crash_between_parts = True
 
 
 def _freeze_leader(world: World) -> None:
@@ -496,6 +503,7 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _kill_both_states,
     _crash_mid_send,
     _crash_mid_send,
+    _crash_mid_commit,
     _freeze_leader,
     _freeze_leader,
     _freeze_worker,

@@ -87,7 +87,7 @@ class Story:
 
     def tell(self, **changes: Any) -> None:
         """One commit."""
-        delta = Delta(self.mirror.version + 1, self.now_ms, **changes)
+        delta = Delta(self.mirror.version + 1, self.now_ms, after=self.mirror.version, **changes)
         assert self.mirror.apply(delta)
         self.on_delta(delta)
 

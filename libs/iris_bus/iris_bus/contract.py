@@ -53,6 +53,18 @@ class Full(Exception):
     """A stream refused a message because it is at its limit (discard new)."""
 
 
+class DamagedCommit(Exception):
+    """A message of the journal is not what was written there: its checksum, its place, or what it holds.
+
+    Attributes:
+        sequence: where it stands.
+    """
+
+    def __init__(self, sequence: int, why: str) -> None:
+        super().__init__(f"the journal is damaged at {sequence}: {why}")
+        self.sequence = sequence
+
+
 class Subscription(Protocol):
     """A running subscription; `close` ends it and no callback follows."""
 
@@ -148,21 +160,40 @@ class Gap(Exception):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One committed message of the journal."""
+    """One commit of the journal; ``sequence`` is that of the last message it lies in."""
 
     sequence: int
     data: bytes
 
 
+class CommitReader(Protocol):
+    """Commits of the journal in order, as a `Reader` does messages; `take` and `batch` raise DamagedCommit too."""
+
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Entry]: ...
+
+    def on_arrival(self, notify: Callable[[], None]) -> None: ...
+
+    def take(self, limit: int = 2000) -> Sequence[Entry]: ...
+
+    async def close(self) -> None: ...
+
+
 class Journal(Protocol):
-    """The record: an append-only log with one writer at a time, fenced by its own last sequence."""
+    """The record: an append-only log with one writer at a time, fenced by its own last sequence.
+
+    A commit that is large lies in several messages (see `framing`). One whose writer ended between two of them was
+    never appended: nobody reads it, and the next writer goes on behind it.
+    """
 
     async def replay(self, after: int) -> AsyncIterator[Entry]:
-        """Every entry behind ``after`` up to the end as it was when called. Raises Gap when trimmed past."""
+        """Every commit behind ``after`` up to the end as it was when called. Raises Gap when trimmed past.
+
+        The iteration raises DamagedCommit.
+        """
         ...
 
     async def append(self, data: bytes, *, expected: int) -> int:
-        """Store one entry if the journal still ends at ``expected``; return its sequence once it is durable.
+        """Store one commit if the journal still ends at ``expected``; return its sequence once it is durable.
 
         Raises Fenced when somebody else has written, Unavailable when, after reading the tail back, it is still
         unknown whether it was stored.
@@ -170,10 +201,10 @@ class Journal(Protocol):
         ...
 
     async def end(self) -> int:
-        """The last sequence, 0 when empty."""
+        """The last sequence, 0 when empty; behind the last commit when the one after it was not finished."""
         ...
 
-    async def tail(self, after: int) -> Reader:
+    async def tail(self, after: int) -> CommitReader:
         """Follow the journal, for a standby."""
         ...
 
@@ -249,7 +280,9 @@ class Connection(Protocol):
         """False while the server is away; calls raise Unavailable then."""
         ...
 
-    def journal(self) -> Journal: ...
+    def journal(self, part_bytes: int = ...) -> Journal:
+        """The record; a commit of more than ``part_bytes`` is stored in parts."""
+        ...
 
     def teller(self) -> Teller: ...
 

@@ -19,6 +19,7 @@ from iris_bus.asks import Asks
 from iris_bus.blobs import JetBlobs
 from iris_bus.connection import Credentials, Link
 from iris_bus.core import CoreBus
+from iris_bus.framing import PART_BYTES
 from iris_bus.journal import JetJournal
 from iris_bus.streams import JetStreams
 from iris_bus.teller import JetTeller
@@ -41,8 +42,8 @@ class Connection:
         self.bus = CoreBus(link, asks)
         self.streams = JetStreams(link, api, replicas=replicas, table=table)
 
-    def journal(self) -> JetJournal:
-        return JetJournal(self._link, self._api)
+    def journal(self, part_bytes: int = PART_BYTES) -> JetJournal:
+        return JetJournal(self._link, self._api, part_bytes=part_bytes)
 
     def teller(self) -> JetTeller:
         """An outbox; it opens a connection of its own on `resume`."""

@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator
 
 from iris_bus.api import Api
 from iris_bus.asks import Forbidden
+from iris_bus.commits import AssembledReader
 from iris_bus.connection import Link
 from iris_bus.contract import Entry, Fenced, Gap, NoResponders, Unavailable
+from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.reader import JetReader
 from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
 
@@ -27,21 +29,29 @@ class JetJournal:
     """The journal of one installation.
 
     Args:
+        part_bytes: a commit of more is stored in several messages.
         patience: how long an append of unknown outcome is looked into before Unavailable; an unclean change of the
             stream's leader takes 4 to 9 seconds.
     """
 
-    def __init__(self, link: Link, api: Api, *, patience: float = _PATIENCE_S) -> None:
+    def __init__(self, link: Link, api: Api, *, part_bytes: int = PART_BYTES, patience: float = _PATIENCE_S) -> None:
         self._link = link
+        self._part_bytes = part_bytes
         self._api = api
         self._patience = patience
         self._patient = api.patient(patience)
 
     async def append(self, data: bytes, *, expected: int) -> int:
-        """Store ``data`` at ``expected`` + 1, durably. ``data`` must differ from every other entry.
+        """Store ``data``, which differs from every other commit, durably behind ``expected``; where it ends.
 
+        One part after the other: of two on their way the second could find its place behind another writer's entry.
         Raises Fenced when another entry stands there, Full, and Unavailable when the outcome stays unknown.
         """
+        for part in split(data, self._part_bytes):
+            expected = await self._append(part, expected)
+        return expected
+
+    async def _append(self, data: bytes, expected: int) -> int:
         headers = {"Nats-Expected-Last-Sequence": str(expected)}
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._patience
@@ -88,25 +98,26 @@ class JetJournal:
     async def _entries(self, after: int, end: int) -> AsyncIterator[Entry]:
         if end <= after:
             return
-        reader = self._reader(after)
+        reader, assembler = self._reader(after), Assembler()
         try:
             while after < end:
                 for message in await reader.batch(limit=1 << 20):
                     after = message.sequence
-                    if after <= end:
-                        yield Entry(after, message.data)
+                    entry = assembler.add(after, message.data) if after <= end else None
+                    if entry is not None:
+                        yield entry
         finally:
             await reader.close()
 
     async def end(self) -> int:
         return (await self._patient.info(JOURNAL.name)).state.last_seq
 
-    async def tail(self, after: int) -> JetReader:
+    async def tail(self, after: int) -> AssembledReader:
         """Follow the journal. Raises Gap when ``after`` + 1 was trimmed, Unavailable."""
         first = (await self._patient.info(JOURNAL.name)).state.first_seq
         if first > after + 1:
             raise Gap(f"the journal begins at {first}, {after + 1} is needed")
-        return self._reader(after)
+        return AssembledReader(self._reader(after))
 
     async def trim(self, below: int) -> None:
         if below > 1:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Unavailable
+from iris_bus.framing import PART_BYTES
 from iris_bus.memory_store import MemoryBlobs, MemoryJournal, MemoryStreams, MemoryTeller, Stored, matches
 from iris_core import subjects
 from iris_core.subjects import Stream
@@ -205,8 +206,8 @@ class MemoryConnection:
     def connected(self) -> bool:
         return not self._memory.away
 
-    def journal(self) -> MemoryJournal:
-        return MemoryJournal(self._memory)
+    def journal(self, part_bytes: int = PART_BYTES) -> MemoryJournal:
+        return MemoryJournal(self._memory, part_bytes)
 
     def teller(self) -> MemoryTeller:
         return MemoryTeller(self._memory)

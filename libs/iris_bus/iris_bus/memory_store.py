@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from iris_bus.commits import AssembledReader
 from iris_bus.contract import Entry, Fenced, Full, Gap, Headers, Message, Telling, Unavailable
+from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
 
@@ -200,12 +202,18 @@ class MemoryStreams:
 class MemoryJournal:
     """The record."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, part_bytes: int = PART_BYTES) -> None:
         self._server = server
+        self._part_bytes = part_bytes
         self._stored = server.streams[JOURNAL.name]
 
     async def append(self, data: bytes, *, expected: int) -> int:
         reach(self._server)
+        for part in split(data, self._part_bytes):
+            expected = self._append(part, expected)
+        return expected
+
+    def _append(self, data: bytes, expected: int) -> int:
         try:
             return self._server.store(JOURNAL_SUBJECT, data, {}, expected)
         except Fenced:
@@ -220,17 +228,20 @@ class MemoryJournal:
         return self._entries(self._stored.behind(after, self._stored.last, ""))
 
     async def _entries(self, messages: Sequence[Message]) -> AsyncIterator[Entry]:
+        assembler = Assembler()
         for message in messages:
-            yield Entry(message.sequence, message.data)
+            entry = assembler.add(message.sequence, message.data)
+            if entry is not None:
+                yield entry
 
     async def end(self) -> int:
         reach(self._server)
         return self._stored.last
 
-    async def tail(self, after: int) -> MemoryReader:
+    async def tail(self, after: int) -> AssembledReader:
         reach(self._server)
         self._check(after)
-        return MemoryReader(self._server, self._stored, after, "", strict=True)
+        return AssembledReader(MemoryReader(self._server, self._stored, after, "", strict=True))
 
     async def trim(self, below: int) -> None:
         reach(self._server)

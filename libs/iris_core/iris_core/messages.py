@@ -342,7 +342,7 @@ class Quota(_Message, frozen=True):
 
 
 class Delta(_Message, frozen=True):
-    """What one commit changed for the scheduler; applies to version ``version - 1`` only.
+    """What one commit changed for the scheduler; applies to version ``after``, the commit before it, only.
 
     Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
     queued, avoid, promises, released, gone.
@@ -363,6 +363,7 @@ class Delta(_Message, frozen=True):
     released: tuple[Promise, ...] = ()
     gone: tuple[int, ...] = ()
     lost_workers: tuple[str, ...] = ()
+    after: int = -1
 
 
 class FullSnapshot(_Message, frozen=True):

@@ -48,7 +48,9 @@ GIB = 1 << 30
 DAY_S = 86_400
 
 COMMANDS = Stream("IRIS_COMMANDS", ("iris.cmd.*",), "the durable inbox of what people want", max_bytes=2 * GIB)
-JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: one message is one commit", duplicate_window_s=0.1)
+JOURNAL = Stream(
+    "IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large", duplicate_window_s=0.1
+)
 EVENTS = Stream(
     "IRIS_EVENTS",
     ("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*"),

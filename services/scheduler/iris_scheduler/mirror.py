@@ -88,7 +88,7 @@ class Mirror:
 
     def apply(self, delta: Delta) -> bool:
         """Take one commit's changes. False, and nothing changed, when it does not follow on what is known."""
-        if delta.version != self.version + 1 or not self._knows_jobs_of(delta):
+        if delta.after != self.version or not self._knows_jobs_of(delta):
             return False
         for job in delta.jobs:
             self._job(job)

@@ -1,4 +1,4 @@
-"""What the journal holds: one `Commit` per message, each a batch of changes. Shapes only; `ledger` applies them.
+"""What the journal holds: `Commit` after `Commit`, each a batch of changes. Shapes only; `ledger` applies them.
 
 Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
 every earlier release replays (tests/golden). Source: architecture.md section 2 "IRIS_JOURNAL".
@@ -219,7 +219,7 @@ Change = (
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
-    """One journal message: the leader's epoch, how far it has read the commands, when, and what changed.
+    """One batch: the leader's epoch, how far it has read the commands, when, and what changed.
 
     ``epoch`` and ``serial`` make the bytes of every commit unique, which an append of unknown fate relies on.
     """

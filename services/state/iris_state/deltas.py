@@ -120,8 +120,8 @@ class DeltaBuilder:
         else:
             self._released.append(Promise(change.job, change.index, ""))
 
-    def take(self, version: int, at_ms: int) -> Delta:
-        """The delta of the commit with this journal sequence; start anew."""
+    def take(self, version: int, after: int, at_ms: int) -> Delta:
+        """The delta of the commit with this journal sequence, behind the one at ``after``; start anew."""
         ledger = self._ledger
         new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
         queued = [*self._fresh(new), *self._again()]
@@ -141,6 +141,7 @@ class DeltaBuilder:
             promises=tuple(Promise(*key, worker) for key, worker in self._promised.items()),
             released=tuple(self._released),
             gone=tuple(self._gone),
+            after=after,
         )
         self._clear()
         return delta

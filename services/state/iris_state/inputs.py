@@ -53,7 +53,7 @@ class Output:
     """What one round came to. Nothing of it may be sent before ``commit`` is durable.
 
     Attributes:
-        commit: the bytes to append behind ``sequence - 1``; None when nothing changed.
+        commit: the bytes to append, so that they end at ``sequence``; None when nothing changed.
         delta: for the scheduler's mirror, present with every commit.
         told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
     """

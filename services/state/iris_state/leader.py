@@ -194,7 +194,7 @@ class Leader:
         began = time.perf_counter()
         if output.commit is not None:
             self._hint(output)
-            await self._replica.journal.append(output.commit, expected=output.sequence - 1)
+            await self._replica.journal.append(output.commit, expected=self._machine.previous)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
             self._confirmed_s = self._steady()
         elif output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from iris_bus import framing
+from iris_bus.contract import DamagedCommit
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, Refused
@@ -59,15 +61,18 @@ class Machine:
 
     Args:
         leader: a name for this replica, unique per start.
+
+    Attributes:
+        sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
     """
 
     def __init__(self, policy: Policy, leader: str) -> None:
         self.policy = policy
         self.leader = leader
         self.ledger = Ledger()
-        self.sequence = 0
+        self.sequence = self.previous = 0
         self.cursor = self._marked = 0
-        self.serial = 0
+        self.serial = -1
         self.floor_ms = 0
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
@@ -92,12 +97,19 @@ class Machine:
         self._marked = self.cursor
 
     def replay(self, sequence: int, data: bytes) -> list[Told]:
-        """Apply a commit of the past or of another replica; the public facts it makes."""
-        commit = codec.unpack(data, Commit)
+        """Apply a commit of the past or of another replica; the public facts it makes. Raises DamagedCommit."""
+        try:
+            commit = codec.unpack(data, Commit)
+        except Undecodable as error:
+            raise DamagedCommit(sequence, str(error)) from error
+        if commit.epoch == self.ledger.epoch and self.serial >= 0 and commit.serial != self.serial + 1:
+            raise DamagedCommit(sequence, f"commit {commit.serial} of epoch {commit.epoch} follows {self.serial}")
+        self.serial = commit.serial
         for change in commit.changes:
             self.ledger.apply(change, commit.at_ms)
             self.retention.note(change)
-        self.sequence, self.cursor, self.round.now_ms = sequence, max(self.cursor, commit.cursor), commit.at_ms
+        self.previous, self.sequence = self.sequence, sequence
+        self.cursor, self.round.now_ms = max(self.cursor, commit.cursor), commit.at_ms
         self._marked = self.cursor
         facts, self.ledger.told = self.ledger.told, []
         self.ledger.lined_up.clear()
@@ -118,7 +130,7 @@ class Machine:
                 self.ledger.hear(worker.id, self.round.now_ms)
         self.round.orders.again()
         output = self._finish()
-        output.delta = codec.pack(self.round.deltas.take(self.sequence, self.round.now_ms))
+        output.delta = codec.pack(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
         return output
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,10 +146,10 @@ class Machine:
         self._come_due()
         for forgotten in self.retention.forgettable(self.policy.keep_jobs, self.policy.keep_ms, now_ms):
             self.round.apply(forgotten)
-        for read in self._reads:
-            self._replies.append((read.reply, self._read(read)))
-        self._reads = []
-        return self._finish()
+        output = self._finish()
+        reads, self._reads = self._reads, []
+        output.replies += [(read.reply, self._read(read)) for read in reads]
+        return output
 
     def next_due(self) -> int | None:
         """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
@@ -155,17 +167,18 @@ class Machine:
         orders = self.round.orders.take(self.ledger.epoch)
         if not changes and self.cursor - self._marked < UNMARKED:
             return Output(self.sequence, replies=replies, orders=orders, refused=refused)
-        self.sequence += 1
         self.serial += 1
         self._marked = self.cursor
-        commit = Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes)
+        commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes))
+        self.previous = self.sequence
+        self.sequence += framing.count(len(commit), self.policy.journal_part_bytes)
         output = Output(
             self.sequence,
-            codec.pack(commit),
+            commit,
             replies,
             orders,
             outbox.events(told, self.sequence),
-            codec.pack(self.round.deltas.take(self.sequence, self.round.now_ms)),
+            codec.pack(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)),
             changes,
             told,
             refused,
@@ -267,8 +280,7 @@ class Machine:
     def _read(self, asked: Asked) -> bytes:
         """Answered last in the round, as of its end: a reader sees everything that arrived before it."""
         if asked.subject == subjects.SNAPSHOT_FULL:
-            version = self.sequence + bool(self.round.changes)
-            return codec.pack(deltas.full(self.ledger, version, self.round.now_ms, self.policy.max_building))
+            return codec.pack(deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building))
         try:
             query = codec.unpack(asked.data, Query)
             return codec.pack(Answer("ok", answers.read(self.ledger, query, self.round.now_ms)))

@@ -6,6 +6,7 @@ from functools import cache
 
 import msgspec
 
+from iris_bus.framing import PART_BYTES
 from iris_core.states import SessionStatus
 from iris_core.tables.session import PREPARE, SCHEDULE, START, TERMINATE, Patience
 
@@ -20,6 +21,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             `snapshot_after_s` after the first.
         events_settle_s: how long power loss may still take back an event that was told; what it can be told again from
             is kept for longer. The server syncs events every 2 minutes.
+        journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
     """
@@ -50,6 +52,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     snapshot_changes: int = 200_000
     snapshot_after_s: float = 600.0
     events_settle_s: float = 150.0
+    journal_part_bytes: int = PART_BYTES
     ping_s: float = 0.05
     ping_timeout_s: float = 0.25
     deaf_s: float = 0.3

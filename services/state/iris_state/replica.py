@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 
-from iris_bus.contract import Connection, Fenced, Gap, Message, Teller
+from iris_bus.contract import Connection, Entry, Fenced, Gap, Teller
 from iris_core import subjects
 from iris_state.clock import Clock
 from iris_state.machine import Machine
@@ -39,7 +39,7 @@ class Replica:
         self.policy = policy
         self.connection = connection
         self.clock = clock
-        self.journal = connection.journal()
+        self.journal = connection.journal(policy.journal_part_bytes)
         self.machine = Machine(policy, name)
         self.untold = Untold()
 
@@ -83,12 +83,12 @@ class Replica:
         )
 
     def apply(self, sequence: int, data: bytes) -> None:
-        """Take over one commit of the journal."""
+        """Take over one commit of the journal. Raises DamagedCommit."""
         self.untold.add(sequence, self.machine.replay(sequence, data))
 
-    def follow(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            self.apply(message.sequence, message.data)
+    def follow(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.apply(entry.sequence, entry.data)
 
     async def take_over(self, teller: Teller, epoch: int) -> bool:
         """Catch up, and append an epoch of our own; False when somebody else was quicker.
@@ -98,6 +98,7 @@ class Replica:
 
         Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
         """
+        end = await self.journal.end()  # behind the last commit, if its writer ended in the middle of another
         async for entry in await self.journal.replay(self.machine.sequence):
             self.apply(entry.sequence, entry.data)
         if self.machine.ledger.epoch != epoch:
@@ -107,7 +108,7 @@ class Replica:
         self.clock.start_after(self.machine.last_ms)
         bid = self.machine.bid(self.clock.now_ms())
         try:
-            sequence = await self.journal.append(bid, expected=self.machine.sequence)
+            sequence = await self.journal.append(bid, expected=max(end, self.machine.sequence))
         except Fenced:
             return False
         self.apply(sequence, bid)

@@ -65,8 +65,8 @@ class Standby:
             while not watching.done() and not self._stop.is_set():
                 await self._news.wait()
                 self._news.clear()
-                while messages := reader.take(_AT_ONCE):
-                    self._replica.follow(messages)
+                while commits := reader.take(_AT_ONCE):
+                    self._replica.follow(commits)
                     await asyncio.sleep(0)
         finally:
             await reader.close()

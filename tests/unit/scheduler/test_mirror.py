@@ -14,14 +14,14 @@ def test_a_delta_that_does_not_follow_changes_nothing(version: int) -> None:
     story = Story(worker("a"))
     story.submit("/job")
     before = story.mirror.snapshot()
-    assert not story.mirror.apply(Delta(version, 5, workers=(worker("b"),)))
+    assert not story.mirror.apply(Delta(version, 5, after=version - 1, workers=(worker("b"),)))
     assert story.mirror.snapshot() == before
 
 
 def test_a_delta_about_a_job_nobody_told_of_does_not_follow() -> None:
     mirror = Story(worker("a")).mirror
-    assert not mirror.apply(Delta(1, 5, opened=(Hold(AttemptRef(9, 0, 0), "a", True, False, 5),)))
-    assert not mirror.apply(Delta(1, 5, queued=(Queued(9, ((0, 1),), 5),)))
+    assert not mirror.apply(Delta(1, 5, opened=(Hold(AttemptRef(9, 0, 0), "a", True, False, 5),), after=0))
+    assert not mirror.apply(Delta(1, 5, queued=(Queued(9, ((0, 1),), 5),), after=0))
 
 
 def test_an_assigned_task_leaves_the_queue_and_takes_its_promise_along() -> None:

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from iris_bus import framing
 from iris_bus.contract import Fenced, NoResponders
 from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
@@ -25,13 +27,17 @@ SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
 class House:
     """One replica, and somebody who wants things."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, policy: Policy = POLICY) -> None:
         self.stop = asyncio.Event()
         self.wanting: MemoryConnection = memory.connect()
-        self.state = State(Replica("m", POLICY, memory.connect(), Clock()), self.stop)
+        self.state = State(Replica("m", policy, memory.connect(), Clock()), self.stop)
 
     def lead(self) -> None:
         self.running = asyncio.create_task(self.state.run())
+
+    async def end(self) -> None:
+        self.stop.set()
+        await self.running
 
     async def store(self, name: str, *, times: int = 1, replicas: int = 1, answer_to: str = "") -> None:
         """One request, so often."""
@@ -70,8 +76,7 @@ async def house() -> AsyncIterator[House]:
     house = House(Memory())
     async with asyncio.timeout(30):
         yield house
-        house.stop.set()
-        await house.running
+        await house.end()
 
 
 def status(answer: bytes) -> str:
@@ -139,3 +144,38 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
         with pytest.raises(Fenced):
             await house.running
     assert not ordered
+
+
+async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():
+    memory = Memory()
+    async with asyncio.timeout(30):
+        first = House(memory)
+        first.lead()
+        await first.obeyed("/a")
+        await first.end()
+        unfinished = next(framing.split(b"a commit of two parts", 11))
+        await first.wanting.streams.publish(subjects.JOURNAL_SUBJECT, unfinished)
+        second = House(memory)
+        second.lead()
+        await second.obeyed("/b")
+        await second.end()
+        third = House(memory)
+        third.lead()
+        await third.obeyed("/c")
+        names = [job.name for job in third.state.replica.machine.ledger.jobs.values()]
+        await third.end()
+    assert names == ["/a", "/b", "/c"]
+
+
+async def test_a_commit_in_parts_is_taken_over_whole():
+    memory = Memory()
+    policy = msgspec.structs.replace(POLICY, journal_part_bytes=16)
+    async with asyncio.timeout(30):
+        for name in ("/a", "/b", "/c"):
+            house = House(memory, policy)
+            house.lead()
+            await house.obeyed(name)
+            await house.end()
+        machine = house.state.replica.machine
+        assert [job.name for job in machine.ledger.jobs.values()] == ["/a", "/b", "/c"]
+        assert machine.sequence == await house.wanting.journal().end() > 12

@@ -1,0 +1,79 @@
+"""How a commit lies in the journal: in one message or in several, each with a header to verify it by. Pure.
+
+The header holds a magic, the version of this format, which part of how many the message is, and a CRC32 of all that
+and of the bytes behind it: what is stored can be verified without being decoded. The commit's sequence is that of its
+last part. Parts stand back to back; parts that were begun and not finished are of a leader that ended meanwhile, and
+whoever reads on drops them. Not in this room: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+from iris_bus.contract import DamagedCommit, Entry
+
+PART_BYTES = 1 << 20
+"""Of a commit in one message."""
+VERSION = 1
+_MAGIC = b"IRSJ"
+_HEAD = struct.Struct("<4sBII")
+_CHECKSUM = struct.Struct("<I")
+HEADER_BYTES = _HEAD.size + _CHECKSUM.size
+
+
+def count(size: int, part_bytes: int) -> int:
+    """How many messages a commit of so many bytes is."""
+    return max(1, -(-size // part_bytes))
+
+
+def split(data: bytes, part_bytes: int) -> Iterator[bytes]:
+    """The messages of a commit, in order."""
+    parts = count(len(data), part_bytes)
+    for part in range(parts):
+        head = _HEAD.pack(_MAGIC, VERSION, part, parts)
+        body = data[part * part_bytes : (part + 1) * part_bytes] if parts > 1 else data
+        yield b"".join((head, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))), body))
+
+
+def verify(sequence: int, data: bytes) -> tuple[int, int]:
+    """Which part, from 0, of how many the message at ``sequence`` is. Raises DamagedCommit when it is not whole."""
+    if len(data) < HEADER_BYTES:
+        raise DamagedCommit(sequence, f"{len(data)} bytes are no part of a commit")
+    magic, version, part, parts = _HEAD.unpack_from(data)
+    (checksum,) = _CHECKSUM.unpack_from(data, _HEAD.size)
+    if magic != _MAGIC:
+        raise DamagedCommit(sequence, "it does not begin like a part of a commit")
+    if zlib.crc32(memoryview(data)[HEADER_BYTES:], zlib.crc32(data[: _HEAD.size])) != checksum:
+        raise DamagedCommit(sequence, "its checksum does not match")
+    if version > VERSION:
+        raise DamagedCommit(sequence, f"its format has version {version}, this release knows up to {VERSION}")
+    return part, parts
+
+
+class Assembler:
+    """Makes commits of the messages of a journal, read in order from behind a commit."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._total = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether some parts of a commit have come, and not its last."""
+        return bool(self._parts)
+
+    def add(self, sequence: int, data: bytes) -> Entry | None:
+        """The commit that the message at ``sequence`` completes, if it does. Raises DamagedCommit."""
+        part, parts = verify(sequence, data)
+        if part and (part, parts) != (len(self._parts), self._total):
+            behind = f"behind {len(self._parts)} of {self._total}" if self._parts else "behind a whole commit"
+            raise DamagedCommit(sequence, f"part {part + 1} of {parts} stands {behind}")
+        if not part:
+            self._parts, self._total = [], parts
+        self._parts.append(data[HEADER_BYTES:])
+        if len(self._parts) < parts:
+            return None
+        whole, self._parts = self._parts, []
+        return Entry(sequence, whole[0] if parts == 1 else b"".join(whole))
