@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -23,6 +24,8 @@ MAX_USER = 128
 ANONYMOUS = "anonymous"
 """Who calls when nobody has to say."""
 
+_FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
+_BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{MAX_USER - 1}}}\Z")
 
@@ -136,10 +139,28 @@ def own_machine(host: str) -> None:
         raise Problem("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
 
 
-def own_pages(fetch_site: str) -> None:
-    """Let no other site's page change anything through its reader's browser, as ``Sec-Fetch-Site`` tells.
+def own_pages(headers: Mapping[str, str]) -> None:
+    """Let no other site's page change anything through its reader's browser.
 
-    Raises Problem forbidden.
+    ``Sec-Fetch-Site`` tells, and where a browser does not send it, ``Origin``. Raises Problem forbidden.
     """
-    if fetch_site not in ("", "same-origin", "none"):
+    site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
+    if site:
+        own = site in ("same-origin", "none")
+    else:
+        own = not origin or origin.lower().partition("://")[2] == headers.get("host", "").lower()
+    if not own:
         raise Problem("forbidden", "another site may not do this")
+
+
+def no_form(headers: Mapping[str, str]) -> None:
+    """Let nothing change by what a page's form can send without being asked: some header must say more.
+
+    Raises Problem unsupported_media_type.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (not kind or kind in _FORM_TYPES) and not any(name in headers for name in _BEYOND_FORMS):
+        detail = (
+            f"a change must be said as no page's form can say it, not {kind[:80]!r}: Content-Type: application/json"
+        )
+        raise Problem("unsupported_media_type", detail, headers={"accept": "application/json"})

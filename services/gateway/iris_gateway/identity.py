@@ -5,20 +5,22 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from iris_core.messages import Caller
-from iris_gateway.auth import Keyring, own_machine, own_pages
+from iris_gateway.auth import Keyring, no_form, own_machine, own_pages
 
 COOKIE = "iris_token"
-_SAFE = frozenset({"GET", "HEAD"})
+SAFE = frozenset({"GET", "HEAD"})
 
 
 def identify(keyring: Keyring, request: Request) -> Caller:
     """The caller. Raises Problem unauthenticated, or forbidden for other sites' pages."""
     headers = request.headers
-    safe = request.method in _SAFE
+    safe = request.method in SAFE
     if keyring.open:
         own_machine(headers.get("host", ""))
     if not safe:
-        own_pages(headers.get("sec-fetch-site", ""))
+        own_pages(headers)
+    if request.method == "POST":  # no form sends another method that changes anything
+        no_form(headers)
     authorization = headers.get("authorization")
     if authorization is None and safe and COOKIE in request.cookies:
         authorization = f"Bearer {request.cookies[COOKIE]}"

@@ -96,7 +96,7 @@ async def test_cancel_is_accepted_and_carries_its_reason(iris: House):
 
 async def test_cancel_needs_no_body(iris: House):
     await iris.submit("/train")
-    assert (await iris.http.post("/v1/jobs/j1/cancel")).status_code == 202
+    assert (await iris.http.post("/v1/jobs/j1/cancel", json={})).status_code == 202
 
 
 async def test_rerun_makes_a_job_and_says_where(iris: House):
@@ -147,7 +147,7 @@ async def test_a_plan_asks_the_scheduler_and_creates_nothing(iris: House):
 
 
 async def test_draining_a_worker_is_an_operators_command(iris: House):
-    response = await iris.http.post("/v1/workers/w0/mark-lost")
+    response = await iris.http.post("/v1/workers/w0/mark-lost", json={})
     assert response.status_code == 202
     [command] = iris.state.commands
     assert isinstance(command, AdminCommand)

@@ -203,6 +203,34 @@ async def test_pages_of_another_site_change_nothing_while_authentication_is_off(
     assert (crossed.status_code, rebound.status_code) == (403, 403)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_pages_of_other_sites_change_nothing(iris: House, headers: dict[str, str]):
+    crossed = await iris.http.post("/v1/jobs/j1/cancel", headers={"Content-Type": "application/json", **headers})
+    assert (crossed.status_code, iris.state.commands) == (403, [])
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=b", ""])
+async def test_what_a_form_can_send_changes_nothing(iris: House, kind: str):
+    crossed = await iris.http.post("/v1/jobs/j1/cancel", headers={"Content-Type": kind})
+    assert (crossed.status_code, iris.state.commands) == (415, [])
+
+
+async def test_pages_of_our_own_and_programs_may_change_things(iris: House):
+    await iris.submit("/a")
+    own = {"Content-Type": "application/json", "Origin": "http://127.0.0.1", "Host": "127.0.0.1"}
+    behind_a_proxy = {**own, "Origin": "https://iris.example", "Sec-Fetch-Site": "same-origin"}
+    for headers in (own, behind_a_proxy, {"Idempotency-Key": "k"}, {"X-Iris-User": "ada"}):
+        assert (await iris.http.post("/v1/jobs/j1/cancel", headers=headers)).status_code == 202
+
+
 async def test_figures_count_by_route_and_never_by_name(iris: House):
     for name in ("%2Fa", "%2Fb"):
         await iris.http.get(f"/v1/jobs/{name}")

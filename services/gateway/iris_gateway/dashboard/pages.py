@@ -63,7 +63,7 @@ async def login(call: Call) -> Response:
 
 async def signed_in(call: Call) -> Response:
     """Take a token and keep it where pages find it."""
-    own_pages(call.request.headers.get("sec-fetch-site", ""))
+    own_pages(call.request.headers)
     check_media_type(call.request, FORM)
     body = await read_body(call.request, _FORM_BYTES, call.gateway.limits.body_s)
     token = parse_qs(body.decode("latin-1")).get("token", [""])[0]
@@ -77,6 +77,7 @@ async def signed_in(call: Call) -> Response:
 
 
 async def logout(call: Call) -> Response:
+    own_pages(call.request.headers)
     response = RedirectResponse("/login", 303)
     response.delete_cookie(COOKIE)
     return response
