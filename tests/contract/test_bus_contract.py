@@ -526,3 +526,25 @@ async def test_a_deleted_blob_is_gone_and_may_come_back(bus):
 async def test_buckets_do_not_see_each_other(bus):
     await bus.blobs("iris-snapshots").put("a", b"1")
     assert await bus.blobs("iris-bundles").names() == []
+
+
+async def test_a_blob_is_listed_with_its_size_and_when_it_was_last_used(bus):
+    blobs = bus.blobs("iris-bundles")
+    await blobs.put("a", b"123", at_ms=5_000)
+    [first] = await blobs.listed()
+    assert (first.name, first.bytes, first.used_ms) == ("a", 3, 5_000)
+    assert (await blobs.touch("a", 9_000), await blobs.touch("b", 9_000)) == (True, False)
+    assert [(blob.used_ms, blob.version != first.version) for blob in await blobs.listed()] == [(9_000, True)]
+    assert await blobs.get("a") == b"123"
+
+
+async def test_what_was_touched_or_put_again_since_it_was_listed_is_not_discarded(bus):
+    blobs = bus.blobs("iris-bundles")
+    for again in (lambda: blobs.touch("a", 2_000), lambda: blobs.put("a", b"1", at_ms=1_000)):
+        await blobs.put("a", b"1", at_ms=1_000)
+        [listed] = await blobs.listed()
+        await again()
+        assert (await blobs.discard(listed), await blobs.get("a")) == (False, b"1")
+    [listed] = await blobs.listed()
+    assert (await blobs.discard(listed), await blobs.get("a"), await blobs.listed()) == (True, None, [])
+    assert (await blobs.discard(listed), await blobs.touch("a", 3_000)) == (False, False)

@@ -41,9 +41,9 @@ def quick(**settings: Any) -> GatewaySettings:
 
 
 @asynccontextmanager
-async def listening(house: House) -> AsyncIterator[httpx.AsyncClient]:
+async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClient]:
     """The same gateway behind a real socket, for what streams."""
-    settings = quick()
+    settings = quick(**said)
     server, socket = HttpServer(house.gateway, settings), listen("127.0.0.1", 0)
     serving = asyncio.create_task(server.serve([socket]))
     await server.ready.wait()

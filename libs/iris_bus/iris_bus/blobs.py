@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import hashlib
 import secrets
+import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +21,7 @@ import msgspec
 
 from iris_bus.api import Api
 from iris_bus.connection import Link
-from iris_bus.contract import Message, Unavailable
+from iris_bus.contract import Blob, Fenced, Message, Unavailable
 from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
 
@@ -54,7 +55,7 @@ class JetBlobs:
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
         """Store ``data`` under ``name``, in place of what was there. Raises Full, Unavailable (the old one stays)."""
         before = await self._meta(name)
         nuid = secrets.token_hex(11)
@@ -64,7 +65,7 @@ class JetBlobs:
             with contextlib.suppress(Unavailable):
                 await self._drop_chunks(nuid)
             raise
-        await self._store_meta(_describe(self._bucket, name, nuid, data))
+        await self._store_meta(_describe(self._bucket, name, nuid, data, at_ms))
         if before is not None and not before.deleted:
             await self._drop_chunks(before.nuid)
 
@@ -88,6 +89,37 @@ class JetBlobs:
         """Oldest first, by the time each was last put."""
         found = [msgspec.json.decode(m.data, type=_Meta) for m in await self._all(f"$O.{self._bucket}.M.>")]
         return [meta.name for meta in found if not meta.deleted]
+
+    async def listed(self) -> Sequence[Blob]:
+        """Every object, in no order. Raises Unavailable."""
+        found = [(msgspec.json.decode(m.data, type=_Meta), m) for m in await self._all(f"$O.{self._bucket}.M.>")]
+        return [Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence) for meta, m in found if not meta.deleted]
+
+    async def touch(self, name: str, at_ms: int) -> bool:
+        """Write down that an object is in use; False when there is none, or not any more. Raises Full, Unavailable."""
+        while True:
+            found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(name))
+            meta = msgspec.json.decode(found.data, type=_Meta) if found is not None else None
+            if found is None or meta is None or meta.deleted:
+                return False
+            body = msgspec.json.encode(msgspec.structs.replace(meta, mtime=_time(at_ms)))
+            headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Subject-Sequence": str(found.sequence)}
+            with contextlib.suppress(Fenced):  # somebody else has touched or deleted it
+                await self._api.store(self._meta_subject(name), body, _ANSWER_S, headers)
+                return True
+
+    async def discard(self, blob: Blob) -> bool:
+        """Delete what was listed, unless it was touched or put again since. Raises Unavailable."""
+        found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(blob.name))
+        if found is None or found.sequence != blob.version:
+            return False
+        meta = msgspec.json.decode(found.data, type=_Meta)
+        await self._patient.purge(self._stream, filter=self._meta_subject(blob.name), seq=blob.version + 1)
+        left = await self._meta(blob.name)
+        if left is not None and left.nuid == meta.nuid:
+            return False  # touched just before
+        await self._drop_chunks(meta.nuid)
+        return True
 
     async def delete(self, name: str) -> None:
         """Forget an object; nothing happens when there is none."""
@@ -169,7 +201,7 @@ class JetBlobs:
             await reader.close()
 
 
-def _describe(bucket: str, name: str, nuid: str, data: bytes) -> _Meta:
+def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Meta:
     return _Meta(
         name=name,
         bucket=bucket,
@@ -177,8 +209,21 @@ def _describe(bucket: str, name: str, nuid: str, data: bytes) -> _Meta:
         size=len(data),
         chunks=-(-len(data) // CHUNK_BYTES),
         digest=_digest(data),
-        mtime=datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z"),
+        mtime=_time(at_ms or time.time_ns() // 1_000_000),
     )
+
+
+def _time(at_ms: int) -> str:
+    """As NATS' own tools write it."""
+    return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat().replace("+00:00", "Z")
+
+
+def _ms(mtime: str) -> int:
+    """0 for what cannot be read."""
+    try:
+        return round(datetime.datetime.fromisoformat(mtime).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 def _digest(data: bytes) -> str:

@@ -250,10 +250,23 @@ class Teller(Protocol):
         ...
 
 
+class Blob(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an object without reading it: its size, when it was last said to be in use (ms), and a number
+    that changes with either.
+    """
+
+    name: str
+    bytes: int
+    used_ms: int
+    version: int
+
+
 class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""
 
-    async def put(self, name: str, data: bytes) -> None: ...
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
+        """Store ``data`` under ``name``, in place of what was there. ``at_ms``: now, for `list`."""
+        ...
 
     async def get(self, name: str) -> bytes | None:
         """The object, None when there is none. Raises ValueError when its digest does not match."""
@@ -263,7 +276,19 @@ class Blobs(Protocol):
         """Oldest first."""
         ...
 
+    async def listed(self) -> Sequence[Blob]:
+        """Every object, in no order."""
+        ...
+
+    async def touch(self, name: str, at_ms: int) -> bool:
+        """Say that an object is in use; False when there is none."""
+        ...
+
     async def delete(self, name: str) -> None: ...
+
+    async def discard(self, blob: Blob) -> bool:
+        """Delete what was listed, unless it was touched or put again since; whether it is gone by this."""
+        ...
 
 
 class Connection(Protocol):

@@ -51,6 +51,7 @@ class Memory:
     def __init__(self, table: Sequence[Stream] = subjects.STREAMS) -> None:
         self.streams = {row.name: Stored(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
+        self.used: dict[str, dict[str, tuple[int, int]]] = {}
         self.listeners: list[_Listener] = []
         self._away = False
         self._due: deque[Callable[[], None]] = deque()

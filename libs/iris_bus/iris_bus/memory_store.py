@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from iris_bus.commits import AssembledReader
-from iris_bus.contract import Entry, Fenced, Full, Gap, Headers, Message, Telling, Unavailable
+from iris_bus.contract import Blob, Entry, Fenced, Full, Gap, Headers, Message, Telling, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
@@ -27,6 +27,7 @@ class Server(Protocol):
 
     streams: dict[str, Stored]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
+    used: dict[str, dict[str, tuple[int, int]]]
     away: bool
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int: ...
@@ -321,11 +322,16 @@ class MemoryBlobs:
     def __init__(self, server: Server, bucket: str) -> None:
         self._server = server
         self._objects = server.buckets.setdefault(bucket, {})
+        self._used = server.used.setdefault(bucket, {})
 
-    async def put(self, name: str, data: bytes) -> None:
+    async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
         reach(self._server)
         self._objects.pop(name, None)
         self._objects[name] = (data, digest(data))
+        self._note(name, at_ms)
+
+    def _note(self, name: str, at_ms: int) -> None:
+        self._used[name] = (at_ms, self._used.get(name, (0, 0))[1] + 1)
 
     async def get(self, name: str) -> bytes | None:
         reach(self._server)
@@ -341,9 +347,26 @@ class MemoryBlobs:
         reach(self._server)
         return list(self._objects)
 
+    async def listed(self) -> Sequence[Blob]:
+        reach(self._server)
+        return [Blob(name, len(data), *self._used.get(name, (0, 0))) for name, (data, _) in self._objects.items()]
+
+    async def touch(self, name: str, at_ms: int) -> bool:
+        reach(self._server)
+        if name not in self._objects:
+            return False
+        self._note(name, at_ms)
+        return True
+
     async def delete(self, name: str) -> None:
         reach(self._server)
         self._objects.pop(name, None)
+
+    async def discard(self, blob: Blob) -> bool:
+        if blob not in await self.listed():
+            return False
+        await self.delete(blob.name)
+        return True
 
 
 def reach(server: Server) -> None:

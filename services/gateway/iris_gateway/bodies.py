@@ -31,17 +31,21 @@ def declared_length(request: Request) -> int:
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """The whole body. Raises Problem too_large, also for a chunked body that does not say so, and timeout."""
-    return b"".join([chunk async for chunk in chunks(request, limit, seconds)])
+    return b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
 
 
-async def chunks(request: Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
-    """The body piece by piece, at most ``limit`` bytes within ``seconds``. Raises Problem too_large, timeout."""
+async def chunks(request: Request, limit: int, seconds: float, idle_s: float) -> AsyncIterator[bytes]:
+    """The body piece by piece, at most ``limit`` bytes within ``seconds``, no pause longer than ``idle_s``.
+
+    Raises Problem too_large, timeout.
+    """
     if declared_length(request) > limit:
         raise await _too_large(request, limit)
-    deadline = asyncio.get_running_loop().time() + seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
     size, more = 0, True
     while more:
-        chunk, more = await _next(request, deadline)
+        chunk, more = await _next(request, min(deadline, clock() + idle_s))
         size += len(chunk)
         if size > limit:
             raise await _too_large(request, limit)

@@ -1,6 +1,7 @@
 """Uploaded code: objects named by the SHA-256 of their bytes, so that putting one twice is putting it once.
 
-Not in this room: what is in a bundle; the worker unpacks it with care.
+An upload is received into a file without a name first, however slowly it comes, and waits for nobody meanwhile; only
+whole ones take their turn at the store. Not in this room: what is in a bundle; the worker unpacks it with care.
 """
 
 from __future__ import annotations
@@ -8,58 +9,124 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
 from iris_gateway.problem import Problem
 
+TOUCHED_MS = 600_000
+"""How long a bundle that was said to be in use is not said so again; what is in use is kept for much longer."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_AT_ONCE = 4
+_STORED_AT_ONCE = 4
+_REMEMBERED = 10_000
 
 
 class Bundles:
-    """The bundles of the cluster. Names once seen are remembered; they are confirmed when it matters."""
+    """The bundles of the cluster.
 
-    def __init__(self, blobs: Blobs) -> None:
+    Args:
+        per_user: uploads of one user at a time.
+        bytes_at_once: of all uploads that are being received, together.
+        now_ms: the time of day.
+    """
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        *,
+        per_user: int = 4,
+        bytes_at_once: int = 4 << 30,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._blobs = blobs
-        self._known: set[str] = set()
-        self._uploads = asyncio.Semaphore(_AT_ONCE)
+        self.now_ms = now_ms
+        self._touched: dict[str, int] = {}
+        self._per_user = per_user
+        self._bytes_at_once = bytes_at_once
+        self.uploads: Counter[str] = Counter()
+        self._received = 0
+        self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
 
     async def has(self, digest: str) -> bool:
-        """Whether the bundle is stored. Raises Problem unavailable, not_found for what is no digest."""
+        """Whether the bundle is stored; if so it is used now, and will be for as long as submitting a job takes.
+
+        Raises Problem unavailable, not_found for what is no digest.
+        """
         if not _DIGEST.match(digest):
             raise Problem("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
-        if digest not in self._known:
-            await self._look()
-        return digest in self._known
+        if self.now_ms() - self._touched.get(digest, 0) < TOUCHED_MS:
+            return True
+        try:
+            found = await self._blobs.touch(digest, self.now_ms())
+        except (Full, Unavailable):
+            raise Problem("unavailable", "the bundles cannot be read") from None
+        if found:
+            self._remember(digest)
+        return found
 
-    async def put(self, digest: str, parts: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; False when it was there. Raises Problem: invalid for a wrong digest, unavailable."""
+    async def put(self, user: str, digest: str, parts: AsyncIterator[bytes]) -> bool:
+        """Store a bundle; False when it was there.
+
+        Raises Problem: invalid for a wrong digest, too_many_requests, unavailable.
+        """
         if await self.has(digest):
             return False
-        async with self._uploads:
-            data = await _verified(digest, parts)
-            try:
-                await self._blobs.put(digest, data)
-            except Full:
-                raise Problem("unavailable", "there is no room for bundles") from None
-            except Unavailable:
-                raise Problem("unavailable", "the bundle could not be stored") from None
-        self._known.add(digest)
+        with self._upload(user), tempfile.TemporaryFile() as file:
+            await self._receive(digest, parts, file)
+            async with self._storing:
+                await self._store(digest, await asyncio.to_thread(_whole, file))
+        self._remember(digest)
         return True
 
-    async def _look(self) -> None:
+    @contextmanager
+    def _upload(self, user: str) -> Iterator[None]:
+        if self.uploads[user] >= self._per_user:
+            raise Problem("too_many_requests", f"{user} is sending {self._per_user} bundles already")
+        self.uploads[user] += 1
         try:
-            self._known = set(await self._blobs.names())
-        except (Unavailable, TimeoutError):
-            raise Problem("unavailable", "the bundles cannot be listed") from None
+            yield
+        finally:
+            self.uploads[user] -= 1
+            if not self.uploads[user]:
+                del self.uploads[user]
+
+    async def _receive(self, digest: str, parts: AsyncIterator[bytes], file: IO[bytes]) -> None:
+        """Write an upload down as it comes."""
+        whole, size = hashlib.sha256(), 0
+        try:
+            async for part in parts:
+                size += len(part)
+                self._received += len(part)
+                if self._received > self._bytes_at_once:
+                    raise Problem("too_many_requests", "too much is being sent here at once")
+                whole.update(part)
+                file.write(part)  # into the page cache, as it came from the socket's buffer
+        finally:
+            self._received -= size
+        if whole.hexdigest() != digest:
+            raise Problem("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
+
+    async def _store(self, digest: str, data: bytes) -> None:
+        try:
+            await self._blobs.put(digest, data, at_ms=self.now_ms())
+        except Full:
+            raise Problem("unavailable", "there is no room for bundles") from None
+        except Unavailable:
+            raise Problem("unavailable", "the bundle could not be stored") from None
+
+    def _remember(self, digest: str) -> None:
+        now_ms = self.now_ms()
+        if len(self._touched) >= _REMEMBERED:
+            self._touched = {name: at for name, at in self._touched.items() if now_ms - at < TOUCHED_MS}
+        if len(self._touched) < _REMEMBERED:
+            self._touched[digest] = now_ms
 
 
-async def _verified(digest: str, parts: AsyncIterator[bytes]) -> bytes:
-    whole, pieces = hashlib.sha256(), []
-    async for part in parts:
-        whole.update(part)
-        pieces.append(part)
-    if whole.hexdigest() != digest:
-        raise Problem("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
-    return b"".join(pieces)
+def _whole(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()

@@ -20,7 +20,7 @@ from iris_core.messages import Caller
 from iris_gateway.auth import require_admin
 from iris_gateway.endpoint import Call, Endpoint
 from iris_gateway.gateway import Gateway
-from iris_gateway.identity import identify
+from iris_gateway.identity import SAFE, identify
 from iris_gateway.problem import MEDIA_TYPE, Problem
 
 log = logging.getLogger(__name__)
@@ -48,17 +48,25 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["iris.route"] = self._path
-        request = Request(scope, receive)
+        body = _Body(receive)
+        request = Request(scope, body.receive)
         endpoint = self._endpoint(request.method)
         caller = NOBODY if endpoint.public else self._admit(request)
         if endpoint.admin:
             require_admin(caller)
-        response = await endpoint.handler(Call(request, self._gateway, caller))
+        try:
+            response = await endpoint.handler(Call(request, self._gateway, caller))
+        finally:
+            if body.bytes:
+                self._gateway.intake.spend(caller.user, body.bytes, self._gateway.clock())
         await response(scope, receive, send)
 
     def _admit(self, request: Request) -> Caller:
         caller = identify(self._gateway.keyring, request)
-        self._gateway.pace.admit(caller.user, self._gateway.clock())
+        now_s = self._gateway.clock()
+        self._gateway.pace.admit(caller.user, now_s)
+        if request.method not in SAFE:
+            self._gateway.intake.admit(caller.user, now_s)
         return caller
 
     def _endpoint(self, method: str) -> Endpoint:
@@ -115,6 +123,19 @@ class Front:
         self._gateway.metrics.refused.labels(problem.code).inc()
         body = to_json(problem.document(reply.request_id))
         await Response(body, problem.kind.status, problem.headers, MEDIA_TYPE)(scope, receive, reply.send)
+
+
+class _Body:
+    """The receiving side of one request: counts what came."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.bytes = 0
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.bytes += len(message.get("body", b""))
+        return message
 
 
 class _Reply:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from iris_bus.contract import Bus
 from iris_bus.tracing import Tracer
@@ -24,9 +25,11 @@ class Limits:
     body_bytes: int = 1 << 20
     bundle_bytes: int = 256 << 20
     body_s: float = 30.0
+    body_idle_s: float = 30.0
     bundle_s: float = 600.0
     keep_alive_s: float = 15.0
     watchers: int = 5000
+    watchers_per_user: int = 2000
 
 
 @dataclass(slots=True)
@@ -36,8 +39,9 @@ class Gateway:
     Attributes:
         keyring: replaced as a whole when the token file changes.
         now_ms: the time of day. clock: seconds that only grow.
+        pace: requests of each user. intake: bytes of each user.
         closing: whether the service is draining, so that nothing long may begin.
-        watching: event and log streams that are open.
+        streams: event and log streams that are open, by user.
     """
 
     bus: Bus
@@ -50,9 +54,15 @@ class Gateway:
     tracer: Tracer
     keyring: Keyring
     pace: Pace
+    intake: Pace
     limits: Limits
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]
     closing: bool = False
-    watching: int = 0
+    streams: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def watching(self) -> int:
+        """How many streams are open."""
+        return self.streams.total()

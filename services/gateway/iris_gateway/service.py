@@ -10,12 +10,15 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import socket
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 
@@ -38,7 +41,7 @@ from iris_gateway.metrics import Metrics
 from iris_gateway.pace import Pace
 from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
-from iris_gateway.wire import HttpProtocol
+from iris_gateway.wire import Connections, HttpProtocol
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ def start() -> None:
 async def serve(service: Service[GatewaySettings]) -> None:
     """Listen until asked to stop, then let requests under way finish."""
     settings = service.settings
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     listening = listen(*settings.address())
     keyring = read_keyring(settings.token_file)
@@ -89,11 +94,12 @@ def assemble(
         queries=Queries(bus, patience_s=settings.query_patience_s),
         feed=Feed(streams, ring=settings.event_ring),
         logs=Logs(streams),
-        bundles=Bundles(connection.blobs(BUNDLES_BUCKET)),
+        bundles=Bundles(connection.blobs(BUNDLES_BUCKET), now_ms=now_ms, per_user=settings.uploads_per_user),
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
         pace=Pace(settings.requests_per_s, settings.request_burst),
+        intake=Pace(settings.intake_per_s, settings.intake_burst, "bytes"),
         limits=settings.limits(),
         now_ms=now_ms,
         clock=time.monotonic,
@@ -123,7 +129,7 @@ class HttpServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=4096,
-            http=HttpProtocol,
+            http=cast(Any, partial(HttpProtocol, Connections(settings.head_s, settings.connections_per_address))),
             timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )

@@ -19,8 +19,12 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         command_patience_s: how long a submission may wait for the state service before it is answered 503.
         query_patience_s: how long a read is repeated while nobody leads.
         body_bytes, bundle_bytes: the largest JSON body and bundle.
-        watchers: open event and log streams at once.
+        uploads_per_user: bundles one user may be sending at once.
+        head_s: how long a request's head may take. body_idle_s: the longest pause in a bundle that is sent.
+        connections_per_address: open connections of one address, 0 for any number; a proxy is one address.
+        watchers, watchers_per_user: open event and log streams at once.
         requests_per_s: requests one user may send a second, 0 for any number. request_burst: at once after a pause.
+        intake_per_s: bytes one user may send a second, 0 for any number. intake_burst: at once after a pause.
         event_ring: newest events kept in memory for watchers.
         keep_alive_s: silence after which a stream says it is still there.
         drain_s: how long requests under way may take when the gateway stops.
@@ -33,9 +37,16 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     query_patience_s: float = 5.0
     body_bytes: int = 1 << 20
     bundle_bytes: int = 256 << 20
+    uploads_per_user: int = 4
+    head_s: float = 20.0
+    body_idle_s: float = 30.0
+    connections_per_address: int = 5000
     watchers: int = 5000
-    requests_per_s: float = 0.0
-    request_burst: float = 100.0
+    watchers_per_user: int = 2000
+    requests_per_s: float = 2000.0
+    request_burst: float = 20_000.0
+    intake_per_s: float = 64.0 * (1 << 20)
+    intake_burst: float = 4.0 * (1 << 30)
     event_ring: int = 20_000
     keep_alive_s: float = 15.0
     drain_s: float = 5.0
@@ -46,7 +57,9 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             body_bytes=self.body_bytes,
             bundle_bytes=self.bundle_bytes,
             keep_alive_s=self.keep_alive_s,
+            body_idle_s=self.body_idle_s,
             watchers=self.watchers,
+            watchers_per_user=self.watchers_per_user,
         )
 
     def address(self) -> tuple[str, int]:

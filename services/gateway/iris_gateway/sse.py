@@ -31,8 +31,11 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
-    if gateway.watching >= gateway.limits.watchers:
-        raise Problem("too_many_requests", f"{gateway.watching} streams are open here, and no more are possible")
+    everybody, own = gateway.watching, gateway.streams[call.caller.user]
+    if everybody >= gateway.limits.watchers:
+        raise Problem("too_many_requests", f"{everybody} streams are open here, and no more are possible")
+    if own >= gateway.limits.watchers_per_user:
+        raise Problem("too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible")
     return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
 
 
@@ -41,13 +44,15 @@ def _closing() -> Problem:
 
 
 async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    gateway = call.gateway
-    gateway.watching += 1
+    watching, user = call.gateway.streams, call.caller.user
+    watching[user] += 1
     try:
         async for piece in body:
             yield piece
     finally:
-        gateway.watching -= 1
+        watching[user] -= 1
+        if not watching[user]:
+            del watching[user]
 
 
 def resume_point(call: Call, after: int | None) -> int | None:

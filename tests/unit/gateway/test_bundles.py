@@ -1,5 +1,6 @@
 """Code stored under its digest."""
 
+import asyncio
 from hashlib import sha256
 
 from tests.support.gateway import House, house
@@ -45,3 +46,61 @@ async def test_a_job_may_only_name_code_that_is_stored(iris: House):
     assert first.json()["errors"][0]["pointer"] == "/bundle"
     await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
     assert (await iris.submit("/a", bundle=DIGEST)).status_code == 201
+
+
+async def test_uploads_that_stand_still_keep_nobody_elses_waiting():
+    still = asyncio.Event()
+
+    async def idle():
+        yield DATA[:10]
+        await still.wait()
+
+    async with house() as iris:
+        users = [{"X-Iris-User": f"u{n}"} for n in range(8)]
+        slow = [
+            asyncio.create_task(iris.http.put(f"/v1/bundles/{DIGEST}", content=idle(), headers=user)) for user in users
+        ]
+        async with asyncio.timeout(5):
+            while sum(iris.gateway.bundles.uploads.values()) < len(users):
+                await asyncio.sleep(0)
+            assert (await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)).status_code == 201
+        still.set()
+        assert {(await task).status_code for task in slow} == {422}
+        assert not iris.gateway.bundles.uploads
+
+
+async def test_an_upload_without_a_byte_for_too_long_is_let_go():
+    async def idle():
+        yield DATA[:10]
+        await asyncio.Event().wait()
+
+    async with house(body_idle_s=0.01) as iris:
+        answer = await iris.http.put(f"/v1/bundles/{DIGEST}", content=idle())
+        assert (answer.status_code, answer.json()["code"]) == (408, "timeout")
+
+
+async def test_one_user_sends_only_so_many_bundles_at_once():
+    still = asyncio.Event()
+
+    async def idle():
+        yield DATA[:10]
+        await still.wait()
+
+    async with house(uploads_per_user=1) as iris:
+        task = asyncio.create_task(iris.http.put(f"/v1/bundles/{DIGEST}", content=idle()))
+        async with asyncio.timeout(5):
+            while not iris.gateway.bundles.uploads:
+                await asyncio.sleep(0)
+        more = await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
+        other = await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA, headers={"X-Iris-User": "bob"})
+        still.set()
+        await task
+    assert (more.status_code, more.headers["retry-after"], other.status_code) == (429, "1", 201)
+
+
+async def test_a_bundle_that_was_deleted_meanwhile_is_asked_for_again(iris: House):
+    await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
+    await iris.memory.connect().blobs("iris-bundles").delete(DIGEST)
+    hour = iris.gateway.now_ms() + 3_600_000
+    iris.gateway.bundles.now_ms = lambda: hour
+    assert (await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code == 404

@@ -182,6 +182,17 @@ async def test_no_more_streams_are_opened_than_allowed_and_room_is_free_again_af
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
 
 
+async def test_one_users_streams_leave_room_for_anothers():
+    async with house(watchers_per_user=1) as iris, listening(iris) as http:
+        async with http.stream("GET", "/v1/events", headers=SSE) as response:
+            await anext(response.aiter_bytes())
+            refused = await http.get("/v1/events", headers=SSE)
+            async with http.stream("GET", "/v1/events", headers={**SSE, "X-Iris-User": "bob"}) as other:
+                assert other.status_code == 200
+        await rounds_until(lambda: not iris.gateway.streams)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+
+
 async def test_nothing_is_read_while_nobody_watches_and_a_later_watcher_misses_nothing():
     async with house() as iris:
         feed = Feed(iris.gateway.feed.streams, tick_s=0.01, rest_s=0.0)

@@ -24,8 +24,8 @@ async def put(call: Call) -> Response:
     if given not in ACCEPTED:
         raise Problem("unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES})
     limits, digest = call.gateway.limits, call.segment("sha256")
-    parts = chunks(call.request, limits.bundle_bytes, limits.bundle_s)
-    new = await call.gateway.bundles.put(digest, parts)
+    parts = chunks(call.request, limits.bundle_bytes, limits.bundle_s, limits.body_idle_s)
+    new = await call.gateway.bundles.put(call.caller.user, digest, parts)
     return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
 
 

@@ -1,0 +1,91 @@
+"""Connections as they come: heads that never end, crowds from one address. Real sockets, on loopback."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from tests.support.gateway import house, listening
+
+
+@asynccontextmanager
+async def gateway(**settings):
+    async with house(**settings) as iris, listening(iris, **settings) as http:
+        yield http
+
+
+async def connect(http: httpx.AsyncClient, said: bytes = b"") -> asyncio.StreamReader:
+    reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+    writer.write(said)
+    connections.append(writer)
+    return reader
+
+
+connections: list[asyncio.StreamWriter] = []
+
+
+@pytest.fixture(autouse=True)
+async def hung_up():
+    yield
+    while connections:
+        connections.pop().close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """All the gateway says, until it hangs up."""
+    async with asyncio.timeout(5):
+        return await reader.read()
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+REFUSED = b"POST /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
+
+
+@pytest.mark.parametrize("said", [b"", b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
+async def test_a_head_that_does_not_come_is_not_waited_for(said: bytes):
+    async with gateway(head_s=0.05) as http:
+        answer = await ended(await connect(http, said))
+        assert b"HTTP/1.1 408 Request Timeout" in answer
+        assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_the_rest_of_a_body_that_was_refused_is_not_waited_for():
+    async with gateway(head_s=0.05) as http:
+        reader = await connect(http, REFUSED)
+        assert await reader.readuntil(b"}") != b""
+        connections[0].write(b"x")
+        assert (await ended(reader)).startswith(b"HTTP/1.1 408")
+
+
+async def test_a_crowd_of_slow_heads_is_let_go_and_who_speaks_is_answered():
+    async with gateway(head_s=0.2) as http:
+        crowd = [await connect(http, HEAD) for _ in range(200)]
+        assert (await http.get("/healthz")).status_code == 200
+        assert {(await ended(reader))[:12] for reader in crowd} == {b"HTTP/1.1 408"}
+
+
+async def test_a_body_may_take_longer_than_a_head():
+    async with gateway(head_s=0.05) as http:
+        upload = await connect(http, b"PUT /v1/bundles/%b HTTP/1.1\r\nhost: 127.0.0.1\r\n" % (b"0" * 64))
+        connections[0].write(b"content-length: 2\r\nconnection: close\r\n\r\nx")
+        for _ in range(3):
+            assert await ended(await connect(http, HEAD))
+        connections[0].write(b"x")
+        assert (await ended(upload)).startswith(b"HTTP/1.1 422")
+
+
+async def test_one_address_has_only_so_many_connections():
+    async with gateway(connections_per_address=3) as http:
+        held = [await connect(http, HEAD) for _ in range(3)]
+        async with asyncio.timeout(5):
+            answer = await (await connect(http)).read()
+        assert answer.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+        assert b"retry-after: 1\r\n" in answer
+        connections.pop(0).close()
+        async with asyncio.timeout(5):
+            while not (await ended(await connect(http, HEAD + b"connection: close\r\n\r\n"))).startswith(
+                b"HTTP/1.1 200"
+            ):
+                pass
+        assert not any(reader.at_eof() for reader in held[1:])
