@@ -15,6 +15,7 @@ from importlib import import_module
 import click
 
 from iris_gateway.cli.exits import ExitCode
+from iris_gateway.cli.terminal import guarded
 
 COMMANDS = {
     "up": ("Start a whole cluster on this machine.", "up:up"),
@@ -88,7 +89,13 @@ def root(ctx: click.Context, url: str | None, context: str | None) -> None:
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run one command line. Every way it can end has an exit code here; only bugs leave a traceback."""
+    """Run one command line; what others have written never steers the terminal it is printed on."""
+    with guarded():
+        return run(arguments)
+
+
+def run(arguments: list[str]) -> int:
+    """Every way a command line can end has an exit code here; only bugs leave a traceback."""
     from iris_gateway.cli.refusals import explain
 
     try:

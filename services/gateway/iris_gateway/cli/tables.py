@@ -80,7 +80,7 @@ def print_object(found: Row, form: str, *, name: str = "name") -> bool:
 def print_json(value: object, indent: int = 2) -> None:
     """One JSON value; ``indent`` 0 puts it on one line."""
     data = msgspec.json.encode(value)
-    click.echo(msgspec.json.format(data, indent=indent) if indent else data)
+    click.echo((msgspec.json.format(data, indent=indent) if indent else data).decode())
 
 
 def print_table(items: Iterable[Row], columns: Sequence[Column]) -> None:

@@ -12,6 +12,7 @@ from iris_core.views import LogLineView
 from iris_gateway.cli.follow import note
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import print_json
+from iris_gateway.cli.terminal import raw_option
 from iris_gateway.client.client import Client
 from iris_gateway.client.transport import Query
 
@@ -25,6 +26,7 @@ from iris_gateway.client.transport import Query
 @click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only one of the two.")
 @click.option("--prefix/--no-prefix", default=None, help="Say whose each line is.  [default: for a job on a terminal]")
+@raw_option
 @form_option(forms=("table", "jsonl"))
 @connected
 def logs(

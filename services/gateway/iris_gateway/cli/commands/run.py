@@ -19,6 +19,7 @@ from iris_gateway.cli.follow import detached, follow_to_end, note
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.script import ScriptedCommand
 from iris_gateway.cli.tables import print_json
+from iris_gateway.cli.terminal import raw_option
 from iris_gateway.client.ask import JobOptions, job_spec
 from iris_gateway.client.client import Client
 
@@ -95,6 +96,7 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 @click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
 @click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
+@raw_option
 @connected
 def run(client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, **said: Any) -> int:
     """Submit COMMAND as a job, show its output, and end as it ends.

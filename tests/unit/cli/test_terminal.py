@@ -1,0 +1,72 @@
+"""What others have written, on a terminal and in a pipe."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from iris_gateway.cli.terminal import shown
+from tests.support.answers import Said, answering, events
+
+NASTY = "\033]0;owned\a\033[2J\x9b31m\b"
+TITLE = "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\x08"
+SSE = {"Content-Type": "text/event-stream"}
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("grün 日本", "grün 日本"),
+        ("\033[1;31mred\033[0m", "\033[1;31mred\033[0m"),
+        ("10%\r20%\r30%\n", "30%\n"),
+        ("a\r\nb\r", "a\nb"),
+        (NASTY, TITLE),
+        ("\033[31", "\\x1b[31"),
+        ("\0\x7f\u202e", "\\x00\\x7f\\x202e"),
+        ("\033P\033\\", "\\x1bP\\x1b\\"),
+    ],
+)
+def test_only_text_colours_and_line_ends_reach_a_terminal(text, seen):
+    assert shown(text) == seen
+
+
+def on_a_terminal(*words) -> str:
+    """What a terminal was given by one command line."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "iris_gateway.cli", *words]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environ) as process:
+        os.close(theirs)
+        pieces = []
+        try:
+            while piece := os.read(ours, 1 << 16):
+                pieces.append(piece)
+        except OSError:  # the terminal's other end is closed
+            pass
+        process.wait(30)
+    os.close(ours)
+    return b"".join(pieces).decode()
+
+
+def printing(asked):
+    line = {"task": "/a/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": 0, "line": NASTY}
+    return Said(headers=SSE, body=events(("log", line), ("end", {"state": "succeeded"})))
+
+
+def test_output_names_and_errors_are_escaped_on_a_terminal():
+    with answering(printing) as server:
+        assert TITLE in on_a_terminal("logs", "--url", server.url, "/a/0")
+    told = on_a_terminal("show", "--url", f"http://127.0.0.1:1/{NASTY}", "/a")
+    assert "\\x1b]0;owned" in told
+    assert "\a" not in told
+
+
+def test_raw_and_a_pipe_keep_every_byte():
+    with answering(printing) as server:
+        words = ("logs", "--url", server.url, "/a/0", "--no-prefix")
+        piped = subprocess.run([sys.executable, "-m", "iris_gateway.cli", *words], capture_output=True, check=True)
+        assert piped.stdout.decode() == NASTY + "\n"
+        assert NASTY in on_a_terminal(*words, "--raw")
