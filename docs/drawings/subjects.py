@@ -15,7 +15,6 @@ def limits(stream: subjects.Stream) -> str:
     said = {
         "days": stream.max_age_s // subjects.DAY_S,
         "GiB": stream.max_bytes // subjects.GIB,
-        "messages a subject": stream.per_subject_msgs,
     }
     return ", ".join(f"{amount} {unit}" for unit, amount in said.items() if amount) or "none"
 

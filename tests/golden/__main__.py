@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from iris_core import codec, messages
-from iris_core.messages import AdminCommand, Caller, LogChunk, PlanPreview, PlanRequest, RerunJob
+from iris_core.messages import (
+    AdminCommand,
+    AttemptRef,
+    Caller,
+    LogChunk,
+    PlanPreview,
+    PlanRequest,
+    RerunJob,
+    TaskOutput,
+)
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.spec import JobSpec
 from iris_state import snapshot
@@ -26,6 +35,9 @@ OUTSIDE: tuple[Any, ...] = (
     AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}, "_INBOX.a"),
     RerunJob("/a", Caller("ann"), "r", 7, True, "_INBOX.a"),
     LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True),
+    TaskOutput(
+        AttemptRef(1, 0, 2), (LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True, 1, "log_attempt_bytes = 40"),)
+    ),
     PlanRequest(JobSpec(name="/a", command=("true",)), Caller("ann"), 7),
     PlanPreview("not_now", ((0, "w0"),), ("/b/0",), Reason(ReasonCode.BEHIND, "behind others"), 3, 9),
 )

@@ -77,6 +77,10 @@ def test_what_services_of_an_earlier_release_say_is_understood(release):
         assert begins_with(understood, meant), f"{kind}: {meant} is understood as {understood}"
 
 
+NEW = frozenset({"TaskOutput"})
+"""Kinds of messages that the newest release kept did not have."""
+
+
 def said(release: Path) -> dict[str, bytes]:
     return codec.unpack((release / "messages").read_bytes(), dict[str, bytes])
 
@@ -97,5 +101,5 @@ def test_there_is_something_to_replay():
 
 def test_there_is_a_message_of_every_kind():
     """In the newest release kept; what is new since comes with the next."""
-    sent = {subject.message for subject in SUBJECTS if hasattr(messages, subject.message)}
+    sent = {subject.message for subject in SUBJECTS if hasattr(messages, subject.message)} - NEW
     assert sent | {"Answer", "OrderTaken", "PlanPreview", "PlanTaken", "ReportTaken"} <= said(RELEASES[-1]).keys()

@@ -337,8 +337,7 @@ async def test_a_task_may_write_to_its_output_by_name(state: FakeState, worker: 
 
 
 async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: str, tmp_path: Path):
-    limits = {"log_bytes_per_s": 100_000, "log_burst_bytes": 500_000}
-    async with WorkerProcess(nats_url, tmp_path / "w0", **limits):
+    async with WorkerProcess(nats_url, tmp_path / "w0", log_attempt_bytes=500_000):
         await state.registration()
         ref = await state.run("sh", "-c", "yes | head -c 20000000; echo the end")
         await state.ended(ref)

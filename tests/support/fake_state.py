@@ -15,6 +15,7 @@ from iris_core.codec import pack, to_json, unpack
 from iris_core.messages import (
     AdminCommand,
     Answer,
+    AttemptRef,
     CancelJob,
     LogChunk,
     Ping,
@@ -23,6 +24,7 @@ from iris_core.messages import (
     Query,
     RerunJob,
     SubmitJob,
+    TaskOutput,
 )
 from iris_core.views import AttemptView, JobEvent, JobView, Page, TaskEvent, TaskView, moment
 
@@ -188,10 +190,10 @@ class FakeState:
         return await self.streams.publish(subjects.event("task", state), to_json(event))
 
     async def print(self, job: int, index: int, text: str, **more: Any) -> int:
-        """Store one chunk of output."""
-        attempt = more.pop("attempt", 0)
+        """Store one chunk of output, as the worker w0 does."""
+        ref = AttemptRef(job, index, more.pop("attempt", 0))
         chunk = LogChunk(**{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more})
-        return await self.streams.publish(subjects.log(job, index, attempt), pack(chunk))
+        return await self.streams.publish(subjects.log("w0", job, index), pack(TaskOutput(ref, (chunk,))))
 
 
 def refusal(code: str, detail: str) -> Answer:
@@ -213,7 +215,7 @@ def task_of(job: JobView, index: int) -> TaskView:
         preemption_count=0,
         worker=None,
         attempts=[],
-        log_subject=subjects.task_logs(int(job.id[1:]), index),
+        log_subject=f"{job.id}.{index}",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iris_bus import nats_binary
+from iris_bus.contract import Connection, Unavailable
 
 _START_S = 30.0
 _CONFIG = """\
@@ -103,6 +105,23 @@ async def nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
     finally:
         for node in cluster.nodes:
             node.kill()
+
+
+async def step_down(connection: Connection, stream: str) -> None:
+    """Have a stream's leader give up its office, and return once there is another."""
+    before = await _leader(connection, stream)
+    await connection.bus.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"", timeout=10)
+    deadline = time.monotonic() + _START_S
+    while await _leader(connection, stream) in ("", before):
+        assert time.monotonic() < deadline, f"{stream} has no new leader"
+        await asyncio.sleep(0.01)
+
+
+async def _leader(connection: Connection, stream: str) -> str:
+    with contextlib.suppress(Unavailable):
+        info = await connection.bus.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=2)
+        return (json.loads(info.data).get("cluster") or {}).get("leader", "")
+    return ""
 
 
 def _free_ports(count: int) -> list[int]:

@@ -21,6 +21,7 @@ from iris_core.messages import (
     ReportTaken,
     Stage,
     Stop,
+    TaskOutput,
     TaskTemplate,
     WorkerReport,
 )
@@ -65,7 +66,7 @@ class FakeState:
         self.ignored: list[Stage] = []
         self.known = True
         self.drop: tuple[AttemptRef, ...] = ()
-        self._printed: defaultdict[tuple[str, str], dict[int, bytes]] = defaultdict(dict)
+        self._printed: defaultdict[tuple[AttemptRef, str], dict[int, bytes]] = defaultdict(dict)
         self._news = asyncio.Event()
         self._jobs = itertools.count(1)
 
@@ -95,8 +96,9 @@ class FakeState:
         self._news.set()
 
     def _on_log(self, message: Message) -> None:
-        chunk = codec.unpack(message.data, LogChunk)
-        self._printed[message.subject, chunk.stream][chunk.offset] = chunk.data
+        output = codec.unpack(message.data, TaskOutput)
+        for chunk in output.chunks:
+            self._printed[output.ref, chunk.stream][chunk.offset] = chunk.data
         self._news.set()
 
     @property
@@ -173,7 +175,7 @@ class FakeState:
 
     async def printed(self, ref: AttemptRef, text: bytes, stream: str = "stdout") -> None:
         """Return once exactly this much of an attempt's output has been sent."""
-        chunks = self._printed[subjects.log(ref.job, ref.index, ref.attempt), stream]
+        chunks = self._printed[ref, stream]
         await self.until(lambda: b"".join(data for _, data in sorted(chunks.items())) == text)
 
     async def output(self, ref: AttemptRef, stream: str = "stdout") -> bytes:
@@ -182,7 +184,8 @@ class FakeState:
         return b"".join(chunk.data for _, chunk in sorted(chunks.items()))
 
     async def chunks(self, ref: AttemptRef) -> list[LogChunk]:
-        subject = subjects.log(ref.job, ref.index, ref.attempt)
+        """The pieces of its output as they stand in the log stream, repeated ones included."""
+        subject = subjects.task_logs(ref.job, ref.index)
         last = await self.connection.streams.last(subjects.LOGS.name, subject=subject)
         found: list[LogChunk] = []
         if last is None:
@@ -191,7 +194,8 @@ class FakeState:
         try:
             while True:
                 for message in await reader.batch():
-                    found.append(codec.unpack(message.data, LogChunk))
+                    output = codec.unpack(message.data, TaskOutput)
+                    found += output.chunks if output.ref == ref else ()
                     if message.sequence >= last.sequence:
                         return found
         finally:

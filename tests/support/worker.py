@@ -14,11 +14,14 @@ class WorkerProcess:
     """``python -m iris_worker`` on a data directory that outlives it.
 
     Args:
-        settings: keys of the section ``[worker]``.
+        log: a file for what it says on stderr. settings: keys of the section ``[worker]``.
     """
 
-    def __init__(self, url: str, data: Path, worker: str = "w0", **settings: object) -> None:
+    def __init__(
+        self, url: str, data: Path, worker: str = "w0", *, log: Path | None = None, **settings: object
+    ) -> None:
         self.data = data
+        self._log = log
         self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
         self._args += [f"worker.{key}={value}" for key, value in settings.items()]
         self._process: asyncio.subprocess.Process | None = None
@@ -27,12 +30,15 @@ class WorkerProcess:
         given = [word for text in self._args for word in ("--set", text)]
         environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
         leak = os.open(os.devnull, os.O_RDONLY)  # what a careless parent leaves open
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log is not None else None
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "iris_worker", *given, env=environ, pass_fds=[leak]
+                sys.executable, "-m", "iris_worker", *given, env=environ, pass_fds=[leak], stderr=log
             )
         finally:
             os.close(leak)
+            if log is not None:
+                os.close(log)
         return self
 
     @property

@@ -115,8 +115,8 @@ class Streams(Protocol):
     def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
         """A gap-checked reader of everything behind sequence ``after``, then of what arrives.
 
-        ``after`` 0 means from the oldest message that is kept. With ``subject``, or where a stream drops messages per
-        subject, sequences jump by themselves and trimmed messages are passed over instead of raising Gap.
+        ``after`` 0 means from the oldest message that is kept. With ``subject``, sequences jump by
+        themselves and trimmed messages are passed over instead of raising Gap.
         """
         ...
 

@@ -44,7 +44,6 @@ class Stored:
         self.bytes = 0
         self.readers: list[MemoryReader] = []
         self._ids: dict[str, int] = {}
-        self._per_subject: dict[str, list[int]] = {}
         self._later = later
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
@@ -61,8 +60,6 @@ class Stored:
         self.bytes += len(data) + len(subject)
         if remembers:
             self._ids[message_id] = self.last
-        if self.row.per_subject_msgs:
-            self._crowd(subject)
         self.wake()
         return self.last
 
@@ -92,12 +89,6 @@ class Stored:
         while limit and self.bytes + size > limit and self.messages:
             self.trim(next(iter(self.messages)) + 1)
 
-    def _crowd(self, subject: str) -> None:
-        present = self._per_subject.setdefault(subject, [])
-        present.append(self.last)
-        if len(present) > self.row.per_subject_msgs:
-            self._drop(present.pop(0))
-
     def _drop(self, sequence: int) -> None:
         message = self.messages.pop(sequence, None)
         if message is not None:
@@ -111,7 +102,7 @@ class MemoryReader:
         self._server = server
         self._stored = stored
         self._subject = subject
-        self._dense = not subject and not stored.row.per_subject_msgs
+        self._dense = not subject
         self._position = after if strict or after else stored.first - 1
         self._notify: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None

@@ -42,7 +42,7 @@ def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
         "max_msgs": -1,
         "max_bytes": stream.max_bytes or -1,
         "max_age": stream.max_age_s * _NS,
-        "max_msgs_per_subject": stream.per_subject_msgs or -1,
+        "max_msgs_per_subject": -1,
         "max_msg_size": MESSAGE_BYTES,
         "duplicate_window": int(stream.duplicate_window_s * _NS),
         "compression": "s2" if stream.compress else "none",
@@ -141,8 +141,7 @@ class JetStreams:
         return await patiently(store, timeout, repeat_unknown=bool(message_id))
 
     def read(self, stream: str, after: int, *, subject: str = "") -> JetReader:
-        known = self._table.get(stream)
-        dense = not subject and known is not None and not known.per_subject_msgs
+        dense = not subject and stream in self._table
         return JetReader(self._link, self._api, stream, after, subject, dense=dense, strict=False)
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:

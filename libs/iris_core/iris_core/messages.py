@@ -118,6 +118,7 @@ class Ended(_Message, frozen=True):
             could not be learnt), missing (the worker has no trace of it), cancelled (it was told to stop), timeout.
         exit_code: None when a signal ended it or it never ran.
         error: one line for a person. stderr_tail: the last lines it printed there.
+        dropped_bytes: of its output, what is not in the log stream.
     """
 
     cause: Cause
@@ -126,6 +127,7 @@ class Ended(_Message, frozen=True):
     error: str = ""
     stderr_tail: str = ""
     peak_rss_bytes: int = 0
+    dropped_bytes: int = 0
 
 
 class Stage(_Message, frozen=True):
@@ -244,9 +246,13 @@ class OrderTaken(_Message, frozen=True):
 
 
 class LogChunk(_Message, frozen=True):
-    """Output of one attempt, in order; ``stream`` is stdout or stderr, ``offset`` counts that stream's bytes.
+    """A piece of one attempt's output.
 
-    ``dropped``: bytes thrown away just before this chunk because the task flooded its log.
+    Attributes:
+        stream: stdout or stderr. offset: of ``data`` in that stream, in bytes, those dropped included.
+        dropped: bytes dropped just before ``data``. dropped_lines: line ends in them, -1 where they were not counted.
+        limit: the setting that made the worker drop them, with its value.
+        final: nothing of this stream follows.
     """
 
     stream: str
@@ -255,6 +261,15 @@ class LogChunk(_Message, frozen=True):
     data: bytes
     dropped: int = 0
     final: bool = False
+    dropped_lines: int = -1
+    limit: str = ""
+
+
+class TaskOutput(_Message, frozen=True):
+    """What one attempt printed, in order. What was not confirmed is sent again; ``offset`` tells what came before."""
+
+    ref: AttemptRef
+    chunks: tuple[LogChunk, ...]
 
 
 # ── the scheduler's mirror: state → scheduler ───────────────────────────────────────────────────────────────────

@@ -28,7 +28,7 @@ class Stream:
         subjects: what it captures.
         fsync: acknowledged only when on disk (False: it can be rebuilt from the journal).
         discard_new: refuse rather than forget when full.
-        max_age_s, max_bytes, per_subject_msgs: limits; 0 is none.
+        max_age_s, max_bytes: limits; 0 is none.
         duplicate_window_s: how long a message id is remembered.
     """
 
@@ -39,7 +39,6 @@ class Stream:
     discard_new: bool = True
     max_age_s: int = 0
     max_bytes: int = 0
-    per_subject_msgs: int = 0
     duplicate_window_s: float = 120.0
     compress: bool = False
 
@@ -68,11 +67,13 @@ LOGS = Stream(
     discard_new=False,
     max_age_s=7 * DAY_S,
     max_bytes=8 * GIB,
-    per_subject_msgs=10_000,
     duplicate_window_s=0.1,
     compress=True,
 )
 STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
+
+JOB_BUCKETS, TASK_BUCKETS = 128, 8
+"""Of the subjects of output, see `log`."""
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
@@ -118,7 +119,7 @@ SUBJECTS = (
     Subject("session.state.*", Stored.STREAM, "state (leader)", "anyone", "SessionEvent"),
     Subject("deployment.state.*", Stored.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "LogChunk"),
+    Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "TaskOutput"),
     Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
     Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
     Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
@@ -155,20 +156,28 @@ def order(worker: str) -> str:
     return f"iris.worker.{to_token(worker)}.order"
 
 
-def log(job: int, index: int, attempt: int) -> str:
-    """Where one attempt's output goes: job id, task index, attempt number.
+def log(worker: str, job: int, index: int) -> str:
+    """Where a worker publishes the output of a task: its own token, the job's bucket, the task's bucket.
 
-    The job's id and not its name, so a later run under the same name never mixes with an earlier one.
+    The server keeps memory for each subject it ever saw, so there are at most 1,024 per worker; the message says whose
+    output it is. Source: ADR 18.
     """
-    return f"iris.log.j{job}.{index}.{attempt}"
+    return f"iris.log.{to_token(worker)}.{job % JOB_BUCKETS}.{_task_bucket(job, index)}"
 
 
 def task_logs(job: int, index: int) -> str:
-    return f"iris.log.j{job}.{index}.*"
+    """The subjects that hold a task's output, on whatever worker, among that of other tasks."""
+    return f"iris.log.*.{job % JOB_BUCKETS}.{_task_bucket(job, index)}"
 
 
 def job_logs(job: int) -> str:
-    return f"iris.log.j{job}.*.*"
+    """The subjects that hold the output of a job's tasks, among that of other jobs."""
+    return f"iris.log.*.{job % JOB_BUCKETS}.*"
+
+
+def _task_bucket(job: int, index: int) -> int:
+    """Jobs of one task are spread over the buckets as well as the tasks of one job."""
+    return (job // JOB_BUCKETS + index) % TASK_BUCKETS
 
 
 def event(entity: str, state: str) -> str:

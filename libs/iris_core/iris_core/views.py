@@ -46,7 +46,10 @@ class JobView(View, kw_only=True):
 
 
 class AttemptView(View, kw_only=True):
-    """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after."""
+    """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
+
+    ``output_dropped_bytes``: of what it printed, the bytes that no log holds.
+    """
 
     number: int
     state: str
@@ -67,6 +70,7 @@ class AttemptView(View, kw_only=True):
     failure_count: tuple[int, int]
     preemption_count: tuple[int, int]
     open: bool
+    output_dropped_bytes: int = 0
 
 
 class TaskView(View, kw_only=True):
@@ -177,7 +181,10 @@ class PlanView(View, kw_only=True):
 
 
 class LogLineView(View, kw_only=True):
-    """One line of output. ``(task, attempt, stream, offset)`` names it; ``dropped`` bytes before it are lost."""
+    """One line of output. ``(task, attempt, stream, offset)`` names it.
+
+    ``dropped`` bytes before it are lost; ``notice`` says that in words.
+    """
 
     task: str
     index: int
@@ -187,6 +194,7 @@ class LogLineView(View, kw_only=True):
     offset: int
     line: str
     dropped: int = 0
+    notice: str = ""
 
 
 class Page(View, kw_only=True):

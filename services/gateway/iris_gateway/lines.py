@@ -23,7 +23,7 @@ class Line:
 
     Attributes:
         offset: of its first byte in the attempt's stream; with ``source`` it names the line for ever.
-        dropped: bytes of the stream that were thrown away just before it.
+        dropped: bytes of the stream that were dropped just before it. notice: that in words, empty when there are none.
     """
 
     source: Source
@@ -31,6 +31,7 @@ class Line:
     offset: int
     data: bytes
     dropped: int = 0
+    notice: str = ""
 
     @property
     def text(self) -> str:
@@ -62,14 +63,14 @@ class Splitter:
         if chunk.dropped:
             yield from self._cut(source)
         tail = self._tails.pop(source, None) or _Tail(b"", chunk.offset, chunk.at_ms, sequence)
-        data, dropped, offset = tail.data + chunk.data, chunk.dropped, tail.offset
+        data, offset, lost = tail.data + chunk.data, tail.offset, (chunk.dropped, notice_of(chunk))
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            yield Line(source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), dropped)
-            start, dropped = end + 1, 0
+            yield Line(source, chunk.at_ms, offset + start, data[start:end].removesuffix(b"\r"), *lost)
+            start, lost = end + 1, (0, "")
         rest = data[start:]
-        if rest and (chunk.final or len(rest) >= LONGEST):
-            yield Line(source, chunk.at_ms, offset + start, rest, dropped)
+        if (rest or lost[0]) and (chunk.final or len(rest) >= LONGEST):
+            yield Line(source, chunk.at_ms, offset + start, rest, *lost)
         elif rest:
             began = tail.since if start == 0 else sequence
             self._tails[source] = _Tail(rest, offset + start, chunk.at_ms, began)
@@ -87,6 +88,15 @@ class Splitter:
         tail = self._tails.pop(source, None)
         if tail is not None:
             yield Line(source, tail.at_ms, tail.offset, tail.data)
+
+
+def notice_of(chunk: LogChunk) -> str:
+    """What was dropped just before a chunk, for people; empty when nothing was."""
+    if not chunk.dropped:
+        return ""
+    lines = f" ({chunk.dropped_lines:,} lines)" if chunk.dropped_lines >= 0 else ""
+    limit = f": limit {chunk.limit}" if chunk.limit else ""
+    return f"[iris: {chunk.dropped:,} bytes{lines} of output dropped here{limit}]"
 
 
 def behind(position: int, chunk: LogChunk) -> LogChunk:

@@ -31,7 +31,7 @@ def _prefix(line: Line) -> bytes:
 
 
 def _noted(line: Line) -> bytes:
-    return b"[%d bytes of output were dropped here]\n" % line.dropped if line.dropped else b""
+    return f"{line.notice}\n".encode() if line.notice else b""
 
 
 class Shown:
@@ -61,4 +61,5 @@ class Shown:
             offset=line.offset,
             line=line.text,
             dropped=line.dropped,
+            notice=line.notice,
         )

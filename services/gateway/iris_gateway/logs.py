@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core import subjects
 from iris_core.codec import Undecodable, unpack
-from iris_core.messages import LogChunk
+from iris_core.messages import AttemptRef, TaskOutput
 from iris_gateway import readers
 from iris_gateway.ending import Ending
 from iris_gateway.lines import Line, Source, Splitter
@@ -47,14 +47,12 @@ class Wish:
         """What to read."""
         if self.index is None:
             return subjects.job_logs(self.job)
-        if self.attempt is None:
-            return subjects.task_logs(self.job, self.index)
-        return subjects.log(self.job, self.index, self.attempt)
+        return subjects.task_logs(self.job, self.index)
 
-    def wants(self, source: Source) -> bool:
-        _, attempt, stream = source
-        right = attempt >= self.from_attempt if self.attempt is None else attempt == self.attempt
-        return right and stream in self.streams
+    def wants(self, ref: AttemptRef) -> bool:
+        if ref.job != self.job or self.index not in (None, ref.index):
+            return False
+        return ref.attempt >= self.from_attempt if self.attempt is None else ref.attempt == self.attempt
 
 
 @dataclass(slots=True)
@@ -89,18 +87,20 @@ class Reading:
 
     def _lines(self, message: Message) -> list[Line]:
         try:
-            chunk = unpack(message.data, LogChunk)
+            output = unpack(message.data, TaskOutput)
         except Undecodable:
             return []
-        _, _, _, index, attempt = message.subject.split(".")
-        source = (int(index), int(attempt), chunk.stream)
-        if not self.wish.wants(source):
-            return []
-        if chunk.final:
-            self.unfinished.discard(source)
-        else:
-            self.unfinished.add(source)
-        return self._recent(self.splitter.feed(source, chunk, message.sequence))
+        lines: list[Line] = []
+        for chunk in output.chunks if self.wish.wants(output.ref) else ():
+            source = (output.ref.index, output.ref.attempt, chunk.stream)
+            if chunk.stream not in self.wish.streams:
+                continue
+            if chunk.final:
+                self.unfinished.discard(source)
+            else:
+                self.unfinished.add(source)
+            lines.extend(self._recent(self.splitter.feed(source, chunk, message.sequence)))
+        return lines
 
     def _recent(self, lines: Iterable[Line]) -> list[Line]:
         return [line for line in lines if line.at_ms >= self.wish.since_ms]

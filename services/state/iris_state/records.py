@@ -63,6 +63,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     peak_rss_bytes: int = 0
     failures: tuple[int, int] = (0, 0)
     preemptions: tuple[int, int] = (0, 0)
+    dropped_bytes: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from iris_core.messages import AttemptRef, Ended, Gang, Order, OrderTaken, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker.past import Past
@@ -250,7 +252,7 @@ class Agent:
         if held is None or held.stopping is None:
             return ended
         error = "" if ended.signal in OUR_SIGNALS else ended.error
-        return Ended(held.stopping, ended.exit_code, ended.signal, error, ended.stderr_tail, ended.peak_rss_bytes)
+        return structs.replace(ended, cause=held.stopping, error=error)
 
     def adopt(self, *stages: Stage) -> None:
         """An attempt of the worker before this one: it runs, or it ran and ended; nobody knows what was told of it."""

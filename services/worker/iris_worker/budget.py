@@ -1,4 +1,4 @@
-"""How much an attempt may print: a rate after a burst, and all in all. Pure; times are steady."""
+"""How much of its output an attempt may send: a rate while it runs, and all in all. Pure; times are steady."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How much one attempt may print before the rest is dropped: a rate after a burst, and all in all."""
+    """How fast output is sent while its attempt runs, after a burst, and how much of an attempt's output is kept."""
 
-    bytes_per_s: int = 1024 * 1024
-    burst_bytes: int = 8 * 1024 * 1024
-    attempt_bytes: int = 64 * 1024 * 1024
+    bytes_per_s: int = 8 * 1024 * 1024
+    burst_bytes: int = 64 * 1024 * 1024
+    attempt_bytes: int = 256 * 1024 * 1024
 
 
 @dataclass(slots=True)
 class Budget:
-    """What an attempt may still tell: ``now`` bytes at once, refilled with time, and ``ever`` in all."""
+    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` of what it will print."""
 
     limits: LogLimits
     now: float
@@ -27,18 +27,20 @@ class Budget:
     filled_s: float
 
     @classmethod
-    def full(cls, limits: LogLimits, now_s: float) -> Budget:
-        return cls(limits, limits.burst_bytes, limits.attempt_bytes, now_s)
+    def full(cls, limits: LogLimits, now_s: float, used_bytes: int = 0) -> Budget:
+        return cls(limits, limits.burst_bytes, max(0, limits.attempt_bytes - used_bytes), now_s)
 
     def refill(self, now_s: float) -> None:
         self.now = min(self.limits.burst_bytes, self.now + (now_s - self.filled_s) * self.limits.bytes_per_s)
         self.filled_s = now_s
 
-    def spend(self, count: int) -> None:
-        """Take ``count`` bytes; a negative count gives back what did not arrive."""
-        self.now -= count
-        self.ever -= count
+    def accept(self, count: int) -> int:
+        """How many of ``count`` bytes that were just printed are kept."""
+        kept = min(count, self.ever)
+        self.ever -= kept
+        return kept
 
     @property
-    def is_spent(self) -> bool:
-        return min(self.now, self.ever) < CHUNK
+    def must_wait(self) -> bool:
+        """Whether so much was sent lately that the rest stays on disk for now."""
+        return self.now < min(CHUNK, self.limits.burst_bytes)

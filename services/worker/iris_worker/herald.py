@@ -81,6 +81,11 @@ class Herald:
             log.warning("in doubt about orders: %s", why)
         self.wake()
 
+    def ask(self) -> None:
+        """Have the state service answer now, to learn whether it can be reached."""
+        self.settled = False
+        self.wake()
+
     def introduce(self) -> None:
         """The state service does not know us."""
         self._registered = self.settled = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 from typing import Any
 
 _KEEP_SIZE = 0x01
@@ -23,7 +24,18 @@ def _fallocate() -> Any:
 
 def punch(fd: int, start: int, length: int) -> bool:
     """Free ``length`` bytes from ``start`` on; False where the file system cannot, which loses nothing but space."""
+    if length <= 0:
+        return False
     try:
         return bool(_fallocate()(fd, _KEEP_SIZE | _PUNCH_HOLE, start, length) == 0)
     except (OSError, AttributeError):
         return False
+
+
+def first_hole(fd: int, start: int) -> tuple[int, int]:
+    """Where the first hole behind ``start`` begins, and where data follows it; ``start`` twice when there is none."""
+    try:
+        hole = os.lseek(fd, start, os.SEEK_HOLE)
+        return hole, os.lseek(fd, hole, os.SEEK_DATA)
+    except OSError:
+        return start, start

@@ -1,7 +1,7 @@
 """What tasks print, on its way into the log stream: whose output is looked at when, and what is sent together.
 
-Not in this room: sending and the clock (the shell's), and reading the files (tail).
-Source: architecture.md section 2 (IRIS_LOGS); reliability.md section 2 "a log flood".
+See also: `spout` sends and keeps the time, `tail` reads the files.
+Source: architecture.md section 2 (IRIS_LOGS); reliability.md section 2 "a log flood"; ADR 18.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef
+from iris_core.messages import AttemptRef, TaskOutput
 from iris_worker.budget import Budget, LogLimits
 from iris_worker.slots import Slot
 from iris_worker.tail import Stream
@@ -38,6 +38,15 @@ class Tail:
         """It never printed anything."""
         return not any(s.position or s.has_more() for s in self.streams)
 
+    @property
+    def dropped(self) -> int:
+        """Bytes it printed that are not sent."""
+        return sum(stream.dropped for stream in self.streams)
+
+    def accept(self) -> int:
+        """Take what was printed into the budget; how many bytes were dropped instead."""
+        return sum(stream.accept(self.budget) for stream in self.streams)
+
     def pace(self, now_s: float, printed: bool) -> None:
         """Who prints is looked at often, who prints for long in larger bites, who is silent seldom."""
         if printed:
@@ -49,17 +58,19 @@ class Tail:
 
 @dataclass(slots=True)
 class Batch:
-    """Chunks that are sent together, where each stream stands once they are stored, and which attempts that ends.
+    """Messages that are sent together, where each stream stands once they are stored, and which attempts that ends.
+
+    An attempt has one message in a batch, and the next batch is made when this one is stored: so each attempt's output
+    is stored in order, whatever of it is sent twice.
 
     Attributes:
-        size: bytes of output in it. dropped: bytes left out before and between its chunks.
+        size: bytes of output in it.
     """
 
     messages: list[tuple[str, bytes]] = field(default_factory=list)
     marks: list[tuple[Tail, Stream, int]] = field(default_factory=list)
     ended: list[Tail] = field(default_factory=list)
     size: int = 0
-    dropped: int = 0
 
     @property
     def is_full(self) -> bool:
@@ -67,26 +78,37 @@ class Batch:
 
 
 class Logs:
-    """All outputs of this worker that are not wholly told."""
+    """All outputs of this worker that are not wholly stored.
 
-    def __init__(self, limits: LogLimits | None = None) -> None:
+    Args:
+        worker: whose subjects they are published on.
+    """
+
+    def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
+        self._worker = worker
         self._limits = limits or LogLimits()
         self._live: dict[AttemptRef, Tail] = {}
         self._finishing: dict[AttemptRef, Tail] = {}
         self._look_s = 0.0
+        self._dropped = 0
 
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
 
     def follow(self, slot: Slot, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
-        """Watch an attempt's output, from ``positions`` on when an earlier worker told what was before."""
+        """Watch an attempt's output, from ``positions`` on when an earlier worker stored what was before."""
         ref = slot.ref
-        streams = (
-            Stream("stdout", slot.out, positions[0], positions[0]),
-            Stream("stderr", slot.err, positions[1], positions[1]),
-        )
-        subject = subjects.log(ref.job, ref.index, ref.attempt)
-        self._live[ref] = Tail(ref, subject, streams, Budget.full(self._limits, now_s), now_s + TICK_S)
+        budget = Budget.full(self._limits, now_s, sum(positions))
+        if any(positions):
+            streams = (
+                Stream.resumed("stdout", slot.out, positions[0]),
+                Stream.resumed("stderr", slot.err, positions[1]),
+            )
+            budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
+        else:
+            streams = (Stream("stdout", slot.out), Stream("stderr", slot.err))
+        subject = subjects.log(self._worker, ref.job, ref.index)
+        self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
     def finish(self, ref: AttemptRef) -> bool:
         """Its processes are gone. True when it never printed anything: it is forgotten, and nothing is to be sent."""
@@ -97,14 +119,27 @@ class Logs:
         self._finishing[ref] = tail
         return False
 
-    def forget(self, ref: AttemptRef) -> None:
-        """Its end is told now; what is not stored yet is lost."""
-        self._finishing.pop(ref, None)
+    def forget(self, ref: AttemptRef) -> int:
+        """Its end is reported now; what is not stored yet is lost. Returns how many bytes are."""
+        tail = self._finishing.pop(ref)
+        for stream in tail.streams:
+            stream.kept, stream.cut = stream.stored, stream.end
+        return tail.dropped
 
     @property
     def is_urgent(self) -> bool:
         """An attempt has ended, and its end waits until its output is stored."""
         return bool(self._finishing)
+
+    def dropped(self) -> int:
+        """How many bytes were dropped since the last call."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def accept(self) -> None:
+        """Drop what is over the budgets, so that no disk fills while the log stream does not answer."""
+        for tail in self._live.values():
+            self._dropped += tail.accept()
 
     def collect(self, now_s: float, now_ms: int) -> Batch:
         """Everything that is worth sending now; attempts that have ended come first."""
@@ -123,30 +158,30 @@ class Logs:
     def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
         """Add what one attempt printed; whether there was anything."""
         tail.budget.refill(now_s)
-        before = tail.chunks
+        dropped = tail.accept()
+        self._dropped += dropped
+        found = []
         for stream in tail.streams:
             chunks = list(stream.chunks(tail.budget, tail.finished, now_ms))
-            for chunk in chunks:
-                batch.dropped += chunk.dropped
-                batch.messages.append((tail.subject, codec.pack(chunk)))
-                batch.size += len(chunk.data)
             if chunks:
-                tail.chunks += len(chunks)
+                found += chunks
                 batch.marks.append((tail, stream, stream.position))
+        if found:
+            batch.messages.append((tail.subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
+            batch.size += sum(len(chunk.data) for chunk in found)
+            tail.chunks += len(found)
         if tail.finished and all(s.closed for s in tail.streams):
             batch.ended.append(tail)
-        return tail.chunks > before
+        return bool(found or dropped)
 
     def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
-        """The batch is in the stream. Returns where attempts that live on stand, for a worker after this one."""
-        moved = {tail.ref: tail for tail, stream, position in batch.marks if stream.confirm(position)}
+        """The batch is in the stream. Returns where attempts that are not done stand, for a worker after this one."""
         for tail in batch.ended:
             self._finishing.pop(tail.ref, None)
-        return [(ref, t.streams[0].stored, t.streams[1].stored) for ref, t in moved.items() if not t.finished]
+        marks = [mark for mark in batch.marks if self._has(mark[0])]
+        moved = {tail.ref: tail for tail, stream, position in marks if stream.confirm(position)}
+        return [(ref, t.streams[0].stored, t.streams[1].stored) for ref, t in moved.items()]
 
-    def unsent(self, batch: Batch) -> None:
-        """The batch is lost: go on from where the stream is known to stand."""
-        for tail, stream, _ in batch.marks:
-            tail.budget.spend(-stream.rewind())
-            tail.due_s = 0.0
-        self._look_s = 0.0
+    def _has(self, tail: Tail) -> bool:
+        """Whether the files of a tail are still its own."""
+        return self._live.get(tail.ref) is tail or self._finishing.get(tail.ref) is tail

@@ -17,7 +17,7 @@ class NoopWorkshop:
     """Keeps the manners of `Workshop`."""
 
     def __init__(self, agent: Agent, clock: Clock, on_change: Callable[[], None]) -> None:
-        self.logs = Logs()
+        self.logs = Logs("")
         self.has_trash = False
         self.trouble = ""
         self._on_change = on_change
@@ -54,7 +54,7 @@ class NoopWorkshop:
     def stored(self, batch: Batch) -> None:
         """Nothing was printed."""
 
-    def give_up_logs(self, patience_s: float) -> int:
+    def give_up_logs(self, before_s: float) -> int:
         return 0
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 
+from msgspec import structs
+
 from iris_core.messages import AttemptRef, Ended, Stage
 
 MAX_STAGES = 4000
@@ -96,4 +98,4 @@ def fitting(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 def shortened(ended: Ended) -> Ended:
     """An end without the words of the task."""
-    return Ended(ended.cause, ended.exit_code, ended.signal, ended.error[:100], "", ended.peak_rss_bytes)
+    return structs.replace(ended, error=ended.error[:100], stderr_tail="")

@@ -67,7 +67,7 @@ class Worker:
         self._pulse = Pulse(settings.pause_s, settings.fresh_s)
         self._workshop = self._open_workshop()
         self.herald = self._open_herald()
-        self._spout = Spout(self._workshop, connection, self._clock, self.metrics, settings.log_patience_s)
+        self._spout = self._open_spout(connection)
         self._fetcher = self._open_fetcher(connection)
         self._about = (host.attributes(settings), host.total(settings), host.address(settings, nats_url))
         self._launching = False
@@ -96,6 +96,10 @@ class Worker:
             self._registration,
             self._taken,
         )
+
+    def _open_spout(self, connection: Connection) -> Spout:
+        patience_s = self.settings.log_patience_s
+        return Spout(self._workshop, connection, self._clock, self.metrics, self._pulse, self.herald.ask, patience_s)
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
         settings = self.settings

@@ -30,11 +30,14 @@ class WorkerSettings(msgspec.Struct, frozen=True):
             contact with the state service may be when something is started.
         report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
         report_timeout_s: for one report to be committed, before it is sent again.
-        log_patience_s: how long an attempt's end waits until its output is stored.
+        log_patience_s: how long an attempt's end waits until its output is stored while the state service can be
+            reached; while it cannot, the end waits with its output.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
             an attempt may run before this worker ends it without being told.
         limit_memory: hold every process of a task to the memory the task asked for. core_bytes: of a core file.
-        log_bytes_per_s, log_burst_bytes, log_attempt_bytes: what one attempt may print before the rest is dropped.
+        log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
+            waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its
+            last lines. A worker holds as much on disk for an attempt, no more.
         bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
         bundles_at_once: downloads and copies under way at a time.
     """
@@ -55,7 +58,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     fresh_s: Positive = 10.0
     report_gap_s: Annotated[float, msgspec.Meta(ge=0)] = 0.01
     report_timeout_s: Positive = 5.0
-    log_patience_s: Positive = 5.0
+    log_patience_s: Positive = 60.0
     stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     timeout_slack_s: Positive = 30.0
     limit_memory: bool = False

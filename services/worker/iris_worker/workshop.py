@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import adopt, environment, host
@@ -57,7 +59,7 @@ class Workshop:
         on_change: Callable[[], None],
     ) -> None:
         root = settings.root
-        self.logs = Logs(settings.log_limits)
+        self.logs = Logs(host.worker_id(settings), settings.log_limits)
         self.slots = Slots(root)
         self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
         self.has_trash = False
@@ -221,23 +223,22 @@ class Workshop:
         """The batch is in the log stream: what waited for it may be told."""
         self._roster.read_up_to(self.logs.stored(batch))
         for tail in batch.ended:
-            self._told(tail.ref)
+            self._told(tail.ref, tail.dropped)
         self.flush()
 
-    def give_up_logs(self, patience_s: float) -> int:
-        """Ends that waited longer than this for their output are told without it; how many."""
-        before_s = self._clock.steady_s() - patience_s
+    def give_up_logs(self, before_s: float) -> int:
+        """Ends that have waited for their output since before this are reported without it; how many."""
         late = [ref for ref, telling in self._telling.items() if telling.since_s < before_s]
         for ref in late:
-            self.logs.forget(ref)
-            self._told(ref)
+            self._told(ref, self.logs.forget(ref))
         self.flush()
         return len(late)
 
-    def _told(self, ref: AttemptRef) -> None:
+    def _told(self, ref: AttemptRef, dropped_bytes: int) -> None:
         telling = self._telling.pop(ref, None)
         if telling is not None:
-            self._agent.on_ended(ref, telling.ended, self._clock.wall_ms())
+            ended = structs.replace(telling.ended, dropped_bytes=dropped_bytes)
+            self._agent.on_ended(ref, ended, self._clock.wall_ms())
             self.slots.give(telling.slot, printed=True)
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from iris_core import subjects
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 
@@ -64,13 +65,28 @@ async def test_json_lines_name_each_line_for_ever(printed: House):
         "offset": 4,
         "line": "two",
         "dropped": 0,
+        "notice": "",
     }
 
 
 async def test_what_was_dropped_is_said(iris: House):
     await iris.submit("/a")
-    await iris.state.print(1, 0, "kept\n", dropped=77)
-    assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == "[77 bytes of output were dropped here]\nkept\n"
+    said = {"dropped": 12345, "dropped_lines": 87, "limit": "log_attempt_bytes = 100"}
+    await iris.state.print(1, 0, "kept\n", **said)
+    notice = "[iris: 12,345 bytes (87 lines) of output dropped here: limit log_attempt_bytes = 100]"
+    assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == f"{notice}\nkept\n"
+    [line] = (await iris.http.get("/v1/jobs/j1/logs?format=jsonl")).text.splitlines()
+    assert (json.loads(line)["dropped"], json.loads(line)["notice"]) == (12345, notice)
+
+
+async def test_a_job_is_not_shown_the_output_of_another_in_the_same_bucket(iris: House):
+    other = 1 + subjects.JOB_BUCKETS * subjects.TASK_BUCKETS
+    assert subjects.task_logs(other, 0) == subjects.task_logs(1, 0)
+    await iris.submit("/a")
+    await iris.state.print(other, 0, "theirs\n")
+    await iris.state.print(1, 0, "ours\n")
+    assert await text(iris, "/v1/jobs/j1/logs") == "0| ours\n"
+    assert await text(iris, "/v1/tasks/j1%2F0/logs?attempt=all") == "ours\n"
 
 
 async def test_output_that_is_not_utf8_is_passed_on_as_text_and_worded_as_json(iris: House):

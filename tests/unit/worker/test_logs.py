@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, LogChunk
+from iris_core.messages import AttemptRef, LogChunk, TaskOutput
 from iris_worker.budget import CHUNK, LogLimits
 from iris_worker.logs import Batch, Logs
 from iris_worker.slots import Slot, Slots
@@ -30,13 +30,13 @@ def slot(tmp_path: Path) -> Iterator[Slot]:
 
 
 def following(slot: Slot, limits: LogLimits | None = None) -> Logs:
-    logs = Logs(limits)
+    logs = Logs("w0", limits)
     logs.follow(slot, 0.0)
     return logs
 
 
 def chunks(batch: Batch) -> list[LogChunk]:
-    return [codec.unpack(data, LogChunk) for _, data in batch.messages]
+    return [chunk for _, data in batch.messages for chunk in codec.unpack(data, TaskOutput).chunks]
 
 
 def said(batch: Batch) -> list[tuple[str, int, bytes, bool]]:
@@ -52,7 +52,8 @@ def test_both_outputs_are_told_with_their_offsets(slot: Slot):
     os.write(slot.err, b"oh\n")
     assert said(first) == [("stdout", 0, b"one\n", False)]
     assert said(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
-    assert first.messages[0][0] == "iris.log.j1.2.3"
+    assert first.messages[0][0] == "iris.log.w0.1.2"
+    assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
 def test_a_silent_attempt_has_nothing_to_wait_for(slot: Slot):
@@ -82,22 +83,11 @@ def test_output_that_was_told_before_the_end_is_closed_by_an_empty_chunk(slot: S
     assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
 
 
-def test_a_lost_batch_is_sent_again(slot: Slot):
+def test_an_attempt_has_one_message_in_a_batch_so_that_its_output_is_stored_in_order(slot: Slot):
     logs = following(slot)
-    os.write(slot.out, b"one\n")
-    logs.finish(REF)
-    first = logs.collect(0.0, 0)
-    logs.unsent(first)
-    assert said(logs.collect(0.0, 0)) == said(first)
-
-
-def test_a_lost_closing_chunk_is_sent_again(slot: Slot):
-    logs = following(slot)
-    os.write(slot.out, b"one\n")
-    logs.stored(logs.collect(1.0, 0))
-    logs.finish(REF)
-    logs.unsent(logs.collect(1.0, 0))
-    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
+    os.write(slot.out, b"one\n" * CHUNK)
+    os.write(slot.err, b"oh\n" * CHUNK)
+    assert len(logs.collect(1.0, 0).messages) == 1
 
 
 def test_large_chunks_end_at_a_line(slot: Slot):
@@ -131,7 +121,7 @@ def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
 
 def test_an_adopted_attempt_goes_on_where_it_stood(slot: Slot):
     os.write(slot.out, b"old\nnew\n")
-    logs = Logs()
+    logs = Logs("w0")
     logs.follow(slot, 0.0, (4, 0))
     assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
 
@@ -146,30 +136,48 @@ def test_a_silent_attempt_is_looked_at_less_and_less(slot: Slot):
     assert waits[0] < waits[1] < waits[-1] == 0.4
 
 
-def test_more_than_the_budget_is_dropped_and_counted(slot: Slot):
-    limits = LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK, attempt_bytes=1 << 30)
-    logs = following(slot, limits)
+def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slot: Slot):
+    logs = following(slot, LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK))
     os.write(slot.out, b"y\n" * (4 * CHUNK))
-    batch = logs.collect(0.1, 0)
-    first = chunks(batch)
-    logs.stored(batch)
-    assert sum(len(chunk.data) for chunk in first) <= 2 * CHUNK
+    first = logs.collect(0.1, 0)
+    logs.stored(first)
+    assert sum(len(chunk.data) for chunk in chunks(first)) <= 3 * CHUNK
     assert said(logs.collect(0.3, 0)) == []
-    os.write(slot.out, b"later\n")
-    [later] = chunks(logs.collect(10.0, 0))
-    assert later.data.endswith(b"y\nlater\n")
-    assert later.dropped + sum(len(chunk.data) for chunk in [*first, later]) == 8 * CHUNK + len("later\n")
+    later = logs.collect(10.0, 0)
+    logs.stored(later)
+    logs.finish(REF)
+    rest = logs.collect(10.0, 0)
+    found = [*chunks(first), *chunks(later), *chunks(rest)]
+    assert b"".join(chunk.data for chunk in found) == b"y\n" * (4 * CHUNK)
+    assert sum(chunk.dropped for chunk in found) == 0
 
 
-def test_the_last_lines_are_told_whatever_the_budget(slot: Slot):
-    limits = LogLimits(bytes_per_s=0, burst_bytes=0, attempt_bytes=0)
-    logs = following(slot, limits)
+def test_what_is_over_the_limit_of_an_attempt_is_dropped_and_said_where_it_was_but_for_the_last_lines(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=2 * CHUNK))
+    os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
+    first = logs.collect(0.1, 0)
+    logs.stored(first)
+    os.write(slot.out, b"after the end\n")
+    logs.finish(REF)
+    [last] = chunks(logs.collect(1.0, 0))
+    kept = sum(len(chunk.data) for chunk in chunks(first))
+    assert (kept, last.final, last.limit) == (2 * CHUNK, True, "log_attempt_bytes = 131,072")
+    assert last.data.endswith(b"y\nthe end\nafter the end\n")
+    assert last.offset == kept + last.dropped
+    assert kept + last.dropped + len(last.data) == 8 * CHUNK + len("the end\nafter the end\n")
+    assert last.dropped_lines == last.dropped // 2
+
+
+def test_the_last_lines_are_told_whatever_the_limit(slot: Slot):
+    logs = following(slot, LogLimits(bytes_per_s=0, burst_bytes=0, attempt_bytes=0))
     os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
     logs.finish(REF)
-    [last] = chunks(logs.collect(0.0, 0))
+    batch = logs.collect(0.0, 0)
+    [last] = chunks(batch)
     assert last.final
     assert last.data.endswith(b"y\nthe end\n")
     assert last.dropped + len(last.data) == 8 * CHUNK + len("the end\n")
+    assert [tail.dropped for tail in batch.ended] == [last.dropped]
 
 
 def test_told_output_gives_its_disk_space_back(slot: Slot):
@@ -193,14 +201,53 @@ def test_dropped_output_gives_its_disk_space_back_at_once(slot: Slot):
     assert os.fstat(slot.out).st_blocks * 512 < 20 << 20
 
 
-def test_what_was_dropped_is_counted_once_though_its_chunk_was_lost(slot: Slot):
+def test_dropped_output_gives_its_disk_space_back_while_nothing_can_be_stored(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=4 << 20))
+    block = os.urandom(1 << 20)
+    for tick in range(3):
+        os.write(slot.out, block)
+        logs.collect(tick * 1.0, 0)
+    for _ in range(60):
+        os.write(slot.out, block)
+        logs.accept()
+    assert os.fstat(slot.out).st_blocks * 512 < 6 << 20
+    assert logs.dropped() == (63 - 4 << 20) - CHUNK // 2
+
+
+def test_a_few_bytes_at_a_time_are_given_back_too(slot: Slot):
     logs = following(slot, LogLimits(attempt_bytes=0))
-    os.write(slot.out, b"y\n" * (4 * CHUNK))
-    logs.collect(1.0, 0)
+    for _ in range(1000):
+        os.write(slot.out, b"y\n" * 500)
+        logs.accept()
+    assert os.fstat(slot.out).st_blocks * 512 < 64 << 10
+
+
+def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: Slot):
+    logs = following(slot, LogLimits(attempt_bytes=100_000))
+    os.write(slot.out, b"y\n" * 50_000)
+    batch = logs.collect(1.0, 0)
+    os.write(slot.out, b"y\n" * 500_000 + b"the end\n")
+    logs.accept()
+    [(_, *positions)] = logs.stored(batch)
+    again = Logs("w0", LogLimits(attempt_bytes=100_000))
+    again.follow(slot, 0.0, (positions[0], positions[1]))
+    os.write(slot.out, b"y\n" * 50_000)
+    again.finish(REF)
+    found = chunks(again.collect(2.0, 0))
+    assert sum(len(chunk.data) + chunk.dropped for chunk in found) == 1_000_000 + len("the end\n") + 100_000
+    assert b"\0" not in b"".join(chunk.data for chunk in found)
+    assert sum(chunk.dropped for chunk in found) > 900_000
+
+
+def test_output_that_is_given_up_counts_as_dropped(slot: Slot):
+    logs = following(slot)
+    os.write(slot.out, b"stored\n")
+    logs.stored(logs.collect(1.0, 0))
+    os.write(slot.out, b"not stored\n")
     logs.finish(REF)
-    logs.unsent(logs.collect(2.0, 0))
-    [last] = chunks(logs.collect(3.0, 0))
-    assert (last.dropped, len(last.data), last.final) == (8 * CHUNK - CHUNK // 2, CHUNK // 2, True)
+    batch = logs.collect(1.0, 0)
+    assert logs.forget(REF) == len("not stored\n")
+    assert logs.stored(batch) == []
 
 
 pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
@@ -208,7 +255,7 @@ pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
 
 @given(writes=st.lists(pieces, max_size=15), data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
-def test_whatever_is_lost_on_the_way_readers_get_exactly_what_was_printed(
+def test_whatever_is_sent_twice_readers_get_exactly_what_was_printed(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject
 ):
     slots = Slots(tmp_path_factory.mktemp("logs"))
@@ -217,7 +264,7 @@ def test_whatever_is_lost_on_the_way_readers_get_exactly_what_was_printed(
     got: dict[str, dict[int, bytes]] = {"stdout": {}, "stderr": {}}
     now = 0.0
     finished = False
-    for number in range(len(writes) + 20):
+    for number in range(len(writes) + 4):
         now += 1.0
         if number < len(writes):
             os.write(slot.out if writes[number][0] == "out" else slot.err, writes[number][1])
@@ -225,13 +272,10 @@ def test_whatever_is_lost_on_the_way_readers_get_exactly_what_was_printed(
             finished = True
             logs.finish(REF)
         batch = logs.collect(now, 0)
-        arrived = data.draw(st.booleans()) or number > len(writes) + 10
-        for chunk in chunks(batch) if arrived or data.draw(st.booleans()) else ():
-            got[chunk.stream][chunk.offset] = chunk.data
-        if arrived:
-            logs.stored(batch)
-        else:
-            logs.unsent(batch)
+        for _ in range(data.draw(st.integers(1, 2))):
+            for chunk in chunks(batch):
+                got[chunk.stream][chunk.offset] = chunk.data
+        logs.stored(batch)
     for stream, which in (("stdout", "out"), ("stderr", "err")):
         printed = b"".join(text for name, text in writes if name == which)
         assert rebuilt(got[stream]) == printed

@@ -27,7 +27,7 @@ STREAMS = ("stdout", "stderr")
 MAX_TAIL = 100_000
 
 _ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
-_LOG_SUBJECT = re.compile(r"(iris\.log\.)?j(?P<job>[0-9]+)\.(?P<index>[0-9]+)(\.|\Z)")
+_LOG_SUBJECT = re.compile(r"j(?P<job>[0-9]+)\.(?P<index>[0-9]+)\Z")
 _STILL_HERE = b":\n\n"
 
 

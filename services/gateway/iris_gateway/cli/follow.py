@@ -89,10 +89,8 @@ def print_stream(stream: EventStream) -> None:
     """Every line to the stream it was printed on; an unreachable gateway ends it quietly, the news tell of it."""
     try:
         for line in read_lines(stream):
-            if line.dropped:
-                note(f"{line.task}: {line.dropped} bytes of output were dropped")
             out = sys.stderr if line.stream == "stderr" else sys.stdout
-            out.write(line.line + "\n")
+            out.write((f"{line.notice}\n" if line.notice else "") + line.line + "\n")
             out.flush()
     except ClientError as error:
         note(f"the output cannot be shown: {error}")

@@ -54,6 +54,7 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         failure_count=attempt.failures,
         preemption_count=attempt.preemptions,
         open=attempt.is_open,
+        output_dropped_bytes=attempt.dropped_bytes,
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import click
 
 from iris_core.views import LogLineView
-from iris_gateway.cli.follow import note
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import print_json
 from iris_gateway.cli.terminal import raw_option
@@ -66,9 +65,7 @@ def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) ->
         if as_json:
             print_json(line, indent=0)
             continue
-        if line.dropped:
-            note(f"{line.task}: {line.dropped} bytes of output were dropped")
         whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
         out = sys.stderr if line.stream == "stderr" else sys.stdout
-        out.write((whose if prefix else "") + line.line + "\n")
+        out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
         out.flush()

@@ -1,0 +1,149 @@
+"""What tasks print is kept: through leader changes and silent servers, in large amounts, and within a worker's disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from iris_bus.contract import Connection
+from iris_bus.embedded import EmbeddedNats
+from iris_bus.jetstream import connect
+from iris_core import subjects
+from iris_core.messages import AttemptRef
+from tests.support.cluster import cluster_on, settings
+from tests.support.nats_cluster import NatsCluster, nats_cluster, step_down
+from tests.support.state import FakeState, template
+from tests.support.worker import WorkerProcess
+
+pytestmark = pytest.mark.integration
+
+MB = 1_000_000
+PRINTS = (
+    "n=0; while ! test -e {go}; do n=$((n + 1)); echo line $n; echo error $n >&2; sleep 0.05; done; echo $n > {file}"
+)
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture
+async def three(tmp_path: Path) -> AsyncIterator[NatsCluster]:
+    async with nats_cluster(tmp_path) as servers:
+        yield servers
+
+
+async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: NatsCluster, tmp_path: Path):
+    connection = await connect(three.url, name="test", replicas=3)
+    await connection.streams.ensure()
+    state = await FakeState(connection, "w0").start()
+    go = tmp_path / "go"
+    refs = [AttemptRef(1, index, 0) for index in range(8)]
+    async with WorkerProcess(three.url, tmp_path / "w0"):
+        await state.registration()
+        work = template("sh", "-c", PRINTS.format(go=go, file=f"{tmp_path}/$IRIS_TASK_INDEX"), replicas=len(refs))
+        await state.order([work], run=refs)
+        for _ in range(8):
+            before = await connection.streams.end(subjects.LOGS.name)
+            await step_down(connection, subjects.LOGS.name)
+            async with asyncio.timeout(30):
+                while await connection.streams.end(subjects.LOGS.name) < before + 40:
+                    await asyncio.sleep(0.01)
+        go.touch()
+        for ref in refs:
+            await state.ended(ref)
+            printed = int((tmp_path / str(ref.index)).read_text())
+            for stream, word in (("stdout", "line"), ("stderr", "error")):
+                expected = "".join(f"{word} {n}\n" for n in range(1, printed + 1)).encode()
+                assert await state.output(ref, stream) == expected
+    await connection.close()
+
+
+async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats: EmbeddedNats, tmp_path: Path):
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    state = await FakeState(connection, "w0").start()
+    go, log = tmp_path / "go", tmp_path / "log"
+    async with WorkerProcess(own_nats.url, tmp_path / "w0", log=log, log_patience_s=0.5, report_timeout_s=0.5):
+        await state.registration()
+        ref = await state.run("sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after")
+        await state.printed(ref, b"before\n")
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        go.touch()
+        async with asyncio.timeout(30):
+            while log.read_text().count("could not be stored") < 3:
+                await asyncio.sleep(0.05)
+        os.kill(own_nats.pid, signal.SIGCONT)
+        ended = await state.ended(ref)
+        assert await state.output(ref) == b"before\nafter\n"
+        assert ended.dropped_bytes == 0
+    await connection.close()
+
+
+async def test_a_hundred_megabytes_in_one_go_are_kept(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0"):
+        await state.registration()
+        ref = await state.run("sh", "-c", f"yes 123456789 | head -c {100 * MB}")
+        ended = await state.ended(ref)
+        assert await state.output(ref) == b"123456789\n" * (10 * MB)
+        assert ended.dropped_bytes == 0
+
+
+async def test_what_is_dropped_is_said_in_the_output_and_on_the_attempt(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(nats_url, tmp_path / "w0", log_attempt_bytes=MB):
+        await state.registration()
+        ref = await state.run("sh", "-c", f"yes 123456789 | head -c {3 * MB}")
+        ended = await state.ended(ref)
+        last = (await state.chunks(ref))[-1]
+        assert ended.dropped_bytes == last.dropped == 3 * MB - MB - len(last.data)
+        assert (last.dropped_lines, last.limit) == (last.dropped // 10, "log_attempt_bytes = 1,000,000")
+
+
+def test_what_is_dropped_is_said_to_people(tmp_path: Path):
+    data = tmp_path / "data"
+    with cluster_on(data, *settings(data, f"[worker]\nlog_attempt_bytes = {MB}\n")) as cluster:
+        job = cluster.submit("sh", "-c", f"yes 123456789 | head -c {3 * MB}", name="flood")
+        assert job.wait(30).state == "succeeded"
+        [attempt] = cluster.tasks(job)[0].attempts
+        out = cluster.iris("logs", "flood/0").out
+        page = urllib.request.urlopen(f"{cluster.url}/tasks/%2Fflood%2F0", timeout=10).read().decode()
+    dropped, limit = attempt.output_dropped_bytes, "limit log_attempt_bytes = 1,000,000"
+    notice = f"[iris: {dropped:,} bytes ({dropped // 10:,} lines) of output dropped here: {limit}]\n"
+    assert MB < dropped < 2 * MB
+    assert out.count(notice) == 1
+    assert len(out) == 3 * MB - dropped + len(notice)
+    assert f"{dropped:,} bytes of its output were dropped" in page
+
+
+async def test_a_flood_holds_no_more_of_the_disk_than_the_limit(state: FakeState, nats_url: str, tmp_path: Path):
+    limits = {"log_attempt_bytes": 20 * MB, "log_bytes_per_s": 0, "log_burst_bytes": MB}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **limits):
+        await state.registration()
+        ref = await state.run("sh", "-c", f"yes | head -c {600 * MB}")
+        held = 0
+        while state.end_of(ref) is None:
+            held = max(held, sum(path.stat().st_blocks * 512 for path in (tmp_path / "w0" / "output").iterdir()))
+            await asyncio.sleep(0.005)
+        ended = await state.ended(ref)
+    assert ended.dropped_bytes == 580 * MB - 32 * 1024
+    assert held < 300 * MB
+
+
+async def test_an_end_does_not_wait_for_ever_for_a_log_stream_that_alone_is_gone(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    await state.connection.bus.request(f"$JS.API.STREAM.DELETE.{subjects.LOGS.name}", b"", timeout=5)
+    async with WorkerProcess(nats_url, tmp_path / "w0", log_patience_s=0.5):
+        await state.registration()
+        ref = await state.run("sh", "-c", "echo lost; exit 3")
+        ended = await state.ended(ref)
+    assert (ended.exit_code, ended.dropped_bytes) == (3, len("lost\n"))
