@@ -7,6 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
 SECONDS ?= 60
+SERVERS ?= 1
 
 .PHONY: help venv demo up test check sim chaos bench bench-peers draw lock format clean
 
@@ -39,8 +40,8 @@ test: check ## check, then real NATS servers and real processes
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
-chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60
-	@$(BIN)/python -m tests.chaos --seconds $(SECONDS)
+chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60, on SERVERS=1 or 3 of NATS
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS)
 
 bench: $(STAMP) ## every benchmark, one table, beside the peers that are installed; ROWS="B1 B4" for some
 	@$(BIN)/python -m benchmarks $(ROWS)

@@ -27,6 +27,7 @@ from tests.chaos.proxies import Proxied, Proxies
 from tests.chaos.recount import Runs
 from tests.chaos.watch import Watch
 from tests.support.cluster import Cluster, settings, start, stop
+from tests.support.nats_cluster import NatsCluster
 
 _SITE = Path(__file__).parent / "site"
 _LOST_S = 4.0
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--network", choices=("auto", "namespaces", "proxies"), default="auto")
     parser.add_argument("--slices", type=int, default=2, help="of four hosts each, beside two hosts without")
+    parser.add_argument("--servers", type=int, choices=(1, 3), default=1, help="of NATS")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     network = options.network if options.network != "auto" else _best_network()
@@ -59,9 +61,10 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="iris-chaos-") as directory,
         _places(Path(directory), [*hosts, *_SERVICES], network) as places,
+        _servers(Path(directory), options.servers) as servers,
     ):
         shape = (*_SHAPE, f"v5litepod-16x{options.slices}")
-        return _play(Path(directory), shape, places, options.seconds, random.Random(options.seed))
+        return _play(Path(directory), shape, places, servers, options.seconds, random.Random(options.seed))
 
 
 def _best_network() -> str:
@@ -86,13 +89,38 @@ def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]
             place.close()
 
 
+@contextmanager
+def _servers(where: Path, count: int) -> Iterator[NatsCluster | None]:
+    """Three servers instead of the embedded one, which runs and has nothing to do then."""
+    if count == 1:
+        yield None
+        return
+    servers = NatsCluster.on(where)
+    try:
+        for node in servers.nodes:
+            servers.start(node)
+        asyncio.run(servers.healthy())
+        os.environ["CHAOS_NATS"] = servers.url
+        yield servers
+    finally:
+        servers.kill()
+
+
 def _path() -> list[str]:
     return [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
-def _play(where: Path, shape: tuple[str, ...], places: list[Place], seconds: float, dice: random.Random) -> int:
+def _play(
+    where: Path,
+    shape: tuple[str, ...],
+    places: list[Place],
+    servers: NatsCluster | None,
+    seconds: float,
+    dice: random.Random,
+) -> int:
     data = where / "data"
-    cluster = start(data, *settings(data, _CONFIG), *shape)
+    cluster = start(data, *settings(data, _CONFIG + ("[nats]\nreplicas = 3\n" if servers else "")), *shape)
+    nats_url = servers.url if servers else cluster.file["nats_url"]
     load = Load(cluster.client, where / "runs", dice, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
@@ -103,22 +131,25 @@ def _play(where: Path, shape: tuple[str, ...], places: list[Place], seconds: flo
         random.Random(dice.random()),
         lambda: _probe(cluster, next(probes)),
         lambda: bool(watch.changes["became LOST"]),
+        servers,
     )
     with _thread(watch):
         with _thread(load), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
         wrong = recount.ends(cluster, load.promises)
-    tasks, more = asyncio.run(recount.told(cluster))
+    tasks, more = asyncio.run(recount.told(nats_url))
     runs = Runs(where / "runs", tasks)
+    lines, unprinted = recount.outputs(cluster, runs)
     holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
-    held += asyncio.run(recount.records(cluster))
+    held += asyncio.run(recount.records(nats_url))
     given_up, unexcused = recount.gangs_given_up(tasks, load.promises)
-    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *unexcused, *held]
+    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *unexcused, *held, *unprinted]
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
+    print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
     print(f"gangs: {given_up} lost a worker after a member was done, and are given up for it")
     return _print_verdict(wrong, tasks)
 

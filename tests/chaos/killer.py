@@ -1,11 +1,13 @@
 """The killer: one fault after the other, chosen by chance, against the processes and the network of a cluster.
 
-What is frozen, cut or switched off is put right after a drawn time, sometimes before a worker would be LOST for it and
-sometimes long after. Not in this room: how a network is cut (`places`), what has become of the cluster (`recount`).
+Where there are three servers, their streams change leaders too. What is frozen, cut or switched off is put right after
+a drawn time, sometimes before a worker would be LOST for it and sometimes long after. Not in this room: how a network
+is cut (`places`), what has become of the cluster (`recount`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -17,14 +19,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from iris_bus.contract import Unavailable
+from iris_bus.jetstream import connect
+from iris_core import subjects
 from tests.chaos.places import HARMS, Place
 from tests.support.cluster import Cluster
+from tests.support.nats_cluster import NatsCluster, step_down
 
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
 _OPENING_S = 45.0
 _LONG_STATE_S = (5.0, 20.0)
 """For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""
+_SILENCE_S = (12.0, 16.0)
+"""For all servers: longer than a report or a batch of output waits for its answer."""
+_STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS, subjects.COMMANDS)
 _ALONE = ("gateway", "nats")
 """Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
 
@@ -45,6 +54,7 @@ class Killer:
         lost_s: after which a worker is LOST.
         probe: returns when the cluster accepts work; timed after each fault.
         any_lost: whether a worker has become LOST.
+        servers: three of them, None for the embedded one.
         opened: set when one has, or when none has in a long time.
         recoveries: seconds per kind of fault.
     """
@@ -55,6 +65,7 @@ class Killer:
     dice: random.Random
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
+    servers: NatsCluster | None = None
     faults: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     enough: threading.Event = field(default_factory=threading.Event)
@@ -111,7 +122,11 @@ class Killer:
 
     def _draw(self) -> Strike:
         """Something by chance."""
-        what = self.dice.choice(("kill", "kill", "freeze", "network", "network", "network", "host", "host"))
+        kinds = ["kill", "kill", "freeze", "network", "network", "network", "host", "host"]
+        kinds = 2 * kinds + ["silence"] + ["leader"] * (6 if self.servers else 0)
+        what = self.dice.choice(kinds)
+        if what in ("silence", "leader"):
+            return self._silence() if what == "silence" else self._change_leader()
         if what in ("kill", "freeze") or len(self._pending) >= _AT_ONCE:
             return self._strike_process(what)
         hosts = self.dice.random() < 0.5 or what == "host"
@@ -122,8 +137,43 @@ class Killer:
         strikes = (self._cut,) if what == "network" else (self._switch_off, self._freeze_host, self._freeze_worker)
         return self.dice.choice(strikes)(place, *self._aim(place))
 
+    def _silence(self) -> Strike:
+        """No server answers anybody."""
+        seconds = self.dice.uniform(*_SILENCE_S)
+        self._freeze("silence", self._server_pids(), seconds)
+        return Strike("silence nats", "nats", seconds)
+
+    def _change_leader(self) -> Strike:
+        """A stream has another leader."""
+        assert self.servers is not None
+        stream = self.dice.choice(_STEPS_DOWN).name
+        asyncio.run(self._step_down(self.servers.url, stream))
+        return Strike(f"change leader of {stream}", "nats", 0.0)
+
+    async def _step_down(self, url: str, stream: str) -> None:
+        with contextlib.suppress(Unavailable, AssertionError):  # something is done to the servers already
+            connection = await connect(url, name="killer", patience=2.0)
+            await step_down(connection, stream, within_s=5.0)
+            await connection.close()
+
+    def _server_pids(self) -> list[int]:
+        if self.servers is None:
+            return self.cluster.pids("nats")
+        return [node.process.pid for node in self.servers.nodes if node.process is not None]
+
+    def _kill_server(self, servers: NatsCluster) -> Strike:
+        """One of three, which comes back; not while another is away."""
+        node = self.dice.choice(servers.nodes)
+        if {"silence", *(each.name for each in servers.nodes)} & self._pending.keys():
+            raise LookupError("a server has its trouble already")
+        node.kill()
+        self._pending[node.name] = (time.monotonic() + self.dice.uniform(0.2, 3.0), lambda: servers.start(node))
+        return Strike("kill -9 nats of three", "nats", 0.0)
+
     def _strike_process(self, what: str) -> Strike:
         service = self.dice.choice(("state", "state", "scheduler", "gateway", "worker", "nats"))
+        if service == "nats" and self.servers is not None:
+            return self._kill_server(self.servers)
         pid = self.dice.choice(self.cluster.pids(service) or [0])
         if not pid:
             raise LookupError(service)

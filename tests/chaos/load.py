@@ -1,7 +1,8 @@
 """The load: plain, failing, retrying, coscheduled and nested jobs, each with the end it must come to.
 
-Every run of a task writes one line into a ledger of its own when it begins and one when it ends, so that a second run
-of one attempt is seen whatever the cluster says. A lost submission is one that was acknowledged and is not there.
+Every run of a task prints `PRINTED`. It writes one line into a ledger of its own when it begins and one when it ends,
+so that a second run of one attempt is seen whatever the cluster says. A lost submission is one that was acknowledged
+and is not there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from iris_gateway.client.problems import ClientError
 
 _RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N)" >> {file}'
 _PAUSE_S = 0.25
+_LINES = 60
+_PRINT = "seq -f 'line %g' {first} {last}"
+PRINTED = [f"line {number}" for number in range(1, _LINES + 1)]
+"""What a run prints from its begin to its end, on stdout."""
 CHILD = "/child"
 """What every nested job's name ends with."""
 _ENDS = {"failing": frozenset({"failed"}), "gang": frozenset({"succeeded", "worker_failed"})}
@@ -79,7 +84,9 @@ class Load:
 
     def _ask(self, kind: str, name: str) -> Job:
         begins, ends = (_RECORD.format(what=what, file=self.runs) for what in ("begins", "ends"))
-        body = f"{begins}; sleep {min(self.longest_s, self.dice.choice((0.05, 0.3, 1, 3, 6)))}; {ends}"
+        half = _LINES // 2
+        one, two = _PRINT.format(first=1, last=half), _PRINT.format(first=half + 1, last=_LINES)
+        body = f"{begins}; {one}; sleep {min(self.longest_s, self.dice.choice((0.05, 0.3, 1, 3, 6)))}; {two}; {ends}"
         options = {"name": name, "cpu": 0.25, "max_retries_preemption": 100}
         if kind == "failing":
             body += "; exit 3"
@@ -91,7 +98,7 @@ class Load:
             options |= {"tpu": "v5litepod-16", "max_retries_failure": 20}
         elif kind == "nested":
             child = f"run -d --if-exists keep --name $IRIS_JOB{CHILD} --cpu 0.25 -- true"
-            body = f"{begins}; {sys.executable} -m iris_gateway.cli {child} || exit 9; {ends}"
+            body = f"{begins}; {one}; {sys.executable} -m iris_gateway.cli {child} || exit 9; {two}; {ends}"
             options |= {"max_retries_failure": 20}
         else:
             options |= {"replicas": self.dice.choice((1, 2, 4))}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 from pathlib import Path
 
@@ -53,8 +54,8 @@ class Proxied(Place):
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            port = int((self.directory / "nats").read_text())
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            port = random.choice((self.directory / "nats").read_text().split())
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(port))
             await asyncio.gather(
                 self._pass(reader, far_writer, ("cut", "mute")), self._pass(far_reader, writer, ("cut", "deaf"))
             )

@@ -16,7 +16,7 @@ from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.views import TaskEvent
 from iris_gateway.client.problems import ClientError
-from tests.chaos.load import CHILD, Promise
+from tests.chaos.load import CHILD, PRINTED, Promise
 from tests.support.cluster import Cluster
 from tests.support.records import ledger_of
 
@@ -50,22 +50,22 @@ def _end(cluster: Cluster, promise: Promise, deadline: float) -> str:
         time.sleep(0.1)
 
 
-async def records(cluster: Cluster) -> list[str]:
+async def records(nats_url: str) -> list[str]:
     """Every invariant of the ledger, over the journal replayed."""
     try:
-        await ledger_of(cluster.file["nats_url"])
+        await ledger_of(nats_url)
     except InvariantBroken as broken:
         return [f"wrong: {line}" for line in str(broken).splitlines()]
     return []
 
 
-async def told(cluster: Cluster) -> tuple[Told, list[str]]:
+async def told(nats_url: str) -> tuple[Told, list[str]]:
     """Every event once, in order, and each task a chain of states that ends in one that is an end.
 
     A parent that runs a second time may ask for its child again, which is another job once the first has ended.
     """
     tasks: Told = defaultdict(list)
-    ids = await _read(cluster, tasks)
+    ids = await _read(nats_url, tasks)
     wrong = [] if ids == sorted(set(ids)) else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
     for name, events in tasks.items():
         before = None
@@ -79,8 +79,8 @@ async def told(cluster: Cluster) -> tuple[Told, list[str]]:
     return tasks, wrong
 
 
-async def _read(cluster: Cluster, tasks: Told) -> list[tuple[int, ...]]:
-    connection = await connect(cluster.file["nats_url"], name="chaos")
+async def _read(nats_url: str, tasks: Told) -> list[tuple[int, ...]]:
+    connection = await connect(nats_url, name="chaos")
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)
     ids: list[tuple[int, ...]] = []
@@ -93,6 +93,27 @@ async def _read(cluster: Cluster, tasks: Told) -> list[tuple[int, ...]]:
     await reader.close()
     await connection.close()
     return ids
+
+
+def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
+    """Every line of every run to its end that ended normally, once and in order; how many were looked at."""
+    checked, wrong = 0, []
+    for task in sorted({task for task, _ in runs.ended}):
+        said: dict[int, list[str]] = defaultdict(list)
+        for line in cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False):
+            if line.line.startswith("line "):
+                said[line.attempt].append(line.line)
+        for attempt in cluster.client.task(task).attempts:
+            if attempt.exit_code is None or (task, attempt.number) not in runs.ended:
+                continue
+            lines = said[attempt.number]
+            checked += len(PRINTED)
+            if lines != PRINTED:
+                there = len(set(lines) & set(PRINTED))
+                what = f"{len(PRINTED) - there} lines" if there < len(PRINTED) else "the order of lines"
+                word = "lost" if len(lines) <= len(PRINTED) else "doubled"
+                wrong.append(f"{word}: {what} of attempt {attempt.number} of {task}, which has {len(lines)}")
+    return checked, wrong
 
 
 def gangs_given_up(tasks: Told, promises: list[Promise]) -> tuple[int, list[str]]:
@@ -131,7 +152,8 @@ class Runs:
     """What the tasks wrote when they began and when they ended, and whether P2 allows it.
 
     Attributes:
-        begun: how often each attempt began. again: attempts of a task behind its first that began.
+        begun: how often each attempt began. ended: attempts that came to their end.
+        again: attempts of a task behind its first that began.
         overlaps: attempts that began while an earlier one of the task still ran, which a LOST worker excuses.
     """
 
@@ -143,6 +165,7 @@ class Runs:
             task, attempt, what, at = line.split()
             self._at[what][task, int(attempt)] = float(at)
             self.begun[task, int(attempt)] += what == "begins"
+        self.ended = set(self._at["ends"])
         self.again = sum(n - 1 for n in Counter(task for task, _ in self.begun).values())
         self.overlaps = [run for run in self.begun if self._overlaps(run)]
 

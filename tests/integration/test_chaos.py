@@ -30,3 +30,4 @@ def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     assert "lost 0, doubled 0, wrong 0, stuck 0" in said
     assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
     assert int(re.search(r"workers: (\d+) became LOST", said)[1]) > 0
+    assert int(re.search(r"output: (\d+) lines checked", said)[1]) > 0

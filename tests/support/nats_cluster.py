@@ -30,6 +30,7 @@ cluster {{
   name: "iris"
   listen: "127.0.0.1:{route}"
   routes: [{routes}]
+  no_advertise: true
 }}
 """
 
@@ -75,6 +76,16 @@ class NatsCluster:
 
     nodes: list[Node] = field(default_factory=list)
 
+    @classmethod
+    def on(cls, directory: Path) -> NatsCluster:
+        """Three of them, not started."""
+        ports = _free_ports(9)
+        return cls([Node(f"n{n}", directory / f"n{n}", *ports[3 * n : 3 * n + 3]) for n in range(3)])
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
     @property
     def url(self) -> str:
         return ",".join(f"nats://127.0.0.1:{node.port}" for node in self.nodes)
@@ -92,26 +103,21 @@ class NatsCluster:
 @asynccontextmanager
 async def nats_cluster(directory: Path) -> AsyncIterator[NatsCluster]:
     """Three servers for as long as the block lasts."""
-    cluster = NatsCluster()
-    ports = _free_ports(9)
-    for number in range(3):
-        at = ports[3 * number : 3 * number + 3]
-        cluster.nodes.append(Node(f"n{number}", directory / f"n{number}", *at))
+    cluster = NatsCluster.on(directory)
     try:
         for node in cluster.nodes:
             cluster.start(node)
         await cluster.healthy()
         yield cluster
     finally:
-        for node in cluster.nodes:
-            node.kill()
+        cluster.kill()
 
 
-async def step_down(connection: Connection, stream: str) -> None:
+async def step_down(connection: Connection, stream: str, within_s: float = _START_S) -> None:
     """Have a stream's leader give up its office, and return once there is another."""
     before = await _leader(connection, stream)
-    await connection.bus.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"", timeout=10)
-    deadline = time.monotonic() + _START_S
+    await connection.bus.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", b"", timeout=within_s)
+    deadline = time.monotonic() + within_s
     while await _leader(connection, stream) in ("", before):
         assert time.monotonic() < deadline, f"{stream} has no new leader"
         await asyncio.sleep(0.01)

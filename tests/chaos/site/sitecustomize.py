@@ -3,7 +3,8 @@
 A place is a directory below ``CHAOS_PLACES``. A worker's is named like the worker; a service with several replicas
 takes the first that no other replica has. In it may be: ``off``, the host is off, so starting waits; ``netns``, the
 network namespace to enter, and ``boot``, the id of this boot of the host, which a worker asks the kernel for;
-``port``, the proxy to speak to instead of NATS, which learns from ``nats`` where that is.
+``port``, the proxy to speak to instead of NATS, which learns from ``nats`` on which ports that is.
+``CHAOS_NATS`` is the address of servers to use instead of the embedded one.
 Nothing of Iris is imported here. Not in this room: what is done to a place (`namespaces`, `proxies`).
 """
 
@@ -50,10 +51,11 @@ def settle(place: Path) -> None:
         time.sleep(_LOOK_S)
     if (place / "netns").exists():
         enter(place)
+    servers = os.environ.get("CHAOS_NATS", os.environ["IRIS_NATS_URL"])
     if (place / "port").exists():
-        address, _, port = os.environ["IRIS_NATS_URL"].rpartition(":")
-        (place / "nats").write_text(port)
-        os.environ["IRIS_NATS_URL"] = f"{address}:{(place / 'port').read_text()}"
+        (place / "nats").write_text(" ".join(server.rpartition(":")[2] for server in servers.split(",")))
+        servers = f"{servers.partition(',')[0].rpartition(':')[0]}:{(place / 'port').read_text()}"
+    os.environ["IRIS_NATS_URL"] = servers
 
 
 def enter(place: Path) -> None:
