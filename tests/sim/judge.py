@@ -238,6 +238,7 @@ def image(machine: Machine) -> bytes:
             sorted(ledger.workers.items()),
             sorted(ledger.idempotency.items()),
             list(ledger.answers.items()),
+            list(ledger.spent_keys.items()),
             sorted(ledger.promises.items()),
             sorted((key, sorted(found.items())) for key, found in ledger.avoided.items()),
             ledger.totals,

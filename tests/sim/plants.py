@@ -312,7 +312,7 @@ def seals_what_is_not_over(put: Put) -> None:
 def forgets_jobs_that_live(put: Put) -> None:
     """The oldest job is forgotten, ended or not."""
 
-    def any_job(self: Any, keep_jobs: int, keep_ms: int, now_ms: int) -> Iterator[JobPruned]:
+    def any_job(self: Any, keep_jobs: int, *_: int) -> Iterator[JobPruned]:
         if keep_jobs and len(self._ledger.jobs) > keep_jobs:
             yield JobPruned(min(self._ledger.jobs))
 

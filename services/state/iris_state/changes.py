@@ -178,7 +178,10 @@ class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
-    """A command's request id and its answer, so that the same request twice is answered the same."""
+    """A command's request id and its answer, so that the same request twice is answered the same.
+
+    ``body`` is JSON; or the id of the job it shows (``j7``), which is worded again when it is asked for.
+    """
 
     request_id: str
     status: str
@@ -198,6 +201,13 @@ class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
     epoch: int
 
 
+class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
+    """So many are kept no longer, the oldest: idempotency keys of forgotten jobs, and answers."""
+
+    keys: int = 0
+    answers: int = 0
+
+
 Change = (
     JobAdmitted
     | Assigned
@@ -215,6 +225,7 @@ Change = (
     | Answered
     | JobPruned
     | Led
+    | Dropped
 )
 
 

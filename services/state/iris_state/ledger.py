@@ -34,12 +34,19 @@ from iris_state.records import (
     lingers,
 )
 
+KEY_BYTES = 290
+"""What an idempotency key takes in memory beside its letters, and an answer beside its own: measured, rounded up."""
+
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 def whole_number(text: str) -> int | None:
     """The number that people have written; None for anything else, be it a digit in other scripts or without end."""
     return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _answer_bytes(request: str, body: bytes) -> int:
+    return KEY_BYTES + len(request) + len(body)
 
 
 class Ledger:
@@ -50,7 +57,10 @@ class Ledger:
         self.names: dict[str, int] = {}
         self.namesakes: dict[str, list[int]] = {}
         self.idempotency: dict[str, int] = {}
+        self.spent_keys: OrderedDict[str, int] = OrderedDict()
+        self.spent_bytes = 0
         self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self.answers_bytes = 0
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
         self.heard: Line[str] = Line()
@@ -175,6 +185,28 @@ class Ledger:
             if attempt.is_open:
                 self.hold(job, index, attempt)
 
+    def spend_key(self, key: str, at_ms: int) -> None:
+        """A key's job is forgotten: it leads to its number for a while yet."""
+        self.spent_keys[key] = at_ms
+        self.spent_bytes += KEY_BYTES + len(key)
+
+    def drop_key(self) -> None:
+        """The oldest key of a forgotten job leads nowhere any more."""
+        key, _ = self.spent_keys.popitem(last=False)
+        self.idempotency.pop(key, None)
+        self.spent_bytes -= KEY_BYTES + len(key)
+
+    def keep_answer(self, request: str, status: str, body: bytes) -> None:
+        if request in self.answers:
+            self.answers_bytes -= _answer_bytes(request, self.answers.pop(request)[1])
+        self.answers[request] = (status, body)
+        self.answers_bytes += _answer_bytes(request, body)
+
+    def drop_answer(self) -> None:
+        """The oldest answer."""
+        request, (_, body) = self.answers.popitem(last=False)
+        self.answers_bytes -= _answer_bytes(request, body)
+
     def forget_job(self, job: Job) -> None:
         """Take a job out of every index it may still be in."""
         del self.jobs[job.number], self.asks[job.number], self.open_of_job[job.number]
@@ -222,6 +254,8 @@ class Ledger:
         """A task waits no longer, nor is a place kept for it."""
         self.queue.remove(job.number, index)
         self.pending_of_user[job.user] -= 1
+        if not self.pending_of_user[job.user]:
+            del self.pending_of_user[job.user]
         if self.promises:
             self.promises.pop((job.number, index), None)
 

@@ -144,8 +144,12 @@ class Machine:
             self._handle(one)
             self.round.settle()
         self._come_due()
-        for forgotten in self.retention.forgettable(self.policy.keep_jobs, self.policy.keep_ms, now_ms):
+        policy = self.policy
+        for forgotten in self.retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             self.round.apply(forgotten)
+        dropped = self.retention.droppable(policy, now_ms)
+        if dropped is not None:
+            self.round.apply(dropped)
         output = self._finish()
         reads, self._reads = self._reads, []
         output.replies += [(read.reply, self._read(read)) for read in reads]
@@ -236,7 +240,17 @@ class Machine:
             self.round.settle()
             self.round.apply(Answered(wish.request_id, *known))
         if answer_to:
-            self._replies.append((answer_to, codec.pack(Answer(*known))))
+            self._replies.append((answer_to, codec.pack(self._worded(*known))))
+
+    def _worded(self, status: str, body: bytes) -> Answer:
+        """What was answered; a job as it is now."""
+        if body.startswith(b"j"):
+            job = self.ledger.find_job(body.decode())
+            if job is None:
+                words = answers.refusal(f"this request has made job {body.decode()}, which has ended and is forgotten")
+                return Answer(Code.CONFLICT.value, words)
+            body = answers.job(self.ledger, job)
+        return Answer(status, body)
 
     def _bury(self, command: Command, kind: type[Wish] | None, why: str) -> None:
         """A dead letter. Who sent it, if that can be made out, is told to try again: a later release may read it."""
@@ -256,7 +270,7 @@ class Machine:
             if isinstance(wish, CancelJob):
                 self.round.take(people.on_cancel(self.ledger, wish))
                 self.round.settle()
-                return "accepted", answers.job(self.ledger, people.known_job(self.ledger, wish.job))
+                return "accepted", people.known_job(self.ledger, wish.job).id.encode()
             self.round.take(people.on_admin(self.ledger, wish))
             return "accepted", answers.admin(self.ledger, wish)
         except Invalid as error:
@@ -267,15 +281,14 @@ class Machine:
     def _submit(self, wish: SubmitJob) -> tuple[str, bytes]:
         before = people.earlier(self.ledger, wish)
         if before is not None:
-            return "replayed", answers.job(self.ledger, before)
+            return "replayed", before.id.encode()
         live = self.ledger.find_job(wish.spec.name)
         if wish.if_exists == "keep" and live is not None and not live.is_terminal:
-            return "ok", answers.job(self.ledger, live)
+            return "ok", live.id.encode()
         for happening in people.on_submit(self.ledger, wish, self.round.now_ms):
             self.round.take([happening])
             self.round.settle()
-        admitted = self.ledger.jobs[self.ledger.next_number - 1]
-        return "created", answers.job(self.ledger, admitted)
+        return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
 
     def _read(self, asked: Asked) -> bytes:
         """Answered last in the round, as of its end: a reader sees everything that arrived before it."""

@@ -107,9 +107,25 @@ class LedgerCollector(Collector):
         yield from self._jobs_and_tasks()
         yield from self._waiting()
         yield from self._hosts()
+        yield from self._kept()
         letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
         letters.add_metric([], self._machine.ledger.totals.dead_letters)
         yield letters
+
+    def _kept(self) -> Iterator[Metric]:
+        machine = self._machine
+        ledger = machine.ledger
+        number = GaugeMetricFamily("iris_kept", "What is kept in memory for a while, by kind.", labels=["kind"])
+        size = GaugeMetricFamily("iris_kept_bytes", "About how much memory it takes, by kind.", labels=["kind"])
+        for kind, count, bytes_ in (
+            ("finished_jobs", machine.retention.finished, machine.retention.bytes),
+            ("spent_keys", len(ledger.spent_keys), ledger.spent_bytes),
+            ("answers", len(ledger.answers), ledger.answers_bytes),
+        ):
+            number.add_metric([kind], count)
+            size.add_metric([kind], bytes_)
+        yield number
+        yield size
 
     def _jobs_and_tasks(self) -> Iterator[Metric]:
         tasks: Tally[tuple[str, str]] = Tally()

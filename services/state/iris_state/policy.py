@@ -16,6 +16,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
+        keep_jobs_bytes: and beyond so many bytes of them in memory; 0: never.
+        keep_keys_days, keep_keys_bytes: how long after its job was forgotten an idempotency key still tells so, and
+            how much memory such keys take at most.
+        keep_answers, keep_answers_bytes: the newest answers, by which a request that comes twice is known.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
             `snapshot_after_s` after the first.
@@ -49,6 +53,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commit_spacing_s: float = 0.01
     keep_jobs: int = 200_000
     keep_days: float = 30.0
+    keep_jobs_bytes: int = 1 << 30
+    keep_keys_days: float = 7.0
+    keep_keys_bytes: int = 64 << 20
+    keep_answers: int = 20_000
+    keep_answers_bytes: int = 64 << 20
     snapshot_changes: int = 200_000
     snapshot_after_s: float = 600.0
     events_settle_s: float = 150.0
@@ -70,6 +79,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def keep_ms(self) -> int:
         return int(self.keep_days * 86_400_000)
+
+    @property
+    def keep_keys_ms(self) -> int:
+        return int(self.keep_keys_days * 86_400_000)
 
     @property
     def lost_after_ms(self) -> int:

@@ -1,22 +1,28 @@
-"""Which jobs are over for good, and which of them are forgotten. Pure; `machine` asks at the end of each round.
+"""What is kept no longer: jobs that are over, their idempotency keys, answers. `machine` asks at the end of each round.
 
 A job is over when it has ended and the end of every attempt is known: it is sealed then, and stands in line to be
 forgotten, oldest end first. A job with children on record stays until they are gone, so that cancelling a tree always
-finds the whole tree. Counts, names of users' keys and answers stay. Source: semantics.md section 5 "pruned".
+finds the whole tree. Its counts stay, its key for a while. Source: semantics.md section 5 "pruned"; ADR 21.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
+from iris_core.spec import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
-from iris_state.changes import Change, Closed, JobMoved, JobPruned, Moved, SessionMoved
-from iris_state.ledger import Ledger
+from iris_state.changes import Change, Closed, Dropped, JobMoved, JobPruned, Moved, SessionMoved
+from iris_state.ledger import KEY_BYTES, Ledger
+from iris_state.policy import Policy
 from iris_state.records import Job
-from iris_state.sealed import is_sealed, seal
+from iris_state.sealed import Sealed, is_sealed, seal
 
 PRUNED_AT_ONCE = 500
 """Jobs forgotten in one round at most, so that no commit grows large by it."""
+
+JOB_BYTES = 2100
+"""What a finished job of one task takes in memory beside what its owner wrote: measured, rounded up."""
 
 
 class Retention:
@@ -26,7 +32,8 @@ class Retention:
         self._ledger = ledger
         self._ended: dict[int, None] = {}
         self._looked_at: dict[int, None] = {}
-        self._line: dict[int, int] = {}
+        self._line: dict[int, tuple[int, int]] = {}
+        self.bytes = 0
         self._parents: dict[int, None] = {}
 
     def note(self, change: Change) -> None:
@@ -46,38 +53,72 @@ class Retention:
             job = self._ledger.jobs.get(number)
             if job is not None and is_over(job):
                 self._ended.pop(number, None)
-                self._line[number] = job.finished_ms
                 self._ledger.kernels.pop(number, None)
                 seal(job)
+                self._enter(job)
         self._looked_at = {}
+
+    def _enter(self, job: Job) -> None:
+        """The job stands in line to be forgotten."""
+        size = weight(job)
+        self._line[job.number] = (job.finished_ms, size)
+        self.bytes += size
+
+    @property
+    def finished(self) -> int:
+        """How many jobs stand in line to be forgotten."""
+        return len(self._line)
 
     def restore(self) -> None:
         """Take every job of a ledger that came from a snapshot."""
         ended = [job for job in self._ledger.jobs.values() if job.is_terminal]
         ended.sort(key=lambda job: (job.finished_ms, job.number))
-        self._line = {job.number: job.finished_ms for job in ended if is_sealed(job)}
+        self._line, self.bytes = {}, 0
+        for job in filter(is_sealed, ended):
+            self._enter(job)
         self._ended = {job.number: None for job in ended if not is_sealed(job)}
         self._looked_at = dict(self._ended)
         self._parents = {}
 
-    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int) -> Iterator[JobPruned]:
-        """Jobs to forget now: all but the newest ``keep_jobs``, and those over for longer than ``keep_ms``; 0: never.
+    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0) -> Iterator[JobPruned]:
+        """Jobs to forget now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those over for longer than
+        ``keep_ms``; 0: never.
 
         Ask for the next only after the one before has been applied.
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
         for _ in range(min(len(self._line), PRUNED_AT_ONCE)):
-            number, finished_ms = next(iter(self._line.items()))
-            if surplus <= 0 and finished_ms >= oldest:
+            number, (finished_ms, size) = next(iter(self._line.items()))
+            too_large = keep_bytes and self.bytes > keep_bytes
+            if surplus <= 0 and finished_ms >= oldest and not too_large:
                 return
             surplus -= 1
             del self._line[number]
+            self.bytes -= size
             job = self._ledger.jobs.get(number)
             if job is not None and job.children:
                 self._parents[number] = None
             elif job is not None:
                 yield from self._with_parents(job)
+
+    def droppable(self, policy: Policy, now_ms: int) -> Dropped | None:
+        """Keys of forgotten jobs and answers that are beyond what is kept."""
+        ledger = self._ledger
+        keys = answers = 0
+        bytes_left, oldest_ms = ledger.spent_bytes, now_ms - policy.keep_keys_ms
+        for key, at_ms in islice(ledger.spent_keys.items(), PRUNED_AT_ONCE):
+            if bytes_left <= policy.keep_keys_bytes and at_ms >= oldest_ms:
+                break
+            keys += 1
+            bytes_left -= KEY_BYTES + len(key)
+        bytes_left = ledger.answers_bytes
+        for request, (_, body) in islice(ledger.answers.items(), PRUNED_AT_ONCE):
+            if bytes_left <= policy.keep_answers_bytes and len(ledger.answers) - answers <= policy.keep_answers:
+                break
+            answers += 1
+            bytes_left -= KEY_BYTES + len(request) + len(body)
+        return Dropped(keys, answers) if keys or answers else None
 
     def _with_parents(self, job: Job) -> Iterator[JobPruned]:
         """Forget a job, and then every ancestor that only waited for it."""
@@ -87,6 +128,17 @@ class Retention:
         if above is not None and parent in self._parents and not above.children:
             del self._parents[parent]
             yield from self._with_parents(above)
+
+
+def weight(job: Job) -> int:
+    """About how many bytes a job that is over takes in memory."""
+    tasks = len(job.tasks.data) if isinstance(job.tasks, Sealed) else 0
+    return JOB_BYTES + tasks + _written(job.spec)
+
+
+def _written(spec: JobSpec) -> int:
+    texts = (*spec.command, *spec.env, *spec.env.values(), *spec.labels, *spec.labels.values())
+    return sum(map(len, texts)) + 200 * len(spec.constraints)
 
 
 def is_over(job: Job) -> bool:

@@ -43,6 +43,7 @@ class Rest(msgspec.Struct, array_like=True):
     Attributes:
         sequence: the last commit it holds. cursor: the last command that commit has read.
         told: the id of the last event of that or an earlier commit.
+        idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
     """
 
     sequence: int
@@ -58,6 +59,7 @@ class Rest(msgspec.Struct, array_like=True):
     promises: list[tuple[int, int, str]]
     avoided: list[tuple[int, int, str, int]]
     totals: Totals
+    spent_ms: list[int] = []
 
 
 def _sealed_form() -> Any:
@@ -165,11 +167,12 @@ def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, told: str) -> 
         next_number=ledger.next_number,
         workers=list(ledger.workers.values()),
         quotas=list(ledger.quotas.values()),
-        idempotency=ledger.idempotency,
+        idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys} | ledger.idempotency,
         answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
         promises=[(job, index, worker) for (job, index), worker in ledger.promises.items()],
         avoided=[(*key, worker, until) for key, found in ledger.avoided.items() for worker, until in found.items()],
         totals=ledger.totals,
+        spent_ms=list(ledger.spent_keys.values()),
     )
 
 
@@ -216,7 +219,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
     ledger.idempotency = rest.idempotency
     for request, status, body in rest.answers:
-        ledger.answers[request] = (status, body)
+        ledger.keep_answer(request, status, body)
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)
@@ -234,6 +237,15 @@ def restore(ledger: Ledger, image: Image) -> None:
             ledger.index_job(record)
     for line in ledger.lines.values():
         line.sort()
+    _restore_spent_keys(ledger, rest)
+
+
+def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
+    """An earlier release wrote down no times: its keys of forgotten jobs count from then on."""
+    spent = dict(zip(rest.idempotency, rest.spent_ms, strict=False))
+    for key, number in rest.idempotency.items():
+        if number not in ledger.jobs:
+            ledger.spend_key(key, spent.get(key, rest.at_ms))
 
 
 def _sealed_job(stored: Any) -> Job:

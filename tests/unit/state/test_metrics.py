@@ -68,3 +68,18 @@ def test_one_task_is_seen_on_its_whole_way() -> None:
     assert seen["iris_dead_letters_total"] == 1
     assert seen['iris_jobs{state="succeeded"}'] == 1
     assert seen["iris_commit_seconds_count"] == len(rounds)
+
+
+def test_what_is_kept_for_a_while_is_counted_and_weighed(script) -> None:
+    script.play("""
+        policy keep_jobs=1
+        submit /a key=k
+        submit /b
+        cancel /a
+        cancel /b
+        wait 1
+    """)
+    seen = scraped(StateMetrics(lambda: script.world.machine))
+    kept = {kind: seen[f'iris_kept{{kind="{kind}"}}'] for kind in ("finished_jobs", "spent_keys", "answers")}
+    assert kept == {"finished_jobs": 1, "spent_keys": 1, "answers": 4}
+    assert all(seen[f'iris_kept_bytes{{kind="{kind}"}}'] > 100 * n for kind, n in kept.items())

@@ -131,6 +131,65 @@ def test_a_key_outlives_its_job(script):
     """)
 
 
+def test_a_key_whose_job_was_forgotten_long_ago_makes_a_new_one(script):
+    script.play("""
+        policy keep_jobs=1 keep_keys_days=0.001
+        submit /a key=k     -> created j1
+        submit /b key=l
+        cancel /a
+        cancel /b
+        wait 80
+        submit /a key=k     -> conflict ~has ended and is forgotten
+        submit /b key=l     -> replayed j2
+        wait 7
+        submit /a key=k     -> created j3
+        submit /b key=l     -> replayed j2
+    """)
+
+
+def test_beyond_the_memory_for_keys_the_one_forgotten_first_goes(script):
+    script.play("""
+        policy keep_jobs=1 keep_keys_bytes=620
+        submit /a key=k1
+        submit /b key=k2
+        submit /c key=k3
+        submit /d key=k4
+        cancel /a
+        cancel /b
+        cancel /c
+        cancel /d
+        wait 1
+        submit /x key=k2    -> conflict ~j2, which has ended and is forgotten
+        submit /y key=k3    -> conflict ~j3, which has ended and is forgotten
+        submit /z key=k1    -> created j5
+    """)
+
+
+def test_a_request_is_answered_with_its_job_as_it_is_now_or_that_it_is_forgotten(script):
+    script.play("""
+        policy keep_jobs=1
+        submit /a request=once      -> created j1
+        submit /b
+        cancel /a
+        submit /a request=once      -> created j1
+        cancel /b
+        wait 1
+        submit /a request=once      -> conflict ~has made job j1, which has ended and is forgotten
+        job /a                      -> unknown
+    """)
+
+
+def test_of_answers_the_newest_are_kept_by_number_and_by_bytes(script):
+    world = script.world
+    for number in range(30):
+        script.play(f"submit /a{number} request=r{number}")
+    script.play("policy keep_answers=10\nwait 1")
+    assert list(world.ledger.answers) == [f"r{number}" for number in range(20, 30)]
+    script.play("policy keep_answers_bytes=1200\nwait 1")
+    assert list(world.ledger.answers) == ["r26", "r27", "r28", "r29"]
+    assert sum(len(body) for _, body in world.ledger.answers.values()) < 20
+
+
 def test_the_same_request_is_answered_the_same(script):
     script.play("""
         submit /a request=once  -> created j1

@@ -1,10 +1,13 @@
 """Finished jobs are forgotten, oldest end first, without losing count or tearing families apart."""
 
+import msgspec
 import pytest
 
 from iris_core.states import Cause, JobState
+from iris_state import snapshot
 from iris_state.changes import JobMoved
-from tests.unit.state.test_snapshot import HOST, Story, done, job
+from iris_state.retention import weight
+from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 
 DAY_MS = 86_400_000
 
@@ -20,9 +23,9 @@ def finished(story: Story, number: int, name: str, parent: int = 0) -> None:
     story.tell(job(number, name, 1, parent), *done(number, 0), JobMoved(number, JobState.SUCCEEDED, Cause.EXITED))
 
 
-def forget(story: Story, keep_jobs: int = 0, keep_ms: int = 0, now_ms: int = 0) -> list[int]:
+def forget(story: Story, keep_jobs: int = 0, keep_ms: int = 0, now_ms: int = 0, keep_bytes: int = 0) -> list[int]:
     gone = []
-    for change in story.retention.forgettable(keep_jobs, keep_ms, now_ms):
+    for change in story.retention.forgettable(keep_jobs, keep_ms, now_ms, keep_bytes):
         story.tell(change)
         gone.append(change.job)
     return gone
@@ -61,6 +64,31 @@ def test_counts_and_keys_stay(story):
     totals = story.ledger.totals
     assert (totals.admitted, totals.pruned, totals.jobs, totals.tasks) == (2, 1, {"succeeded": 1}, {"succeeded": 1})
     assert story.ledger.idempotency == {"ann\0k1": 1, "ann\0k2": 2}
+
+
+def test_a_key_of_a_forgotten_job_survives_a_restart_with_its_time(story):
+    for number in (1, 2, 3):
+        finished(story, number, f"/j{number}")
+    forget(story, keep_jobs=1)
+    again = restored(snapshot.cut(story.ledger, 1, 0, story.at_ms))
+    assert (again.spent_keys, again.spent_bytes) == (story.ledger.spent_keys, story.ledger.spent_bytes)
+    assert list(again.spent_keys) == ["ann\0k1", "ann\0k2"]
+
+
+def test_jobs_beyond_the_memory_for_them_are_forgotten(story):
+    for number in range(1, 6):
+        finished(story, number, f"/j{number}")
+    each = story.retention.bytes // 5
+    assert forget(story, keep_bytes=2 * each) == [1, 2, 3]
+    assert story.retention.bytes == 2 * each
+
+
+def test_a_job_weighs_what_its_owner_wrote(story):
+    story.tell(job(1, "/a"))
+    record = story.ledger.jobs[1]
+    light = weight(record)
+    record.spec = msgspec.structs.replace(record.spec, env={"A": "x" * 100_000})
+    assert weight(record) == light + 100_001
 
 
 def test_a_parent_stays_as_long_as_a_child_is_on_record(story):

@@ -99,7 +99,13 @@ def story() -> Story:
 
 def records(ledger: Ledger) -> bytes:
     return encoder.encode(
-        [sorted(ledger.jobs.items()), sorted(ledger.workers.items()), ledger.idempotency, ledger.names]
+        [
+            sorted(ledger.jobs.items()),
+            sorted(ledger.workers.items()),
+            ledger.idempotency,
+            ledger.names,
+            ledger.spent_keys,
+        ]
     )
 
 

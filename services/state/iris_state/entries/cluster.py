@@ -12,8 +12,6 @@ from iris_state.records import Presence, Worker
 if TYPE_CHECKING:
     from iris_state.ledger import Ledger
 
-ANSWERS_KEPT = 20_000
-
 
 def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
     """A host starts, anew or again; one that was drained stays so."""
@@ -70,11 +68,16 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """The latest answers are kept, so that a request sent twice is answered the same."""
-    ledger.answers[change.request_id] = (change.status, change.body)
+    ledger.keep_answer(change.request_id, change.status, change.body)
     if change.request_id.startswith(c.UNDECODABLE):
         ledger.totals.dead_letters += 1
-    while len(ledger.answers) > ANSWERS_KEPT:
-        ledger.answers.popitem(last=False)
+
+
+def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
+    for _ in range(change.keys):
+        ledger.drop_key()
+    for _ in range(change.answers):
+        ledger.drop_answer()
 
 
 def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
@@ -89,4 +92,5 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.QuotaSet: quota_set,
     c.Answered: answered,
     c.Led: led,
+    c.Dropped: dropped,
 }

@@ -62,13 +62,16 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
 
 
 def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
-    """Forgotten; its counts stay, and the number its idempotency key leads to."""
+    """Forgotten; its counts stay, and for a while the number its idempotency key leads to."""
     job = ledger.jobs[change.job]
     totals = ledger.totals
     totals.pruned += 1
     _add(totals.jobs, display_name(job.state), 1)
     for state, n in job.counted().items():
         _add(totals.tasks, display_name(state), n)
+    key = idempotency(job.user, job.idempotency_key)
+    if job.idempotency_key and ledger.idempotency.get(key) == job.number:
+        ledger.spend_key(key, at_ms)
     ledger.forget_job(job)
 
 
