@@ -238,6 +238,16 @@ async def test_a_blob_that_lost_a_part_is_refused(kept):
         await blobs.get("a")
 
 
+async def test_parts_of_an_upload_that_died_go_and_nothing_else(kept):
+    blobs = kept.blobs("iris-bundles")
+    await blobs.put("a", b"whole")
+    for nuid in ("dead", "other"):
+        await kept.streams.publish(f"$O.iris-bundles.C.{nuid}", b"x" * 1000)
+    assert [await blobs.tidy(3600) for _ in range(2)] == [0, 0]
+    assert await blobs.tidy(0) == 2
+    assert (await blobs.get("a"), await blobs.tidy(0)) == (b"whole", 0)
+
+
 async def test_a_blob_with_other_bytes_than_were_put_is_refused(kept):
     blobs = kept.blobs("iris-snapshots")
     await blobs.put("a", b"good" * 1000)

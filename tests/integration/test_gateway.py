@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from iris_bus.embedded import EmbeddedNats
@@ -208,3 +209,35 @@ async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nat
     await connection.close()
     assert set(statuses) <= {200, 201, 503}
     assert statuses[-1] in (200, 201)
+
+
+WATCHERS = 900
+ROOM_BYTES = 20 << 20
+"""What the interpreter keeps of a crowd's memory in pieces; a crowd of this size that stays costs more."""
+
+
+async def test_watchers_that_have_left_leave_their_memory_and_descriptors(gateway: Process, state: FakeState):
+    assert gateway.process is not None
+    process = psutil.Process(gateway.process.pid)
+    host, _, port = gateway.http.rpartition(":")
+    watch = b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n"
+
+    async def crowd(size: int) -> None:
+        watchers = [await asyncio.open_connection(host, int(port)) for _ in range(size)]
+        for _, writer in watchers:
+            writer.write(watch)
+        for reader, _ in watchers:
+            await reader.readuntil(b"retry: 1000")
+        for number in range(100):
+            await state.tell_job(f"/a{number}", "pending")
+        for reader, _ in watchers:
+            await reader.readuntil(b'"/a99"')
+        for _, writer in watchers:
+            writer.close()
+
+    async with asyncio.timeout(120):
+        await crowd(1)
+        memory, descriptors = process.memory_info().rss, process.num_fds()
+        await crowd(WATCHERS)
+        while process.num_fds() > descriptors or process.memory_info().rss > memory + ROOM_BYTES:
+            await asyncio.sleep(0.1)

@@ -86,6 +86,7 @@ class World:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.commits: list[tuple[int, bytes]] = []
         self.commands = 0
+        self.reader = Caller("root", "admin")
         self.growth = Growth()
         self.mirror: Mirror | None = None
         self._replies: dict[str, bytes] = {}
@@ -212,7 +213,7 @@ class World:
 
     def query(self, what: str, **arguments: Any) -> Any:
         """The JSON of a view; None when there is no such thing."""
-        answer = self.ask(subjects.STATE_QUERY, Query(what, arguments), Answer)
+        answer = self.ask(subjects.STATE_QUERY, Query(what, arguments, self.reader), Answer)
         return json.loads(answer.body) if answer.status == "ok" else None
 
     def ask(self, subject: str, message: Any, kind: type[Any]) -> Any:

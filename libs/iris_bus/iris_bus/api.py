@@ -45,12 +45,13 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What a stream holds."""
+    """What a stream holds; messages by subject where that was asked for."""
 
     messages: int = 0
     bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
+    subjects: dict[str, int] | None = None
 
 
 class StreamInfo(msgspec.Struct, frozen=True):
@@ -150,6 +151,19 @@ class Api:
         if got.error is not None:
             raise ApiError(f"info of {stream}", got.error)
         return got
+
+    async def subjects(self, stream: str, pattern: str) -> set[str]:
+        """The subjects a stream holds messages of. Raises ApiError, Unavailable."""
+        names: set[str] = set()
+        while True:
+            page = {"subjects_filter": pattern, "offset": len(names)}
+            got = await self.call(f"STREAM.INFO.{stream}", page, StreamInfo)
+            if got.error is not None:
+                raise ApiError(f"info of {stream}", got.error)
+            more = set(got.state.subjects or ()) - names
+            if not more:
+                return names
+            names |= more
 
     async def message(self, stream: str, **which: object) -> Message | None:
         """One stored message from the leader, by ``seq`` or ``last_by_subj``; None when there is none."""

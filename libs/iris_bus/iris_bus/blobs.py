@@ -54,6 +54,7 @@ class JetBlobs:
         self._patient = api.patient(_READ_S / 2)
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
+        self._orphans: dict[str, float] = {}
 
     async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
         """Store ``data`` under ``name``, in place of what was there. Raises Full, Unavailable (the old one stays)."""
@@ -120,6 +121,22 @@ class JetBlobs:
             return False  # touched just before
         await self._drop_chunks(meta.nuid)
         return True
+
+    async def tidy(self, rest_s: float = 3600.0) -> int:
+        """Drop chunks that no object has, if a call ``rest_s`` ago saw them too. Raises Unavailable.
+
+        Whoever died in the midst of `put` left them; one that is under way is done sooner.
+        """
+        found = await self._patient.subjects(self._stream, f"$O.{self._bucket}.C.>")
+        owned = {msgspec.json.decode(m.data, type=_Meta).nuid for m in await self._all(f"$O.{self._bucket}.M.>")}
+        now_s, before = time.monotonic(), self._orphans
+        nuids = {subject.rpartition(".")[2] for subject in found} - owned
+        self._orphans = {nuid: before.get(nuid, now_s) for nuid in nuids}
+        rested = [nuid for nuid, seen_s in self._orphans.items() if nuid in before and now_s - seen_s >= rest_s]
+        for nuid in rested:
+            await self._drop_chunks(nuid)
+            del self._orphans[nuid]
+        return len(rested)
 
     async def delete(self, name: str) -> None:
         """Forget an object; nothing happens when there is none."""

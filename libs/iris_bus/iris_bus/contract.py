@@ -132,6 +132,10 @@ class Streams(Protocol):
         """Forget every message with a sequence less than ``below``."""
         ...
 
+    async def size(self, stream: str) -> int:
+        """Bytes it holds. Raises Unavailable."""
+        ...
+
     async def fill(self, stream: str) -> float:
         """How full a stream is, 0 to 1; 0 where it has no limit. Raises Unavailable."""
         ...
@@ -288,6 +292,10 @@ class Blobs(Protocol):
 
     async def discard(self, blob: Blob) -> bool:
         """Delete what was listed, unless it was touched or put again since; whether it is gone by this."""
+        ...
+
+    async def tidy(self, rest_s: float = 3600.0) -> int:
+        """Drop parts of objects that never came to be, seen by a call ``rest_s`` ago and by this; how many objects."""
         ...
 
 

@@ -157,6 +157,9 @@ class JetStreams:
         if below > 1:
             await self._patient.purge(stream, seq=below)
 
+    async def size(self, stream: str) -> int:
+        return (await self._patient.info(stream)).state.bytes
+
     async def fill(self, stream: str) -> float:
         info = await self._patient.info(stream)
         limit: int = info.config.get("max_bytes") or -1

@@ -77,6 +77,8 @@ JOB_BUCKETS, TASK_BUCKETS = 128, 8
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
+STORES = (*(stream.name for stream in STREAMS), f"OBJ_{SNAPSHOTS_BUCKET}", f"OBJ_{BUNDLES_BUCKET}")
+"""Every stream on the server by its name there: those above, and the buckets'."""
 
 
 @dataclass(frozen=True, slots=True)

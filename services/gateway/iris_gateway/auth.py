@@ -120,6 +120,11 @@ def require_admin(caller: Caller) -> None:
         raise Problem("forbidden", "only an admin may do this")
 
 
+def may_read(caller: Caller, owner: str) -> bool:
+    """Whether somebody may read what the tasks of ``owner`` print."""
+    return caller.role == "admin" or caller.user == owner
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listening address can be reached from this machine only."""
     if host == "localhost":

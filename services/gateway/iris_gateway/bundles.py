@@ -11,7 +11,7 @@ import hashlib
 import re
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import IO
 
@@ -32,6 +32,7 @@ class Bundles:
     Args:
         per_user: uploads of one user at a time.
         bytes_at_once: of all uploads that are being received, together.
+        held: asks how many bytes all bundles take. room_bytes: how many they may take.
         now_ms: the time of day.
     """
 
@@ -41,6 +42,8 @@ class Bundles:
         *,
         per_user: int = 4,
         bytes_at_once: int = 4 << 30,
+        held: Callable[[], Awaitable[int]],
+        room_bytes: int,
         now_ms: Callable[[], int],
     ) -> None:
         self._blobs = blobs
@@ -48,6 +51,8 @@ class Bundles:
         self._touched: dict[str, int] = {}
         self._per_user = per_user
         self._bytes_at_once = bytes_at_once
+        self._held = held
+        self._room_bytes = room_bytes
         self.uploads: Counter[str] = Counter()
         self._received = 0
         self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
@@ -113,6 +118,8 @@ class Bundles:
 
     async def _store(self, digest: str, data: bytes) -> None:
         try:
+            if await self._held() + len(data) > self._room_bytes:
+                raise Problem("unavailable", "there is no room for bundles")
             await self._blobs.put(digest, data, at_ms=self.now_ms())
         except Full:
             raise Problem("unavailable", "there is no room for bundles") from None

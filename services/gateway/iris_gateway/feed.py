@@ -159,7 +159,8 @@ class Feed:
             self._take(await self._reader.batch(wait=self._tick_s))
             self._ring_bells()
             await asyncio.sleep(min(len(self._bells) * _ROUND_S, _LONGEST_ROUND_S))
-
+        self._after = self.newest
+        self._ring.clear()
         await self._reader.close()
 
     def _may_rest(self) -> bool:

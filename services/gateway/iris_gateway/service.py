@@ -36,6 +36,7 @@ from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.feed import Feed
 from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
+from iris_gateway.heap import shrink_after_crowds
 from iris_gateway.logs import Logs
 from iris_gateway.metrics import Metrics
 from iris_gateway.pace import Pace
@@ -70,6 +71,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings)
+    service.spawn(shrink_after_crowds(server.connections.open.total))
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
     tell_where(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
@@ -94,7 +96,13 @@ def assemble(
         queries=Queries(bus, patience_s=settings.query_patience_s),
         feed=Feed(streams, ring=settings.event_ring),
         logs=Logs(streams),
-        bundles=Bundles(connection.blobs(BUNDLES_BUCKET), now_ms=now_ms, per_user=settings.uploads_per_user),
+        bundles=Bundles(
+            connection.blobs(BUNDLES_BUCKET),
+            now_ms=now_ms,
+            per_user=settings.uploads_per_user,
+            held=partial(streams.size, f"OBJ_{BUNDLES_BUCKET}"),
+            room_bytes=settings.bundles_bytes,
+        ),
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
@@ -120,6 +128,7 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
         self.ready = asyncio.Event()
+        self.connections = Connections(settings.head_s, settings.connections_per_address)
         config = uvicorn.Config(
             Front(gateway, (*ENDPOINTS, *PAGES)),
             lifespan="off",
@@ -129,7 +138,7 @@ class HttpServer(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=4096,
-            http=cast(Any, partial(HttpProtocol, Connections(settings.head_s, settings.connections_per_address))),
+            http=cast(Any, partial(HttpProtocol, self.connections)),
             timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )

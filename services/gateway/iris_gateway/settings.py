@@ -19,6 +19,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         command_patience_s: how long a submission may wait for the state service before it is answered 503.
         query_patience_s: how long a read is repeated while nobody leads.
         body_bytes, bundle_bytes: the largest JSON body and bundle.
+        bundles_bytes: what all bundles may take in the store; beyond it uploads are answered 503.
         uploads_per_user: bundles one user may be sending at once.
         head_s: how long a request's head may take. body_idle_s: the longest pause in a bundle that is sent.
         connections_per_address: open connections of one address, 0 for any number; a proxy is one address.
@@ -37,6 +38,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     query_patience_s: float = 5.0
     body_bytes: int = 1 << 20
     bundle_bytes: int = 256 << 20
+    bundles_bytes: int = 64 << 30
     uploads_per_user: int = 4
     head_s: float = 20.0
     body_idle_s: float = 30.0

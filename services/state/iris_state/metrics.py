@@ -10,6 +10,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -33,9 +34,19 @@ class StateMetrics:
         self._commit = Durations("iris_commit_seconds", "Time until a commit is durable.")
         self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
+        self._stored = Gauge(
+            "iris_stored_bytes",
+            "What each stream and bucket holds on the NATS server.",
+            ["store"],
+            registry=self.registry,
+        )
         counts = (self._transitions, self._ended, self._handled, self._refused)
         for collector in (*counts, self._commit, self._waited, self._ran):
             self.registry.register(collector)
+
+    def stored(self, stream: str, size: int) -> None:
+        """What a stream holds, as the leader has just seen it."""
+        self._stored.labels(stream).set(size)
 
     def committed(self, output: Output, seconds: float) -> None:
         """One commit is durable."""

@@ -19,6 +19,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         keep_jobs_bytes: and beyond so many bytes of them in memory; 0: never.
         keep_keys_days, keep_keys_bytes: how long after its job was forgotten an idempotency key still tells so, and
             how much memory such keys take at most.
+        keep_bundles_days, keep_bundles_bytes: how long after its last use a bundle is kept that no live job names, and
+            beyond how many bytes of all bundles those go sooner; 0: never.
         keep_answers, keep_answers_bytes: the newest answers, by which a request that comes twice is known.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
@@ -56,6 +58,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_jobs_bytes: int = 1 << 30
     keep_keys_days: float = 7.0
     keep_keys_bytes: int = 64 << 20
+    keep_bundles_days: float = 7.0
+    keep_bundles_bytes: int = 16 << 30
     keep_answers: int = 20_000
     keep_answers_bytes: int = 64 << 20
     snapshot_changes: int = 200_000
@@ -79,6 +83,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def keep_ms(self) -> int:
         return int(self.keep_days * 86_400_000)
+
+    @property
+    def keep_bundles_ms(self) -> int:
+        return int(self.keep_bundles_days * 86_400_000)
 
     @property
     def keep_keys_ms(self) -> int:

@@ -15,6 +15,7 @@ from iris_bus.contract import Connection, Fenced, Full, Gap, Teller, Unavailable
 from iris_bus.run import Service, quiet_gc
 from iris_bus.telemetry import MetricsServer
 from iris_state.clock import Clock
+from iris_state.housekeeping import Housekeeper
 from iris_state.leader import Leader
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
@@ -73,6 +74,7 @@ async def main(service: Service[Policy]) -> None:
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = State(Replica(name, service.settings, connection, Clock()), service.stop)
     metrics = MetricsServer(state.metrics.registry, lambda: state.ready)
+    service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.ready).run())
     if service.run.metrics:
         await metrics.start(service.run.metrics)
     try:

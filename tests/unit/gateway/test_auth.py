@@ -73,6 +73,16 @@ async def test_a_workers_token_reads_and_changes_nothing(iris: House):
     assert (await iris.http.get("/v1/jobs/j1", headers=WORKER)).status_code == 200
 
 
+async def test_only_the_owner_and_admins_read_what_tasks_print(iris: House):
+    await iris.http.post("/v1/jobs", json={**SPEC, "user": "bob"}, headers=ROOT)
+    await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers=ADA)
+    paths = ("/v1/jobs/%2Fa/logs", "/v1/tasks/%2Fa%2F0/logs", "/v1/jobs/%2Fb/logs")
+    statuses = [
+        (await iris.http.get(path, headers=headers)).status_code for headers in (ADA, WORKER, ROOT) for path in paths
+    ]
+    assert statuses == [403, 403, 200, 403, 403, 403, 200, 200, 200]
+
+
 async def test_the_caller_is_handed_on_with_every_read(iris: House):
     await iris.http.get("/v1/jobs", headers=ADA)
     assert iris.state.queries[0].caller == Caller("ada", "user")

@@ -98,6 +98,22 @@ async def test_one_user_sends_only_so_many_bundles_at_once():
     assert (more.status_code, more.headers["retry-after"], other.status_code) == (429, "1", 201)
 
 
+async def test_where_all_bundles_take_too_much_no_more_is_stored():
+    async with house(bundles_bytes=len(DATA) - 1) as iris:
+        assert (await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)).status_code == 503
+        assert (await iris.http.head(f"/v1/bundles/{DIGEST}")).status_code == 404
+
+
+async def test_a_job_whose_code_is_gone_is_not_run_again(iris: House):
+    await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
+    await iris.submit("/a", bundle=DIGEST)
+    assert (await iris.http.post("/v1/jobs/j1/rerun", json={})).status_code == 201
+    await iris.memory.connect().blobs("iris-bundles").delete(DIGEST)
+    hour = iris.gateway.now_ms() + 3_600_000
+    iris.gateway.bundles.now_ms = lambda: hour
+    assert (await iris.http.post("/v1/jobs/j1/rerun", json={})).status_code == 410
+
+
 async def test_a_bundle_that_was_deleted_meanwhile_is_asked_for_again(iris: House):
     await iris.http.put(f"/v1/bundles/{DIGEST}", content=DATA)
     await iris.memory.connect().blobs("iris-bundles").delete(DIGEST)

@@ -52,6 +52,14 @@ class _Made(msgspec.Struct):
     id: str
 
 
+class _Spec(msgspec.Struct):
+    bundle: str | None
+
+
+class _Coded(msgspec.Struct):
+    spec: _Spec
+
+
 def job_of(call: Call) -> str:
     """The job a path names."""
     return job_reference(call.segment("job"))
@@ -148,6 +156,9 @@ async def rerun(call: Call) -> Response:
         raise Problem("forbidden", "a worker's token submits nothing")
     call.parameters().finish()
     body = await json_body(call, RerunBody, RerunBody())
+    found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Coded)
+    if found.spec.bundle is not None and not await call.gateway.bundles.has(found.spec.bundle):
+        raise Problem("gone", "the code of this job is not kept any more: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only, envelope.answer_to)

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from iris_core.views import LogLineView
 from iris_gateway.api.jobs import job_of
 from iris_gateway.api.tasks import task_of
+from iris_gateway.auth import may_read
 from iris_gateway.ending import Ending
 from iris_gateway.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
 from iris_gateway.lines import Line
@@ -42,6 +43,10 @@ class _Task(msgspec.Struct):
     state: str
     log_subject: str
     attempts: list[_Attempt]
+
+
+class _Owned(msgspec.Struct):
+    user: str
 
 
 class _Job(msgspec.Struct):
@@ -82,6 +87,7 @@ async def of_task(call: Call) -> Response:
         return (await look()).state
 
     task = await look()
+    await _check_may_read(call, task.job)
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
     job, index = _numbers(task)
     if attempt.isdigit() and int(attempt) not in [made.number for made in task.attempts]:
@@ -99,6 +105,7 @@ async def of_job(call: Call) -> Response:
         return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=name), type=_Job)
 
     job = await look()
+    await _check_may_read(call, job.id)
 
     async def ask() -> str:
         return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job.id), type=_Job).state
@@ -109,6 +116,15 @@ async def of_job(call: Call) -> Response:
     only = int(attempt) if attempt.isdigit() else None
     wish = Wish(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
     return await _respond(call, parameters, wish, (job.name, "", job.state), ask, write_job_text)
+
+
+async def _check_may_read(call: Call, job: str) -> None:
+    """What tasks print is for the owner of their job and for admins. Raises Problem forbidden."""
+    if call.caller.role == "admin":
+        return
+    owner = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
+    if not may_read(call.caller, owner):
+        raise Problem("forbidden", f"{job} belongs to {owner}; only its owner or an admin may read what it prints")
 
 
 async def _respond(

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from iris_core.messages import Caller
+from iris_gateway.auth import may_read
 from iris_gateway.gateway import Gateway
 from iris_gateway.lines import Line
 from iris_gateway.logs import Reading, Wish
@@ -82,17 +83,17 @@ async def job(look: Look) -> Facts:
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
-        "lines": await tail(look.gateway, Wish(int(shown["id"][1:]))),
+        "lines": await tail(look, shown["user"], Wish(int(shown["id"][1:]))),
     }
 
 
 async def task(look: Look) -> Facts:
     name = task_reference(look.segments["task"])
     shown = await look.at("task", task=name)
-    job_id = (await look.at("job", job=shown["job"]))["id"]
+    above = await look.at("job", job=shown["job"])
     number = shown["attempts"][-1]["number"] if shown["attempts"] else 0
-    wish = Wish(int(job_id[1:]), shown["index"], number)
-    return {"task": shown, "why": await look.at("why", task=name), "lines": await tail(look.gateway, wish)}
+    wish = Wish(int(above["id"][1:]), shown["index"], number)
+    return {"task": shown, "why": await look.at("why", task=name), "lines": await tail(look, above["user"], wish)}
 
 
 async def queue(look: Look) -> Facts:
@@ -124,9 +125,10 @@ async def events(look: Look) -> Facts:
     return {"events": [event.shown() for event in found]}
 
 
-async def tail(gateway: Gateway, wish: Wish) -> list[Line]:
-    """The last lines there are. Raises Problem."""
-    until = await gateway.logs.last(wish)
+async def tail(look: Look, owner: str, wish: Wish) -> list[Line]:
+    """The last lines there are, for who may read them. Raises Problem."""
+    gateway = look.gateway
+    until = await gateway.logs.last(wish) if may_read(look.caller, owner) else 0
     if not until:
         return []
     reading, last = Reading(wish), deque[Line](maxlen=LOG_LINES)

@@ -12,6 +12,7 @@ from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Query
 from iris_core.views import Page
+from iris_state import privacy
 from iris_state.answers import hosts, jobs, queue, sessions, tasks
 from iris_state.answers.pages import found_job, found_task
 from iris_state.answers.users import quota_view
@@ -40,7 +41,7 @@ def read(ledger: Ledger, query: Query, now_ms: int) -> bytes:
     view = READS.get(query.what)
     if view is None:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
-    return codec.to_json(view(ledger, query.arguments))
+    return codec.to_json(privacy.shown(ledger, query, view(ledger, query.arguments)))
 
 
 READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {

@@ -1,0 +1,51 @@
+"""Which bundles are kept no longer. Pure; `housekeeping` lists and deletes them.
+
+A bundle stays while a job that has not ended names it, and for a while after it was last used; what no such job names
+goes sooner, the one unused for longest first, when all of them together are too large. Source: ADR 21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from iris_bus.contract import Blob
+from iris_state.records import Job
+
+REST_MS = 3_600_000
+"""A bundle that was used within the last hour is kept whatever else: a submission may be on its way that names it."""
+
+
+class Uses(msgspec.Struct):
+    """Who uses bundles: digests that jobs which live name, and when the last job of each digest ended."""
+
+    live: set[str]
+    ended_ms: dict[str, int]
+
+    def note(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            digest = job.spec.bundle
+            if digest is None:
+                continue
+            if job.is_terminal:
+                self.ended_ms[digest] = max(job.finished_ms, self.ended_ms.get(digest, 0))
+            else:
+                self.live.add(digest)
+
+
+def discardable(blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int) -> Iterator[Blob]:
+    """What goes now, the one unused for longest first.
+
+    Args:
+        keep_ms: how long after its last use a bundle is kept. keep_bytes: what all of them may take. 0: any.
+    """
+    left = sum(blob.bytes for blob in blobs)
+    used = {blob.name: max(blob.used_ms, uses.ended_ms.get(blob.name, 0)) for blob in blobs}
+    for blob in sorted(blobs, key=lambda blob: (used[blob.name], blob.name)):
+        age_ms = now_ms - used[blob.name]
+        if blob.name in uses.live or age_ms < REST_MS:
+            continue
+        if (keep_ms and age_ms > keep_ms) or (keep_bytes and left > keep_bytes):
+            left -= blob.bytes
+            yield blob

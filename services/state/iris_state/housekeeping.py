@@ -1,0 +1,69 @@
+"""What the leader does for the stores beside its rounds: it deletes old bundles and parts of dead uploads, and weighs.
+
+Not in this room: which bundles go (`bundles`); snapshots and the journal behind them (`snapshotter`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from iris_bus.contract import Unavailable
+from iris_core import subjects
+from iris_state.bundles import Uses, discardable
+from iris_state.metrics import StateMetrics
+from iris_state.replica import Replica
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 300.0
+_SLICE = 2000
+"""Jobs looked at between two turns of the loop."""
+
+
+class Housekeeper:
+    """Looks at the stores every now and then while this replica leads.
+
+    Args:
+        leads: whether it does.
+    """
+
+    def __init__(self, replica: Replica, metrics: StateMetrics, leads: Callable[[], bool]) -> None:
+        self._replica = replica
+        self._metrics = metrics
+        self._leads = leads
+        connection = replica.connection
+        self._bundles = connection.blobs(subjects.BUNDLES_BUCKET)
+        self._snapshots = connection.blobs(subjects.SNAPSHOTS_BUCKET)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._leads():
+                try:
+                    await self.look()
+                except Unavailable as error:
+                    log.warning("the stores cannot be looked after now: %s", error)
+
+    async def look(self) -> None:
+        """Once. Raises Unavailable."""
+        policy, now_ms = self._replica.policy, self._replica.clock.now_ms()
+        stored = await self._bundles.listed()
+        uses = await self.uses()
+        for blob in discardable(stored, uses, policy.keep_bundles_ms, policy.keep_bundles_bytes, now_ms):
+            if await self._bundles.discard(blob):
+                log.info("bundle %s is kept no longer", blob.name, extra={"bytes": blob.bytes})
+        for blobs in (self._bundles, self._snapshots):
+            await blobs.tidy()
+        for stream in subjects.STORES:
+            self._metrics.stored(stream, await self._replica.connection.streams.size(stream))
+
+    async def uses(self) -> Uses:
+        """Who uses bundles now. A job that comes meanwhile names a bundle that was touched for it."""
+        jobs = list(self._replica.machine.ledger.jobs.values())
+        uses = Uses(set(), {})
+        for start in range(0, len(jobs), _SLICE):
+            uses.note(jobs[start : start + _SLICE])
+            await asyncio.sleep(0)
+        return uses

@@ -1,0 +1,76 @@
+"""What of a job only its owner and admins see: the values of its environment, and what its tasks printed.
+
+Every view passes through here on its way out. Without tokens everybody is an admin. What tasks printed is stored beside
+the records, and the gateway asks whose it is. Source: reliability.md section 5. Not in this room: secrets (`masking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from iris_core.messages import Query
+from iris_core.views import AttemptView, JobView, Page, TaskView, TreeView
+from iris_state.ledger import Ledger
+from iris_state.masking import MASK
+
+NOT_YOURS = "(only the owner of the job and admins read this)"
+
+
+def shown(ledger: Ledger, query: Query, view: Any) -> Any:
+    """The view as whoever asks for it may see it."""
+    if query.caller.role == "admin":
+        return view
+    return _shown(ledger, query, view)
+
+
+def _shown(ledger: Ledger, query: Query, view: Any) -> Any:
+    hide = _HIDE.get(type(view))
+    return view if hide is None else hide(ledger, query, view)
+
+
+def _job(ledger: Ledger, query: Query, view: JobView) -> JobView:
+    spec = view.spec
+    if view.user == query.caller.user or not spec.env:
+        return view
+    return msgspec.structs.replace(view, spec=msgspec.structs.replace(spec, env=dict.fromkeys(spec.env, MASK)))
+
+
+def _tree(ledger: Ledger, query: Query, view: TreeView) -> TreeView:
+    children = [_tree(ledger, query, child) for child in view.children]
+    return msgspec.structs.replace(view, job=_job(ledger, query, view.job), children=children)
+
+
+def _task(ledger: Ledger, query: Query, view: TaskView) -> TaskView:
+    if _owns(ledger, query, view.job):
+        return view
+    return msgspec.structs.replace(view, attempts=[_without_output(attempt) for attempt in view.attempts])
+
+
+def _attempt(ledger: Ledger, query: Query, view: AttemptView) -> AttemptView:
+    job = str(query.arguments.get("task", "")).rpartition("/")[0]
+    return view if _owns(ledger, query, job) else _without_output(view)
+
+
+def _page(ledger: Ledger, query: Query, view: Page) -> Page:
+    return msgspec.structs.replace(view, items=[_shown(ledger, query, item) for item in view.items])
+
+
+def _owns(ledger: Ledger, query: Query, job: str) -> bool:
+    record = ledger.find_job(job)
+    return record is not None and record.user == query.caller.user
+
+
+def _without_output(view: AttemptView) -> AttemptView:
+    return msgspec.structs.replace(view, stderr_tail=NOT_YOURS) if view.stderr_tail else view
+
+
+_HIDE: dict[type, Callable[[Ledger, Query, Any], Any]] = {
+    JobView: _job,
+    TreeView: _tree,
+    TaskView: _task,
+    AttemptView: _attempt,
+    Page: _page,
+}

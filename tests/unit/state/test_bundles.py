@@ -1,0 +1,88 @@
+"""Code that nobody needs any more goes; what a live job names, or was just used, never does."""
+
+import msgspec
+import pytest
+
+from iris_bus.contract import Blob
+from iris_bus.memory import Memory
+from iris_core.states import Cause, JobState
+from iris_state.bundles import REST_MS, Uses, discardable
+from iris_state.changes import JobAdmitted, JobMoved
+from iris_state.clock import Clock
+from iris_state.housekeeping import Housekeeper
+from iris_state.metrics import StateMetrics
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+from tests.unit.state.test_snapshot import HOST, done, job
+
+DAY_MS = 86_400_000
+NOW = 100 * DAY_MS
+
+
+def gone(*stored: tuple[str, int, int], live: str = "", ended: dict[str, int] | None = None, **limits: int) -> str:
+    """Names of what goes, of ``(name, bytes, days since it was used)``."""
+    blobs = [Blob(name, size, NOW - age * DAY_MS, 1) for name, size, age in stored]
+    uses = Uses(set(live), {name: NOW - age * DAY_MS for name, age in (ended or {}).items()})
+    said = {"keep_ms": 7 * DAY_MS, "keep_bytes": 0, **limits}
+    return "".join(blob.name for blob in discardable(blobs, uses, now_ms=NOW, **said))
+
+
+def test_what_was_not_used_for_long_goes_and_what_a_live_job_names_stays():
+    assert gone(("a", 1, 8), ("b", 1, 6), ("c", 1, 9), ("d", 1, 99), live="d") == "ca"
+
+
+def test_a_bundle_is_used_until_its_last_job_has_ended():
+    assert gone(("a", 1, 30), ("b", 1, 30), ended={"a": 3, "b": 8}) == "b"
+
+
+def test_beyond_the_room_the_one_unused_for_longest_goes_first():
+    assert gone(("a", 5, 1), ("b", 5, 3), ("c", 5, 2), keep_bytes=10) == "b"
+    assert gone(("a", 5, 1), ("b", 5, 3), ("c", 5, 2), live="bc", keep_bytes=1) == "a"
+
+
+def test_what_was_used_within_the_hour_stays_whatever_else():
+    fresh = Blob("a", 10**12, NOW - REST_MS + 1, 1)
+    assert list(discardable([fresh], Uses(set(), {}), 1, 1, NOW)) == []
+
+
+def test_nothing_goes_where_nothing_is_limited():
+    assert gone(("a", 10**15, 99), keep_ms=0) == ""
+
+
+@pytest.fixture
+def replica() -> Replica:
+    return Replica("one", Policy(), Memory().connect(), Clock())  # type: ignore[arg-type]
+
+
+async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(replica: Replica):
+    ledger, blobs = replica.machine.ledger, replica.connection.blobs("iris-bundles")
+    ended = JobMoved(2, JobState.SUCCEEDED, Cause.EXITED)
+    for change in (HOST, with_bundle(1, "/lives", "a"), with_bundle(2, "/over", "b"), *done(2, 0), ended):
+        ledger.apply(change, 1)
+    for name in "abc":
+        await blobs.put(name, b"code", at_ms=1)
+    await blobs.put("d", b"code", at_ms=replica.clock.now_ms())
+    metrics = StateMetrics(lambda: replica.machine)
+    await Housekeeper(replica, metrics, lambda: True).look()
+    assert sorted(await blobs.names()) == ["a", "d"]
+
+
+async def test_a_bundle_that_is_asked_for_while_it_is_deleted_stays(replica: Replica):
+    """The gateway has said that it is there, so nobody sends it again."""
+    blobs = replica.connection.blobs("iris-bundles")
+    await blobs.put("a", b"code", at_ms=1)
+    keeper = Housekeeper(replica, StateMetrics(lambda: replica.machine), lambda: True)
+    uses = keeper.uses
+
+    async def meanwhile() -> Uses:
+        assert await blobs.touch("a", replica.clock.now_ms())
+        return await uses()
+
+    keeper.uses = meanwhile  # type: ignore[method-assign]
+    await keeper.look()
+    assert await blobs.names() == ["a"]
+
+
+def with_bundle(number: int, name: str, digest: str) -> JobAdmitted:
+    admitted = job(number, name, 1)
+    return msgspec.structs.replace(admitted, spec=msgspec.structs.replace(admitted.spec, bundle=digest))

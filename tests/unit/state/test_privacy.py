@@ -1,0 +1,45 @@
+"""What is for the owner of a job and for admins only. reliability.md section 5."""
+
+import json
+
+import pytest
+
+from iris_core.messages import Caller, Ended, Stage
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, KernelStatus
+from tests.support import first_fit
+from tests.support.world import Host, World
+
+ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
+VIEWS = [
+    ("job", {"job": "/a"}),
+    ("jobs", {}),
+    ("tree", {"job": "/a"}),
+    ("task", {"task": "/a/0"}),
+    ("tasks", {"job": "/a"}),
+    ("attempts", {"task": "j1/0"}),
+]
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.submit(JobSpec(name="/a", command=("true",), env={"MODE": "plain"}), ANN)
+    world.register(Host("w0", Amount(1000, 0, 0, 0), {}))
+    world.plan(first_fit.plan(world.snapshot()))
+    (order,) = world.hosts["w0"].orders
+    (ref,) = order.run
+    ended = Ended(Cause.EXITED, exit_code=3, stderr_tail="printed")
+    world.say("w0", Stage(ref, KernelStatus.TERMINATED, world.now_ms, ended))
+    return world
+
+
+@pytest.mark.parametrize(("view", "arguments"), VIEWS)
+def test_environment_and_output_are_for_the_owner_and_admins(world, view, arguments):
+    seen = {}
+    for caller in (ANN, BOB, ROOT, Caller("w", "worker"), Caller()):
+        world.reader = caller
+        text = json.dumps(world.query(view, **arguments))
+        seen[caller.user] = "plain" in text or "printed" in text
+    assert seen == {"ann": True, "bob": False, "root": True, "w": False, "": False}
