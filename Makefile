@@ -8,8 +8,9 @@ STAMP := .venv/.made
 WORKERS ?= 2
 SECONDS ?= 60
 SERVERS ?= 1
+SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test check sim chaos bench bench-peers draw lock format clean
+.PHONY: help venv demo up test check sim chaos soak bench bench-peers draw lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,13 +36,19 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus"
 
 test: check ## check, then real NATS servers and real processes
-	$(BIN)/python -m pytest -n $(WORKERS) tests -m "integration or browser or docker or prometheus"
+	$(BIN)/python -m pytest -n $(WORKERS) tests -m "(integration or browser or docker or prometheus) and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))
 
 chaos: $(STAMP) ## real processes, kills, partitions and dead hosts, for SECONDS=60, on SERVERS=1 or 3 of NATS
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --servers $(SERVERS)
+
+soak: $(STAMP) ## what takes long or is left to chance, and whether anything grows, for SECONDS=1800
+	$(BIN)/python -m tests.soak --seconds $(SOAK_SECONDS)
+	$(BIN)/python -m pytest tests -m soak
+	$(BIN)/python -m tests.sim --seeds $(SOAK_SECONDS)
+	$(BIN)/python -m tests.chaos --seconds $(SOAK_SECONDS)
 
 bench: $(STAMP) ## every benchmark, one table, beside the peers that are installed; ROWS="B1 B4" for some
 	@$(BIN)/python -m benchmarks $(ROWS)

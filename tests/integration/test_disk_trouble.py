@@ -19,7 +19,7 @@ from tests.support.records import jobs_of, ledger_of
 
 __all__ = ["make_disk"]
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 IMPATIENT = "[gateway]\ncommand_patience_s = 1.5\n"
 RESTARTS = 3

@@ -30,6 +30,9 @@ class Limits:
     keep_alive_s: float = 15.0
     watchers: int = 5000
     watchers_per_user: int = 2000
+    uploads_per_user: int = 4
+    requests_per_s: float = 0.0
+    intake_per_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -62,6 +62,9 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             body_idle_s=self.body_idle_s,
             watchers=self.watchers,
             watchers_per_user=self.watchers_per_user,
+            uploads_per_user=self.uploads_per_user,
+            requests_per_s=self.requests_per_s,
+            intake_per_s=self.intake_per_s,
         )
 
     def address(self) -> tuple[str, int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter, OrderedDict
 
+import msgspec
+
 from iris_core.messages import Quota
 from iris_core.queue import TaskQueue
 from iris_core.reasons import Reason
@@ -65,6 +67,7 @@ class Ledger:
         self.presence: dict[str, Presence] = {}
         self.heard: Line[str] = Line()
         self.quotas: dict[str, Quota] = {}
+        self.default_quota = Quota("")
         self.promises: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
@@ -93,6 +96,10 @@ class Ledger:
             return self.jobs.get(found)
         number = self.names.get(text)
         return self.jobs.get(number) if number is not None else None
+
+    def quota_of(self, user: str) -> Quota:
+        """What was set for a user, else what holds for everybody."""
+        return self.quotas.get(user) or msgspec.structs.replace(self.default_quota, user=user)
 
     def find_task(self, text: str) -> tuple[Job, int] | None:
         """The job and index of ``/train/0`` or ``j7/0``."""

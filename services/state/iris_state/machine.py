@@ -23,6 +23,7 @@ from iris_core.messages import (
     Plan,
     PlanTaken,
     Query,
+    Quota,
     ReportTaken,
     RerunJob,
     SubmitJob,
@@ -70,6 +71,7 @@ class Machine:
         self.policy = policy
         self.leader = leader
         self.ledger = Ledger()
+        self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
         self.sequence = self.previous = 0
         self.cursor = self._marked = 0
         self.serial = -1

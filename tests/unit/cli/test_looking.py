@@ -93,6 +93,7 @@ def iris(tmp_path, monkeypatch, capfd):
             "w0": Said(200, WORKER),
             "j7-0": Said(200, SESSION),
             "ann": Said(200, QUOTA),
+            "meta": Said(200, {"limits": LIMITS}),
         }
         if path.startswith("/v1/tasks/") and path.endswith("0"):
             return Said(200, {**ATTEMPTED, "log_subject": "j7.0"})
@@ -143,6 +144,7 @@ def test_why_speaks_of_what_was_asked_for(iris):
     assert iris("why", "/train") == "/train is running, 3 of its tasks are pending\n"
 
 
+LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}
 LOOKS = [
     (("show", "/train"), "/train"),
     (("show", "/train/0"), "/train/0"),
@@ -152,6 +154,13 @@ LOOKS = [
     (("session", "show", "j7-0"), "j7-0"),
     (("quota", "show", "ann"), "ann"),
 ]
+
+
+def test_a_quota_is_shown_with_what_holds_for_everybody(iris):
+    shown = " ".join(iris("quota", "show", "ann").split())
+    assert "requests a second 2000" in shown
+    assert "bytes sent a second 64 MiB" in shown
+    assert "open streams at most 7" in shown
 
 
 @pytest.mark.parametrize(("words", "name"), LOOKS)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from iris_core.messages import Quota
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_state.machine import UNMARKED
 
@@ -188,6 +189,16 @@ def test_of_answers_the_newest_are_kept_by_number_and_by_bytes(script):
     script.play("policy keep_answers_bytes=1200\nwait 1")
     assert list(world.ledger.answers) == ["r26", "r27", "r28", "r29"]
     assert sum(len(body) for _, body in world.ledger.answers.values()) < 20
+
+
+def test_a_user_without_a_quota_has_only_so_many_tasks_waiting(script):
+    script.world.ledger.default_quota = Quota("", max_pending_tasks=3)
+    script.play("""
+        submit /a replicas=2 user=ann   -> created
+        submit /b replicas=2 user=ann   -> over_quota ~ann may have 3 pending tasks, has 2 and asks for 2 more
+        submit /b replicas=2 user=bob   -> created
+    """)
+    assert script.world.query("quota", user="ann")["max_pending_tasks"] == 3
 
 
 def test_the_same_request_is_answered_the_same(script):

@@ -65,6 +65,10 @@ def limits_of(limits: Limits) -> dict[str, int]:
     return {
         "body_bytes": limits.body_bytes,
         "bundle_bytes": limits.bundle_bytes,
+        "requests_per_s": int(limits.requests_per_s),
+        "intake_per_s": int(limits.intake_per_s),
+        "watchers_per_user": limits.watchers_per_user,
+        "uploads_per_user": limits.uploads_per_user,
         "page_items": MAX_LIMIT,
         "replicas": MAX_REPLICAS,
         "name_levels": MAX_LEVELS,

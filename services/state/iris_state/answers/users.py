@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from iris_core.messages import Quota
 from iris_core.states import PriorityBand, display_name
 from iris_core.views import QuotaView
 from iris_state.ledger import Ledger
 
 
 def quota_view(ledger: Ledger, user: str) -> QuotaView:
-    quota = ledger.quotas.get(user) or Quota(user)
+    quota = ledger.quota_of(user)
     view = QuotaView(
         user=user,
         max_running_cpu=quota.max_running_cpu,

@@ -101,9 +101,7 @@ def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
 
 
 def _check_quota(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
-    quota = ledger.quotas.get(user)
-    if quota is None:
-        return
+    quota = ledger.quota_of(user)
     pending = ledger.pending_of_user[user]
     if replaced is not None and replaced.user == user:
         pending -= replaced.counts[TaskState.PENDING]

@@ -36,7 +36,7 @@ def show(client: Client, user: str, form: str) -> None:
     """Show a user's limits and what is used of them."""
     found: Row = client.get(f"/v1/quotas/{in_path(user)}", dict)
     if not print_object(found, form, name="user"):
-        print_facts(describe(found))
+        print_facts([*describe(found), *everybodys(client.get("/v1/meta", dict)["limits"])])
 
 
 def describe(found: Row) -> list[tuple[str, str]]:
@@ -49,6 +49,17 @@ def describe(found: Row) -> list[tuple[str, str]]:
         ("pending tasks", of(found["pending_tasks"], found["max_pending_tasks"], str)),
         ("best band", str(found["max_band"])),
     ]
+
+
+def everybodys(limits: Row) -> list[tuple[str, str]]:
+    """What the gateway lets each user do; 0 is unlimited."""
+    words = {
+        "requests a second": str(limits["requests_per_s"] or "unlimited"),
+        "bytes sent a second": show_bytes(limits["intake_per_s"]) if limits["intake_per_s"] else "unlimited",
+        "open streams": f"at most {limits['watchers_per_user']}",
+        "uploads at once": f"at most {limits['uploads_per_user']}",
+    }
+    return list(words.items())
 
 
 def of(used: int, limit: int, show_amount: Any) -> str:

@@ -1,0 +1,1 @@
+"""Minutes to hours of ordinary work, and whether anything grows by it."""

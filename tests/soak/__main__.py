@@ -1,0 +1,139 @@
+"""``python -m tests.soak --seconds 1800``: short jobs on a real cluster, and what grows while they run.
+
+Everything that is kept for a while is kept for a short while here, so that it is full long before the end. Crowds of
+watchers and uploads come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from iris_gateway.client.problems import TryAgain
+from tests.soak.slopes import judge
+from tests.support.cluster import Cluster, settings, start, stop
+
+SAMPLES = 120
+_CONFIG = """
+[state]
+keep_jobs = 300
+keep_answers = 300
+keep_keys_bytes = 100000
+snapshot_after_s = 5
+events_settle_s = 10
+[gateway]
+event_ring = 1000
+"""
+_WATCH = b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make soak")
+    parser.add_argument("--seconds", type=float, default=1800)
+    parser.add_argument("--rate", type=float, default=15, help="jobs a second")
+    parser.add_argument("--watchers", type=int, default=50, help="that come and go with each sample")
+    options = parser.parse_args()
+    print(f"soak for {options.seconds:g} s, {options.rate:g} jobs a second", flush=True)
+    with tempfile.TemporaryDirectory(prefix="iris-soak-") as directory:
+        data = Path(directory) / "data"
+        cluster = start(data, *settings(data, _CONFIG), "--workers", "2")
+        load = Load(cluster, options.rate)
+        samples = []
+        load.start()
+        began = time.monotonic()
+        for number in range(1, SAMPLES + 1):
+            crowd(cluster, options.watchers)
+            time.sleep(max(0.0, began + number * options.seconds / SAMPLES - time.monotonic()))
+            samples.append((time.monotonic() - began, figures(cluster)))
+        load.end()
+        last = cluster.client.run(["true"], name="/soak-last", cpu=0.1)
+        last.wait(600)
+        stop(cluster)
+    verdicts = judge(samples, load.jobs)
+    print(f"{load.jobs} jobs, {load.jobs / options.seconds:.1f} a second; from warm on: at first, change")
+    for verdict in verdicts:
+        print(verdict.line())
+    return int(not all(verdict.holds for verdict in verdicts))
+
+
+class Load(threading.Thread):
+    """Short jobs at a steady rate, some of them with code of their own."""
+
+    def __init__(self, cluster: Cluster, rate: float) -> None:
+        super().__init__(daemon=True)
+        self.jobs = 0
+        self._cluster = cluster
+        self._rate = rate
+        self._ended = threading.Event()
+        self._code = Path(tempfile.mkdtemp(prefix="iris-soak-code-"))
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while not self._ended.wait(max(0.0, began + self.jobs / self._rate - time.monotonic())):
+            workdir = None
+            if self.jobs % 200 == 0:
+                (self._code / "number").write_text(str(self.jobs))
+                workdir = self._code
+            key = f"soak-{self.jobs}"
+            with contextlib.suppress(TryAgain):  # a busy machine: the same key again
+                self._cluster.client.run(
+                    ["sh", "-c", "echo hello"], name=f"/{key}", cpu=0.1, idempotency_key=key, workdir=workdir
+                )
+                self.jobs += 1
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(60)
+
+
+def crowd(cluster: Cluster, size: int) -> None:
+    """Watchers that come, hear one thing, and go."""
+    place = urlsplit(cluster.url)
+    with ExitStack() as watchers:
+        made = [watchers.enter_context(socket.create_connection((place.hostname, place.port), 30)) for _ in range(size)]
+        for watcher in made:
+            watcher.sendall(_WATCH)
+        for watcher in made:
+            watcher.recv(1 << 12)
+
+
+def figures(cluster: Cluster) -> dict[str, float]:
+    """What every process and store takes now."""
+    found: dict[str, float] = {}
+    for service, pids in cluster.file["pids"].items():
+        for number, pid in enumerate(pids):
+            process = psutil.Process(pid)
+            name = f"{service}-{number}"
+            found[f"{name} memory"] = process.memory_info().rss
+            found[f"{name} descriptors"] = process.num_fds()
+            found[f"{name} threads"] = process.num_threads()
+    for words, directory in (("nats", "nats"), ("workers", "workers"), ("logs", "log")):
+        found[f"disk of {words}"] = disk(cluster.data / directory)
+    return found
+
+
+def disk(directory: Path) -> float:
+    """Bytes of all files below a directory, some of which vanish meanwhile."""
+    total = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(root, name)).st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())
