@@ -144,13 +144,11 @@ def _play(
     holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
     held += asyncio.run(recount.records(nats_url))
-    given_up, unexcused = recount.gangs_given_up(tasks, load.promises)
-    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *unexcused, *held, *unprinted]
+    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *held, *unprinted]
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
     print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
-    print(f"gangs: {given_up} lost a worker after a member was done, and are given up for it")
     return _print_verdict(wrong, tasks)
 
 

@@ -25,8 +25,8 @@ PRINTED = [f"line {number}" for number in range(1, _LINES + 1)]
 """What a run prints from its begin to its end, on stdout."""
 CHILD = "/child"
 """What every nested job's name ends with."""
-_ENDS = {"failing": frozenset({"failed"}), "gang": frozenset({"succeeded", "worker_failed"})}
-"""How each kind may end if not with success; when a gang may fail is for `recount` to judge."""
+_ENDS = {"failing": frozenset({"failed"})}
+"""How each kind may end if not with success."""
 
 
 @dataclass

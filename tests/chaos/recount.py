@@ -116,19 +116,6 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
     return checked, wrong
 
 
-def gangs_given_up(tasks: Told, promises: list[Promise]) -> tuple[int, list[str]]:
-    """How many gangs lost a worker after a member was done: ADR 0005 ends them, and only them."""
-    given_up, wrong = 0, []
-    for promise in promises:
-        members = [tasks[name] for name in tasks if promise.kind == "gang" and name.rpartition("/")[0] == promise.name]
-        lost = [event.seq for events in members for event in events if event.state == "worker_failed"]
-        done = [event.seq for events in members for event in events if event.state == "succeeded"]
-        given_up += bool(lost)
-        if lost and not (done and min(done) <= min(lost)):
-            wrong.append(f"wrong: {promise.name} was given up though none of it was done")
-    return given_up, wrong
-
-
 def _place(message_id: str) -> tuple[int, ...]:
     return tuple(map(int, message_id.split(".")))
 

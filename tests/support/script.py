@@ -336,6 +336,9 @@ class Script:
         shown = {name: _word(value) for name, value in view.items()}
         return " ".join(f"{name}={value}" for name, value in shown.items())
 
+    def _note(self, line: Line) -> str:
+        return str(self.world.query("task", task=line.words[1])["note"])
+
     def _capacity(self, line: Line) -> str:
         view = self.world.query("worker", id=line.words[1])
         free = {name: view["total"][name] - view["committed"][name] for name in view["total"]}
@@ -438,6 +441,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "job": Script._job,
     "session": Script._session,
     "attempt": Script._attempt_view,
+    "note": Script._note,
     "capacity": Script._capacity,
     "worker?": Script._look_worker,
     "events": Script._events,
@@ -455,14 +459,14 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
     words = dict(options)
     device = _device(words)
     cpu = round(float(words.pop("cpu", "1")) * 1000)
-    gang = words.pop("gang", "")
+    gang, success = words.pop("gang", ""), words.pop("success", "all")
     made = JobSpec(
         name=name,
         command=("true",),
         replicas=int(words.pop("replicas", "1")),
         resources=ResourceAsk(cpu, int(words.pop("memory", "0")) * GIB, device=device),
         constraints=tuple(_constraints(words.pop("where", ""))),
-        coscheduling=Coscheduling(gang) if gang else None,
+        coscheduling=Coscheduling(gang, success) if gang else None,
         band=words.pop("band", "interactive"),  # type: ignore[arg-type]
         max_retries_failure=int(words.pop("retries", "0")),
         max_retries_preemption=int(words.pop("preemptions", "100")),

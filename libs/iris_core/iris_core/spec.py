@@ -15,6 +15,7 @@ from iris_core.states import ConstraintOp, PriorityBand
 
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
+SuccessPolicy = Literal["all", "leader"]
 
 MAX_REPLICAS = 10_000
 MAX_ENV_BYTES = 256 * 1024
@@ -32,10 +33,14 @@ class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     mode: Literal["required", "preferred"] = "required"
 
 
-class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All tasks of the job land together on workers that share this attribute's value, one per worker."""
+class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All tasks of the job land together on workers that share this attribute's value, one per worker.
+
+    ``success``: the job succeeds when every task has exited 0 (all), or as soon as task 0 has (leader).
+    """
 
     group_by: str
+    success: SuccessPolicy = "all"
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

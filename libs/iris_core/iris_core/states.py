@@ -187,6 +187,7 @@ class Cause(StrEnum):
     START_TIMEOUT = "start_timeout"
     COSCHEDULED_SIBLING = "coscheduled_sibling"
     COSCHEDULED_RESTART = "coscheduled_restart"
+    LEADER_DONE = "leader_done"
 
 
 T, J, S, K = TaskState, JobState, SessionStatus, KernelStatus

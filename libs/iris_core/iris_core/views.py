@@ -74,6 +74,8 @@ class AttemptView(View, kw_only=True):
 
 
 class TaskView(View, kw_only=True):
+    """One task. ``no_retry``: it ended badly for good with budget left. ``note``: what it waits for while active."""
+
     task: str
     job: str
     index: int
@@ -88,6 +90,7 @@ class TaskView(View, kw_only=True):
     log_subject: str = ""
     cause: str | None = None
     no_retry: bool = False
+    note: str | None = None
 
 
 class KernelView(View, kw_only=True):

@@ -1,7 +1,8 @@
 """A gang makes room in one group: whole sessions and single tasks of lower bands go, if it then fits whole.
 
 Of the groups that could be freed, those with most workers free already are weighed first and the cheapest is taken: the
-fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. Within a group,
+fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session counts
+with all its members, for all of them start again, also those that have finished and hold nothing. Within a group,
 victims are spared again one by one, dearest first, as long as the gang still fits, so that none is stopped for nothing.
 Source: semantics.md section 8 "Preemption".
 """
@@ -19,7 +20,7 @@ from iris_scheduler.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitt
 from iris_scheduler.classes import JobClass
 from iris_scheduler.columns import Groups
 from iris_scheduler.cycle import Cycle, Evicted
-from iris_scheduler.victims import Victim, Victims, resources_of
+from iris_scheduler.victims import Victim, Victims
 
 _CANDIDATES = 16
 """Groups weighed against each other."""
@@ -172,10 +173,10 @@ def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit:
 
 
 def _cost(units: Sequence[Unit], group: int) -> tuple[int, int, tuple[int, ...], int]:
-    victims = [victim for unit in units for victim in unit]
-    dear = sum(victim.band is not PriorityBand.BATCH for victim in victims)
-    resources = tuple(sum(column) for column in zip(*(resources_of(v.frees) for v in victims), strict=True))
-    return dear, len(victims), resources, group
+    going = [unit[0] for unit in units]
+    dear = sum(victim.members for victim in going if victim.band is not PriorityBand.BATCH)
+    resources = tuple(sum(column) for column in zip(*(victim.lost for victim in going), strict=True))
+    return dear, sum(victim.members for victim in going), resources, group
 
 
 def _sum(one: Sequence[int], other: Sequence[int]) -> list[int]:

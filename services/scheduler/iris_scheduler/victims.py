@@ -1,6 +1,7 @@
 """What may be evicted, cheapest first: lowest band, fewest resources, youngest. Nobody is chosen here.
 
-An attempt that has been told to stop is no victim any more. A gang goes whole or stays.
+An attempt that has been told to stop is no victim any more. A gang goes whole or stays, and starts again with all its
+members: it costs what they all hold, those that have finished and hold nothing any more included.
 Source: semantics.md section 8 "Preemption".
 """
 
@@ -23,7 +24,12 @@ Cost = tuple[int, int, int, int, int, int, AttemptRef]
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """One open attempt that could be stopped; ``session`` is its job when it is a member of a gang."""
+    """One open attempt that could be stopped.
+
+    Attributes:
+        cost: for comparison; the resources in it are those of ``members`` attempts.
+        session: its job when it is a member of a gang. members: how many attempts are lost with it, itself included.
+    """
 
     cost: Cost
     ref: AttemptRef
@@ -31,6 +37,12 @@ class Victim:
     band: PriorityBand
     frees: tuple[int, int, int, int, int]
     session: int | None
+    members: int
+
+    @property
+    def lost(self) -> tuple[int, int, int, int]:
+        """The resources of all the attempts that are lost with this one, the scarcest first."""
+        return self.cost[1:5]
 
 
 class Victims:
@@ -64,14 +76,16 @@ def resources_of(frees: Sequence[int]) -> tuple[int, int, int, int]:
 def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
     found = []
     for hold, need in mirror.hosts.holds():
-        band = mirror.jobs[hold.ref.job].band
+        row, gang = mirror.jobs[hold.ref.job], mirror.kinds[hold.ref.job].is_gang
+        band = row.band
         slot = columns.slot.get(hold.worker)
         if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
             continue
         frees = _frees(need, building=hold.building)
-        cost = (-int(band), *resources_of(frees), -hold.since_ms, hold.ref)
-        session = hold.ref.job if mirror.kinds[hold.ref.job].is_gang else None
-        found.append(Victim(cost, hold.ref, slot, band, frees, session))
+        members = row.replicas if gang else 1
+        chips, cpu, memory, disk = (members * amount for amount in resources_of(frees))
+        cost = (-int(band), chips, cpu, memory, disk, -hold.since_ms, hold.ref)
+        found.append(Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_core.messages import AttemptRef, Beat, Stage
-from iris_core.states import ACTIVE, KernelStatus, SessionStatus, WorkerState
+from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state.changes import WorkerMoved
 from iris_state.intake import Step
 from iris_state.intake.hosts import lose, missing, on_stage
@@ -78,7 +78,7 @@ def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, beat: Beat) -> Iter
 
 def _start_again(ledger: Ledger, orders: Orders, key: AttemptKey) -> None:
     job = ledger.jobs[key[0]]
-    if job.session is not None and job.session.status in _STARTING and job.tasks[key[1]].state in ACTIVE:
+    if job.session is not None and job.session.status in _STARTING and job.tasks[key[1]].current:
         orders.start(ref_of(key))
 
 

@@ -18,11 +18,12 @@ from iris_core.states import (
     Initiator,
     JobState,
     Outcome,
+    SessionStatus,
     TaskState,
 )
 from iris_core.tables import job as job_table
 from iris_core.tables import task as table
-from iris_state.changes import JobMoved, Moved
+from iris_state.changes import JobMoved, Moved, SessionMoved
 from iris_state.claims import Claim
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job
@@ -36,6 +37,8 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
     job = ledger.jobs[moved.job]
     if not job.is_gang or moved.cause in _SIBLING or moved.attempt < 0:
         return []
+    if moved.state is TaskState.KILLED and moved.cause is Cause.TIMEOUT:
+        return complete(job)
     if moved.state in FAILURES or moved.state is TaskState.UNSCHEDULABLE:
         rule, cause = table.END_WITH_SIBLING, Cause.COSCHEDULED_SIBLING
     elif moved.state is TaskState.PENDING:
@@ -43,10 +46,34 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
     else:
         return []
     note = f"{_FOLLOWING[cause]} because {_culprit(job, moved)}"
-    return [
+    done = complete(job) if rule is table.END_WITH_SIBLING else []
+    return done + [
         Claim(rule, job.number, index, cause=cause, note=note)
         for index, task in enumerate(job.tasks)
-        if index != moved.index and task.state in rule.sources
+        if index != moved.index and task.state in rule.sources and not (done and task.waits_for_gang)
+    ]
+
+
+def complete(job: Job) -> list[Claim]:
+    """The members of a gang that wait for the others have succeeded."""
+    return [
+        Claim(table.COMPLETE, job.number, index, cause=task.attempts[-1].cause or Cause.EXITED)
+        for index, task in enumerate(job.tasks)
+        if task.waits_for_gang
+    ]
+
+
+def members(ledger: Ledger, moved: SessionMoved) -> list[Claim]:
+    """A gang's session is over, and its members succeed together; or its leader is done, and the others are stopped."""
+    job = ledger.jobs[moved.job]
+    if moved.status is SessionStatus.TERMINATED:
+        return complete(job)
+    if moved.status is not SessionStatus.TERMINATING or not job.leader_is_done:
+        return []
+    return [
+        Claim(table.STOP_FOR_LEADER, job.number, index, cause=Cause.LEADER_DONE)
+        for index, task in enumerate(job.tasks)
+        if task.current is not None
     ]
 
 

@@ -65,7 +65,9 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
-    """A task left its attempt: back to PENDING, or ended for good. ``attempt`` -1 when it had none.
+    """A task left its attempt: back to PENDING, or ended for good. ``attempt`` -1 when it was in none.
+
+    A member of a gang that has exited 0, or is stopped for its leader, leaves its attempt and stays as it is: ACTIVE.
 
     Attributes:
         shown: how the attempt is shown from now on.

@@ -15,8 +15,10 @@ from iris_core.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
     KERNEL_UNSTARTED,
+    SESSION_TERMINAL,
     TERMINAL,
     Budget,
+    Cause,
     JobState,
     KernelStatus,
     SessionStatus,
@@ -91,12 +93,14 @@ def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
-    """Open and not being stopped is only the last attempt of an active task, and that one always is."""
+    """Open and not being stopped is only the attempt an active task is in; all are in one but members of a gang."""
     for index, task in enumerate(job.tasks):
         lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
-        wanted = [task.attempts[-1].number] if task.state in ACTIVE else []
+        wanted = [task.current.number] if task.current is not None else []
         if lively != wanted:
             yield f"{job.name}/{index} is {task.state.name} with the live attempts {lively}"
+        if task.waits_for_gang and not job.is_gang:
+            yield f"{job.name}/{index} waits for a gang and has none"
 
 
 def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
@@ -158,12 +162,27 @@ def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
     if job.session is None or job.spec.coscheduling is None:
         return
     group_by = job.spec.coscheduling.group_by
-    hosts = [task.attempts[-1].worker for task in job.tasks if task.state in ACTIVE]
+    hosts = [task.current.worker for task in job.tasks if task.current is not None]
     groups = {ledger.workers[host].attributes.get(group_by) for host in hosts}
     if len(groups) > 1 or None in groups or len(set(hosts)) != len(hosts):
         yield f"{job.name} lives on {hosts}, in the groups {groups}"
-    if hosts and job.counts[TaskState.PENDING]:
+    if job.counts[TaskState.PENDING] and any(job.counts[state] for state in ACTIVE):
         yield f"{job.name} is placed in part: {job.counted()}"
+
+
+def gang_succeeds_together(ledger: Ledger, job: Job) -> Wrongs:
+    """Who waits for the gang exited 0 or is stopped for its leader; nobody waits for one that is over."""
+    if job.session is None:
+        return
+    waiting = [task.attempts[-1] for task in job.tasks if task.waits_for_gang]
+    for attempt in waiting:
+        stopped = attempt.cause is Cause.LEADER_DONE and job.leader_is_done
+        if attempt.exit_code != 0 and not stopped:
+            yield f"{job.name} has a task that waits for the others after {attempt.cause}, {attempt.exit_code}"
+    if waiting and job.session.status in SESSION_TERMINAL:
+        yield f"{job.name} is over, and {len(waiting)} of its tasks wait for it"
+    if job.counts[TaskState.SUCCEEDED] and any(job.counts[state] for state in ACTIVE):
+        yield f"{job.name} has succeeded in part: {job.counted()}"
 
 
 def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
@@ -188,6 +207,7 @@ OF_JOB: tuple[Callable[[Ledger, Job], Wrongs], ...] = (
     ended_subtree_is_dead,
     family_is_linked,
     gang_is_together,
+    gang_succeeds_together,
     session_follows_kernels,
 )
 
@@ -279,7 +299,7 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
         if job.spec.scheduling_timeout_s is not None and not job.is_terminal:
             wanted["scheduling", job.number, 0] = job.submitted_ms + int(job.spec.scheduling_timeout_s * 1000)
         for index, task in enumerate(job.tasks):
-            if job.timeout_ms is not None and task.state is TaskState.RUNNING:
+            if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout that has passed rings once and is gone; what was placed before it goes on.
     rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.alarms.items()).keys()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from iris_core.lifecycle import judge
 from iris_core.states import (
-    ACTIVE,
     STAGE_ORDER,
+    TERMINAL,
     Budget,
     Cause,
     Outcome,
@@ -31,24 +31,23 @@ def conclude(ledger: Ledger, claim: Claim, *, max_reschedules: int = MAX_RESCHED
     if job is None or not 0 <= claim.index < len(job.tasks):
         return None  # pruned, or never was
     task = job.tasks[claim.index]
-    if claim.attempt != CURRENT and not _is_current(task, claim.attempt):
+    attempt = task.current
+    if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
         return _close_superseded(task, claim)
     if task.state not in claim.rule.sources:
         return None  # no row leads from here: a repeat, or it came too late
     if claim.rule is table.ASSIGN:
         return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
-    attempt = task.current
     if claim.status is not None:
         return _stage(job, claim, attempt)
     return _leave(job, task, attempt, claim, max_reschedules)
 
 
-def _is_current(task: Task, number: int) -> bool:
-    return task.state in ACTIVE and task.attempts[-1].number == number
-
-
 def _close_superseded(task: Task, claim: Claim) -> Change | None:
-    """A worker may tell the end of an attempt its task has left: that frees its place and nothing else."""
+    """A worker may tell the end of an attempt its task has left: that frees its place and nothing else.
+
+    So does that of a gang's member that is stopped for its leader; one that has finished has no end to tell.
+    """
     if claim.ended is None or not 0 <= claim.attempt < len(task.attempts):
         return None
     attempt = task.attempts[claim.attempt]
@@ -71,17 +70,18 @@ def _leave(job: Job, task: Task, attempt: Attempt | None, claim: Claim, max_resc
         target = rule.target(result)
         if result is SchedulingResult.GIVE_UP and charged is Budget.RESCHEDULE:
             target = table.RESCHEDULES_SPENT
-        if target is not None and target.status is TaskState.PENDING and _cannot_restart(job):
-            target = rule.give_up or table.RESCHEDULES_SPENT
-    if target is None or target.status is None or target.part is None:
+    if target is not None and target.status is TaskState.PENDING and _is_ending(job):
+        target = (rule.give_up or table.RESCHEDULES_SPENT) if charged is not None else None
+    if target is None or target.part is None:
         return None
+    state = target.status or task.state
     return Moved(
         claim.job,
         claim.index,
         attempt.number if attempt is not None else CURRENT,
-        target.status,
+        state,
         target.part,
-        _cause(claim, target.status),
+        _cause(claim, state),
         claim.initiator,
         closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
         charged_to=charged,
@@ -100,9 +100,9 @@ def _judge_budget(job: Job, task: Task, charged: Budget | None, max_reschedules:
     return judge(Outcome.FAILURE, tries=spent, limit=limit)
 
 
-def _cannot_restart(job: Job) -> bool:
-    """A gang is only ever placed whole, and what has ended stays ended: with a member done there is no second start."""
-    return job.is_gang and sum(job.counts[state] for state in table.ALWAYS_FINISHED) > 0
+def _is_ending(job: Job) -> bool:
+    """A gang is only ever placed whole, and what has ended stays ended: with a task ended there is no second start."""
+    return job.is_gang and any(job.counts[state] for state in TERMINAL)
 
 
 def _cause(claim: Claim, state: TaskState) -> Cause:

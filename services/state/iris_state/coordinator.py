@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from iris_core.lifecycle import derive, judge
 from iris_core.states import (
-    ACTIVE,
     FAILURES,
     KERNEL_UNPREPARED,
     KERNEL_UNSTARTED,
@@ -51,7 +50,7 @@ def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.
     session, kernels = job.session, ledger.kernels.get(job.number)
     if session is None or kernels is None:
         return None
-    facts = {"ended_badly": sum(job.counts[state] for state in _BADLY)}
+    facts = {"ended_badly": sum(job.counts[state] for state in _BADLY), "leader_done": int(job.leader_is_done)}
     row = derive(rows, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
 
@@ -138,7 +137,7 @@ def settle(
 
 def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:
     """Which tasks of a gang a judgement meets first; the others follow them (`cascade.siblings`)."""
-    active = [index for index, task in enumerate(job.tasks) if task.state in ACTIVE]
+    active = [index for index, task in enumerate(job.tasks) if task.current is not None]
     if result is Result.GIVE_UP and wanting:
         return list(wanting)
     late = _LATE.get(rule.name, frozenset())

@@ -16,7 +16,7 @@ from iris_core.messages import Quota
 from iris_core.queue import TaskQueue
 from iris_core.reasons import Reason
 from iris_core.resources import Amount
-from iris_core.states import ACTIVE, KERNEL_UNSTARTED, KernelStatus, SessionStatus, TaskState
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, Patience
 from iris_state import changes as c
 from iris_state.deadlines import Alarms, Line
@@ -183,9 +183,8 @@ class Ledger:
 
     def _index_task(self, job: Job, index: int, task: Task) -> None:
         self._index_open(job, index, task)
-        current = task.current
-        if current is not None and task.state in ACTIVE:
-            self.watch(job, index, current)
+        if task.current is not None:
+            self.watch(job, index, task.current)
 
     def _index_open(self, job: Job, index: int, task: Task) -> None:
         for attempt in task.attempts:

@@ -54,7 +54,7 @@ class StateMetrics:
         for cause in output.refused:
             self._refused.note(cause)
         for change in output.changes:
-            if type(change) is Moved:
+            if type(change) is Moved and change.attempt >= 0:
                 charged = change.charged_to.value if change.charged_to is not None else ""
                 self._ended.note(display_name(change.shown), change.cause.value, charged)
             elif isinstance(change, SessionMoved | Judged):

@@ -16,6 +16,7 @@ from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import (
+    ACTIVE,
     JOB_TERMINAL,
     TERMINAL,
     Budget,
@@ -103,15 +104,17 @@ class Task(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def current(self) -> Attempt | None:
-        """The attempt the task is in now; None while it waits."""
-        return self.attempts[-1] if self.attempts and self.state not in _WAITING else None
+        """The attempt the task is in now; None while it waits for a place or for its gang, and when it has ended."""
+        return self.attempts[-1] if self.state in ACTIVE and not self.attempts[-1].ended_ms else None
+
+    @property
+    def waits_for_gang(self) -> bool:
+        """Whether its attempt has exited 0, or is stopped for the leader of its gang, and it waits for the others."""
+        return self.state in ACTIVE and self.attempts[-1].ended_ms > 0
 
     @property
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
-
-
-_WAITING = frozenset({TaskState.PENDING})
 
 
 class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
@@ -179,6 +182,12 @@ class Job(msgspec.Struct, array_like=True):
     @property
     def is_gang(self) -> bool:
         return self.session is not None
+
+    @property
+    def leader_is_done(self) -> bool:
+        """Whether task 0 of a gang whose success is its leader's has exited 0, and the gang is not yet over."""
+        gang = self.spec.coscheduling
+        return gang is not None and gang.success == "leader" and self.tasks[0].waits_for_gang
 
     @property
     def key(self) -> PriorityKey:

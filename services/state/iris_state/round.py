@@ -102,6 +102,7 @@ class Round:
             self._dirty.setdefault(change.job, False)
             if isinstance(change, SessionMoved):
                 self.deliveries.forget(change.job)
+                self._claims.extend(cascade.members(self.ledger, change))
         elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
             self._release(change.worker)
 

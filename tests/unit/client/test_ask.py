@@ -145,3 +145,10 @@ def test_a_nameless_job_of_one_seed_is_worded_the_same_each_time():
 
 def test_the_owner_is_left_to_the_gateway_where_it_knows_better():
     assert [job_spec(["true"], {}, environ).user for environ in (OUTSIDE, INSIDE)] == ["", ""]
+
+
+def test_a_gang_may_succeed_with_its_leader():
+    assert job_spec(["a"], {"group_by": "rack", "success": "leader"}).coscheduling == Coscheduling("rack", "leader")
+    assert job_spec(["a"], {"tpu": "v4-16", "success": "leader"}).coscheduling == Coscheduling("tpu-name", "leader")
+    with pytest.raises(BadAsk, match="only a gang has a success policy"):
+        job_spec(["a"], {"success": "leader"})

@@ -206,12 +206,12 @@ def test_a_session_ends_only_when_no_process_of_it_lives():
     assert session.PROMOTE_TO_TERMINATED.target is S.TERMINATED
 
 
-def test_the_end_of_a_kernel_is_noticed_in_every_live_status_before_anything_else():
+def test_the_end_of_a_kernel_is_noticed_in_every_status_before_anything_else():
     """ST notices it while RUNNING only, and on any end; here a member that has done its work ends nobody."""
-    assert session.DETECT_TERMINATION.sources == {S.SCHEDULED, S.PREPARING, S.PREPARED, S.CREATING, S.RUNNING}
+    assert session.DETECT_TERMINATION.sources == states.SESSION_LIVE | {S.PENDING}
     assert session.DETECT_TERMINATION.target is S.TERMINATING
-    bad, done = session.DETECT_TERMINATION.any_of
-    assert bad[0].fact == "ended_badly"
+    bad, leader, done = session.DETECT_TERMINATION.any_of
+    assert (bad[0].fact, leader[0].fact) == ("ended_badly", "leader_done")
     assert (done[0].match, done[0].statuses) == (MatchType.ALL, frozenset({K.TERMINATED, K.CANCELLED, K.ERROR}))
     order = [row.name for row in session.PROMOTIONS]
     assert order.index("DetectTermination") < order.index("PromoteToPrepared") < order.index("PromoteToRunning")
@@ -219,7 +219,7 @@ def test_the_end_of_a_kernel_is_noticed_in_every_live_status_before_anything_els
 
 def test_a_session_without_kernels_is_never_promoted():
     for status in SessionStatus:
-        assert derive(session.PROMOTIONS, {}, {"ended_badly": 0}, status) is None
+        assert derive(session.PROMOTIONS, {}, {"ended_badly": 0, "leader_done": 0}, status) is None
 
 
 @pytest.mark.parametrize("row", cells(ST_DEPLOYMENTS), ids=lambda row: row[0])
@@ -459,7 +459,7 @@ def test_every_promotion_decides_some_session():
     for status in SessionStatus:
         for counts in combinations(KernelStatus, 2):
             for bad in (0, 1):
-                row = derive(session.PROMOTIONS, counts, {"ended_badly": bad}, status)
+                row = derive(session.PROMOTIONS, counts, {"ended_badly": bad, "leader_done": 0}, status)
                 if row is not None:
                     found.add((row.name, status))
     assert found >= {(row.name, status) for row in session.PROMOTIONS for status in row.sources}

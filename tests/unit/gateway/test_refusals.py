@@ -47,6 +47,7 @@ async def test_every_mistake_is_listed_at_once(iris: House):
         ("timeout_s", -1, "/timeout_s"),
         ("band", "urgent", "/band"),
         ("coscheduling", {"group_by": 3}, "/coscheduling/group_by"),
+        ("coscheduling", {"group_by": "rack", "success": "most"}, "/coscheduling/success"),
         ("bundle", "../../etc/passwd", "/bundle"),
         ("name", "/a/../b", "/name"),
         ("name", "/a*", "/name"),

@@ -470,3 +470,23 @@ def test_a_promised_place_that_comes_free_late_is_still_taken() -> None:
     assert story.cycle() == {}
     story.stopped(*story.refs("/low"))
     assert story.cycle() == {"/high/0": "a"}
+
+
+def test_a_gang_costs_the_work_of_its_members_that_have_finished_too() -> None:
+    """One member of /almost holds a host, and both start again when it goes: /alone loses less."""
+    story = two_slices()
+    story.running("/almost", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
+    story.end("/almost", 0)
+    story.running("/alone", "s2-0", cpu=4, band="batch")
+    story.gang("/high", 2, band="production", cpu=4)
+    assert story.evict()[0] == ["/alone/0"]
+
+
+def test_within_a_group_the_session_that_loses_most_is_spared() -> None:
+    """/almost holds one host and one cpu, and loses three of each; /alone holds and loses two."""
+    story = Story(*(worker(f"a{n}", cpu=2, rack="a") for n in range(3)))
+    story.running("/almost", ["a0", "a1", "a2"], cpu=1, band="batch", group_by="rack")
+    story.end("/almost", 0, 1)
+    story.running("/alone", "a1", cpu=2, band="batch")
+    story.submit("/high", 2, cpu=2, band="production", group_by="rack")
+    assert story.evict()[0] == ["/alone/0"]

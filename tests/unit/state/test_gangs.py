@@ -14,6 +14,19 @@ RUNNING = """
     /g/1 running
     session /g              -> RUNNING
 """
+THREE = """
+    worker a0 rack=a
+    worker a1 rack=a
+    worker a2 rack=a
+    submit /g replicas=3 gang=rack
+    schedule                -> placed 3
+    /g/0 prepared
+    /g/1 prepared
+    /g/2 prepared
+    /g/0 running
+    /g/1 running
+    /g/2 running
+"""
 
 
 def gang(**options):
@@ -259,50 +272,274 @@ def test_a_gang_that_lost_a_member_before_anything_started_pays_nothing(script):
     """)
 
 
-def test_a_member_that_succeeded_lets_the_others_run_on(script):
+def test_a_member_that_exits_0_waits_for_the_others_and_they_succeed_in_one_commit(script):
     script.play(RACK + gang() + RUNNING)
     script.play("""
-        /g/0 exit 0             -> SUCCEEDED
+        /g/0 exit 0             -> RUNNING
+        attempt /g/0#0          -> state=succeeded stage=terminated cause=exited exit_code=0 open=no
+        note /g/0               -> done, waiting for its gang: 1 of 2 tasks are done
+        capacity a0             -> cpu=1
         /g/1                    -> RUNNING
         session /g              -> RUNNING kernels=terminated,running
+        events /g/0             -> pending assigned building running
         /g/1 exit 0             -> SUCCEEDED
+        /g/0                    -> SUCCEEDED
         job /g                  -> SUCCEEDED
         session /g              -> TERMINATED
+        events /g/0             -> succeeded
+        events session:/g       -> ~running terminating terminated
     """)
+    ends = [body["seq"] for subject, body in script.world.events if subject == "task.state.succeeded"]
+    assert ends == ends[:1] * 2
 
 
-def test_a_gang_with_a_finished_member_cannot_start_again(script):
-    """A gang is placed whole, and what has ended stays ended: the failure of the rest is terminal, budget or not."""
-    script.play(RACK + gang(retries=3) + RUNNING)
+def test_a_gang_starts_again_whole_when_a_member_fails_after_another_was_done(script):
+    script.play(RACK + gang(retries=1) + RUNNING)
     script.play("""
-        /g/0 exit 0             -> SUCCEEDED
-        /g/1 exit 1             -> FAILED failures=1
-        job /g                  -> FAILED
-        session /g              -> TERMINATED
-    """)
-
-
-def test_a_gang_with_a_finished_member_that_loses_another_ends(script):
-    script.play("""
-        worker a0 rack=a
-        worker a1 rack=a
-        worker a2 rack=a
-        submit /g replicas=3 gang=rack
-        schedule
+        /g/0 exit 0
+        /g/1 exit 1             -> PENDING failures=1 preemptions=0
+        /g/0                    -> PENDING failures=0 preemptions=0
+        attempt /g/0#0          -> state=succeeded exit_code=0 charged_to=-
+        session /g              -> PENDING
+        job /g                  -> RUNNING
+        schedule                -> placed 2
+        /g/0                    -> ASSIGNED attempts=2
         /g/0 prepared
         /g/1 prepared
-        /g/2 prepared
         /g/0 running
         /g/1 running
-        /g/2 running
+        /g/1 exit 0             -> RUNNING
+        /g/0 exit 0             -> SUCCEEDED failures=0
+        /g/1                    -> SUCCEEDED failures=1
+        job /g                  -> SUCCEEDED
+    """)
+
+
+def test_a_gang_that_loses_a_host_after_members_were_done_starts_again_whole(script):
+    script.play(THREE)
+    script.play("""
         /g/0 exit 0
         lose a1
-        /g/1                    -> WORKER_FAILED preemptions=1
-        /g/2                    -> WORKER_FAILED preemptions=0
-        job /g                  -> WORKER_FAILED
+        /g/0                    -> PENDING preemptions=0
+        /g/1                    -> PENDING preemptions=1
+        /g/2                    -> PENDING preemptions=0
+        session /g              -> PENDING
+        attempt /g/2#0          -> error=~started_again_because_task_1_had_a_worker_failure
+    """)
+
+
+def test_members_that_were_done_have_succeeded_when_their_gang_ends_badly(script):
+    script.play(THREE)
+    script.play("""
+        /g/0 exit 0
+        /g/1 exit 1             -> FAILED failures=1
+        /g/0                    -> SUCCEEDED
+        /g/2                    -> WORKER_FAILED preemptions=0 error=~ended_because_task_1_failed:_exit_code_1
+        job /g                  -> FAILED cause=failed
         session /g              -> TERMINATING
         /g/2 stopped
         session /g              -> TERMINATED
+    """)
+
+
+def test_members_that_were_done_have_succeeded_when_another_outruns_its_timeout(script):
+    script.play(RACK + gang(timeout=10) + RUNNING)
+    script.play("""
+        /g/0 exit 0             -> RUNNING
+        wait 11
+        /g/0                    -> SUCCEEDED
+        /g/1                    -> KILLED
+        job /g                  -> KILLED cause=timeout
+    """)
+
+
+def test_the_timeout_of_a_member_that_is_done_is_over(script):
+    script.play(RACK + gang(timeout=10))
+    script.play("""
+        schedule
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/0 exit 0             -> RUNNING
+        wait 8
+        /g/1 running
+        wait 8
+        /g/0                    -> RUNNING
+        /g/1 exit 0             -> SUCCEEDED
+    """)
+
+
+def test_the_loss_of_a_host_on_which_a_member_was_done_touches_nothing(script):
+    script.play(RACK + gang(preemptions=0) + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        lose a0
+        /g/0                    -> RUNNING
+        /g/1                    -> RUNNING
+        /g/1 exit 0             -> SUCCEEDED
+        /g/0                    -> SUCCEEDED preemptions=0
+    """)
+
+
+def test_a_member_that_is_done_is_not_missed_by_its_host_nor_started_again(script):
+    script.play(RACK + gang() + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        told a0
+        beat a0 without /g/0
+        restart a0 without /g/0
+        told a0                 -> nothing
+        /g/0                    -> RUNNING
+        /g/1 exit 0             -> SUCCEEDED
+        /g/0                    -> SUCCEEDED attempts=1
+    """)
+
+
+def test_a_member_that_is_done_before_the_others_have_started_is_not_started_again(script):
+    script.play(RACK + gang())
+    script.play("""
+        schedule
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 exit 0             -> RUNNING
+        told a0
+        beat a0
+        told a0                 -> nothing
+        session /g              -> CREATING kernels=terminated,prepared
+        /g/1 running
+        session /g              -> RUNNING
+        /g/1 exit 0             -> SUCCEEDED
+    """)
+
+
+def test_cancelling_a_gang_kills_its_members_that_are_done(script):
+    script.play(RACK + gang() + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        cancel /g
+        /g/0                    -> KILLED
+        attempt /g/0#0          -> exit_code=0 stage=terminated
+        /g/1                    -> KILLED
+        job /g                  -> KILLED
+        session /g              -> TERMINATING
+        /g/1 stopped
+        session /g              -> TERMINATED
+    """)
+
+
+def test_preempting_what_is_left_of_a_gang_starts_it_again_whole(script):
+    script.play(RACK + gang(preemptions=1, band="batch") + RUNNING)
+    script.play("""
+        submit /p band=production
+        /g/0 exit 0
+        /g/1 preempt for /p/0   -> PENDING preemptions=1
+        /g/0                    -> PENDING preemptions=0
+        session /g              -> PENDING
+    """)
+
+
+# ── the leader's success ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_gang_succeeds_with_its_leader(script):
+    script.play(RACK + gang(success="leader") + RUNNING)
+    script.play("""
+        told a1
+        /g/0 exit 0             -> RUNNING
+        session /g              -> TERMINATING kernels=terminated,terminating
+        told a1                 -> stop:/g/1#0
+        /g/1                    -> RUNNING error=-
+        note /g/1               -> waiting for its gang to stop: task 0, its leader, is done
+        attempt /g/1#0          -> cause=leader_done open=yes charged_to=-
+        capacity a1             -> cpu=0
+        job /g                  -> RUNNING
+        /g/1 stopped            -> SUCCEEDED failures=0 preemptions=0
+        /g/0                    -> SUCCEEDED
+        attempt /g/1#0          -> state=succeeded cause=leader_done open=no
+        session /g              -> TERMINATED
+        job /g                  -> SUCCEEDED
+    """)
+    ends = [body for subject, body in script.world.events if subject == "task.state.succeeded"]
+    assert [(body["task"], body["cause"], body["attempt"]) for body in ends] == [
+        ("/g/0", "exited", 0),
+        ("/g/1", "leader_done", 0),
+    ]
+    assert len({body["seq"] for body in ends}) == 1
+
+
+def test_however_a_member_ends_that_is_stopped_for_its_leader_it_has_succeeded(script):
+    for end in ("exit 1", "exit 0", "infra", "missing"):
+        script.play(f"""
+            worker {end[-1]}0 rack={end[-1]}
+            worker {end[-1]}1 rack={end[-1]}
+            submit /{end[0]}{end[-1]} replicas=2 gang=rack success=leader
+            place /{end[0]}{end[-1]} {end[-1]}0 {end[-1]}1
+            /{end[0]}{end[-1]}/0 prepared
+            /{end[0]}{end[-1]}/1 prepared
+            /{end[0]}{end[-1]}/0 running
+            /{end[0]}{end[-1]}/1 running
+            /{end[0]}{end[-1]}/0 exit 0
+            /{end[0]}{end[-1]}/1 {end}  -> SUCCEEDED failures=0 preemptions=0
+            job /{end[0]}{end[-1]}      -> SUCCEEDED
+        """)
+
+
+def test_a_host_that_is_lost_while_its_member_is_stopped_for_the_leader_ends_that_member(script):
+    script.play(RACK + gang(success="leader", preemptions=0) + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        lose a1
+        /g/1                    -> SUCCEEDED preemptions=0
+        job /g                  -> SUCCEEDED
+    """)
+
+
+def test_a_member_that_never_confirms_its_stop_does_not_keep_its_gang_from_succeeding(script):
+    script.play(RACK + gang(success="leader") + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        wait 121
+        job /g                  -> SUCCEEDED
+        session /g              -> TERMINATED
+        capacity a1             -> cpu=0
+        /g/1 stopped            -> SUCCEEDED
+        capacity a1             -> cpu=1
+    """)
+
+
+def test_a_member_that_is_not_yet_running_is_stopped_for_the_leader_too(script):
+    script.play(RACK + gang(success="leader"))
+    script.play("""
+        schedule
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/0 exit 0
+        /g/1                    -> BUILDING
+        /g/1 stopped            -> SUCCEEDED
+        job /g                  -> SUCCEEDED
+    """)
+
+
+def test_cancelling_a_gang_whose_leader_is_done_kills_it(script):
+    script.play(RACK + gang(success="leader") + RUNNING)
+    script.play("""
+        /g/0 exit 0
+        cancel /g
+        /g/0                    -> KILLED
+        /g/1                    -> KILLED
+        session /g              -> TERMINATING
+        /g/1 stopped
+        session /g              -> TERMINATED
+    """)
+
+
+def test_other_members_ends_are_those_of_any_gang(script):
+    script.play(RACK + gang(success="leader", retries=1) + RUNNING)
+    script.play("""
+        /g/1 exit 0             -> RUNNING
+        /g/0 exit 1             -> PENDING failures=1
+        /g/1                    -> PENDING failures=0
     """)
 
 
@@ -347,6 +584,20 @@ def test_cancelling_a_gang_that_waits(script):
         session /g              -> CANCELLED
         job /g                  -> KILLED
         events session:/g       -> pending cancelled
+    """)
+
+
+def test_cancelling_a_gang_between_restarts_waits_for_what_still_runs(script):
+    script.play(RACK + gang(retries=1) + RUNNING)
+    script.play("""
+        /g/0 exit 1             -> PENDING
+        session /g              -> PENDING
+        cancel /g
+        job /g                  -> KILLED
+        session /g              -> TERMINATING
+        /g/1#0 stopped
+        session /g              -> TERMINATED
+        history /g              -> ~DetectTermination pending>terminating SUCCESS
     """)
 
 

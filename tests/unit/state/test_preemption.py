@@ -102,8 +102,9 @@ def test_a_gang_with_a_finished_member_is_evicted_by_what_is_left_of_it(script):
         /g/1 running
         /g/0 exit 0
         submit /p band=production
-        /g/1 preempt for /p/0           -> PREEMPTED
-        job /g                          -> WORKER_FAILED
+        /g/1 preempt for /p/0           -> PENDING preemptions=1
+        /g/0                            -> PENDING preemptions=0
+        job /g                          -> RUNNING
     """)
 
 

@@ -69,14 +69,15 @@ OWNER = {status: rule for rule in HANDLERS for status in rule.sources}
 DETECT_CANCELLATION = Promotion(
     name="DetectCancellation",
     sources=frozenset({S.PENDING}),
-    any_of=((Condition(fact="ended_badly"),),),
+    any_of=((Condition(fact="ended_badly"), Condition(frozenset({K.TERMINATING}), MatchType.NOT_ANY)),),
     target=S.CANCELLED,
 )
 DETECT_TERMINATION = Promotion(
     name="DetectTermination",
-    sources=SESSION_LIVE,
+    sources=SESSION_LIVE | {S.PENDING},
     any_of=(
         (Condition(fact="ended_badly"),),
+        (Condition(fact="leader_done"),),
         (Condition(KERNEL_TERMINAL, MatchType.ALL),),
     ),
     target=S.TERMINATING,

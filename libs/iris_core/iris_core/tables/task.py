@@ -63,6 +63,12 @@ OVERDUE = TaskRule(
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
     give_up=to(T.WORKER_FAILED),
 )
+FINISH = TaskRule(name="finish", sources=ACTIVE, success=to(T.RUNNING, attempt=T.SUCCEEDED))
+"""Exit 0 of a gang's member: its attempt is over, its task waits for the gang."""
+STOP_FOR_LEADER = TaskRule(name="stop_for_leader", sources=ACTIVE, success=To(None, T.SUCCEEDED))
+"""The leader of the gang is done: the attempt is stopped, its task waits for the gang."""
+COMPLETE = TaskRule(name="complete", sources=ACTIVE, success=to(T.SUCCEEDED))
+"""A task that waited for its gang has succeeded."""
 END_WITH_SIBLING = TaskRule(name="end_with_sibling", sources=NON_TERMINAL, success=to(T.WORKER_FAILED))
 RESTART_WITH_SIBLING = TaskRule(
     name="restart_with_sibling", sources=ACTIVE, success=to(T.PENDING, attempt=T.WORKER_FAILED)
@@ -83,6 +89,9 @@ TABLE: tuple[TaskRule, ...] = (
     PREEMPT,
     UNDELIVER,
     OVERDUE,
+    FINISH,
+    STOP_FOR_LEADER,
+    COMPLETE,
     END_WITH_SIBLING,
     RESTART_WITH_SIBLING,
     KILL,

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from iris_core.codec import Undecodable
 from iris_core.resources import Device, ResourceAsk
-from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec
+from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessPolicy
 from iris_gateway.client.conditions import Mode, parse_constraint
 from iris_gateway.client.naming import full_name
 from iris_gateway.client.problems import BadAsk
@@ -28,6 +28,7 @@ class JobOptions(TypedDict, total=False):
 
     Sizes are bytes or texts like ``4GiB``, times seconds or texts like ``10m``, ``cpu`` cores.
     ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
+    ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
     ``user``: the owner; left out it is the token's, else the one who calls.
     """
 
@@ -44,6 +45,7 @@ class JobOptions(TypedDict, total=False):
     constraints: Sequence[str | Constraint]
     prefer: Sequence[str | Constraint]
     group_by: str | None
+    success: SuccessPolicy | None
     band: BandName
     max_retries_failure: int
     max_retries_preemption: int
@@ -78,7 +80,7 @@ def job_spec(
         "replicas": gang if replicas is None else replicas,
         "resources": read_resources(options, device),
         "constraints": read_constraints(options),
-        "coscheduling": Coscheduling(group_by) if group_by else None,
+        "coscheduling": read_coscheduling(group_by, options.get("success")),
         "scheduling_timeout_s": read_time(options.get("scheduling_timeout")),
         "timeout_s": read_time(options.get("timeout")),
         "ports": tuple(options.get("ports") or ()),
@@ -90,6 +92,15 @@ def job_spec(
         return from_builtins(wanted, JobSpec)
     except Undecodable as error:
         raise BadAsk(str(error)) from None
+
+
+def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:
+    """How the tasks go together; None when each goes alone. Raises BadAsk."""
+    if group_by:
+        return Coscheduling(group_by, success or "all")
+    if success:
+        raise BadAsk("only a gang has a success policy: say group_by too, or ask for a slice of several hosts")
+    return None
 
 
 def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:

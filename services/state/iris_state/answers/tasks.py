@@ -9,7 +9,7 @@ from iris_core.views import AttemptView, Page, TaskView, moment
 from iris_state.answers.jobs import reason_of_task
 from iris_state.answers.pages import behind, found_job, page
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, Job
+from iris_state.records import Attempt, Job, Task
 
 
 def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
@@ -26,11 +26,22 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
         attempts=[attempt_view(attempt) for attempt in task.attempts],
         exit_code=last.exit_code if last is not None else None,
-        error=task.note or (last.error if last is not None else "") or None,
+        error=task.note or (last.error if last is not None and task.state is not TaskState.SUCCEEDED else "") or None,
         log_subject=f"{record.id}.{index}",
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
+        note=_note(record, task),
     )
+
+
+def _note(record: Job, task: Task) -> str | None:
+    """What a member of a gang waits for that has nothing left to do."""
+    if not task.waits_for_gang:
+        return None
+    if record.leader_is_done:
+        return "waiting for its gang to stop: task 0, its leader, is done"
+    done = sum(other.waits_for_gang for other in record.tasks)
+    return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:

@@ -92,7 +92,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
 
 
 def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
-    """A task leaves its attempt, or its place in the queue."""
+    """A task leaves its attempt, its place in the queue, or its gang."""
     job = ledger.jobs[change.job]
     index = change.index
     task = job.tasks[index]
@@ -105,7 +105,12 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         task.cause, task.note = change.cause, change.note
         budget = BUDGET_OF_STATE.get(change.state)
         task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
-    _show(ledger, job, index, change.state, attempt, change.cause, at_ms)
+    if change.state is TaskState.RUNNING and attempt is not None:
+        attempt.started_ms = attempt.started_ms or at_ms
+    if change.state is not task.state:
+        cause = None if change.state in ACTIVE else change.cause
+        last = task.attempts[-1] if task.state in ACTIVE else attempt
+        _show(ledger, job, index, change.state, last, cause, at_ms)
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
         ledger.wait_for_place(job, index)
@@ -172,7 +177,7 @@ def _show(
     if state is TaskState.ASSIGNED:
         lasted_ms = at_ms - task.queued_ms
     elif previous is TaskState.RUNNING and attempt is not None:
-        lasted_ms = at_ms - attempt.started_ms
+        lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
     ledger.told.append(
         Told("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms)
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from iris_core.messages import AttemptRef, Ended, Register, Stage
 from iris_core.states import Cause, Initiator, KernelStatus, Outcome, WorkerState
 from iris_core.tables import task as table
+from iris_core.tables.task import TaskRule
 from iris_state import cascade
 from iris_state.changes import WorkerMoved, WorkerRegistered
 from iris_state.claims import Claim
@@ -78,7 +79,7 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
     if attempt is None or attempt.worker != worker:
         return
     if stage.ended is not None:
-        yield _ended(ref, stage.ended)
+        yield _ended(ref, stage.ended, table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED)
     elif stage.status is KernelStatus.RUNNING:
         yield Claim(table.RUN, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
     elif stage.status in _BUILDING:
@@ -88,11 +89,11 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
 _BUILDING = frozenset({KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.PREPARED, KernelStatus.CREATING})
 
 
-def _ended(ref: AttemptRef, ended: Ended) -> Claim:
+def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule) -> Claim:
     """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
     if ended.cause is Cause.EXITED:
         good = ended.exit_code == 0 and ended.signal is None
-        rule, outcome = (table.SUCCEED, Outcome.SUCCESS) if good else (table.FAIL, Outcome.FAILURE)
+        rule, outcome = (succeeded, Outcome.SUCCESS) if good else (table.FAIL, Outcome.FAILURE)
         cause = Cause.EXITED if good else Cause.FAILED
     elif ended.cause is Cause.TIMEOUT:
         rule, outcome, cause = table.KILL, Outcome.SUCCESS, Cause.TIMEOUT
@@ -108,5 +109,5 @@ def _ended(ref: AttemptRef, ended: Ended) -> Claim:
         cause,
         Initiator.WORKER,
         ended=ended,
-        note=ended.error if rule is not table.SUCCEED else "",
+        note=ended.error if rule is not succeeded else "",
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from iris_core.constraints import eligible
 from iris_core.messages import AttemptRef, Eviction, Placement, Plan, Promise
 from iris_core.resources import Amount
-from iris_core.states import ACTIVE, Cause, Initiator, Outcome, TaskState, WorkerState
+from iris_core.states import Cause, Initiator, Outcome, TaskState, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state import coordinator
@@ -188,7 +188,7 @@ def _whole_gangs(ledger: Ledger, eviction: Eviction) -> bool:
         (number, index) in victims
         for number in gangs
         for index, task in enumerate(ledger.jobs[number].tasks)
-        if task.state in ACTIVE
+        if task.current is not None
     )
 
 
@@ -196,4 +196,4 @@ def _is_live(job: Job, ref: AttemptRef) -> bool:
     if not 0 <= ref.index < len(job.tasks):
         return False
     current = job.tasks[ref.index].current
-    return current is not None and current.number == ref.attempt and job.tasks[ref.index].state in ACTIVE
+    return current is not None and current.number == ref.attempt

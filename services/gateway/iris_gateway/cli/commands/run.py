@@ -47,6 +47,7 @@ _OPTIONS = (
     ),
     click.option("--prefer", multiple=True, help="What a host had better be.", metavar="COND"),
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
+    click.option("--success", type=click.Choice(["all", "leader"]), help="Whose exit 0 ends a gang.  [default: all]"),
     click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
     click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
     click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),

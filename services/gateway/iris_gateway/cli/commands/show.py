@@ -27,9 +27,9 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence, or the error of an ended task."""
+    """The pending reason's sentence, what a gang's member waits for that is done, or the error of an ended task."""
     reason = task.get("pending_reason")
-    return reason["message"] if reason else task.get("error") or ""
+    return reason["message"] if reason else task.get("note") or task.get("error") or ""
 
 
 TASKS = (
