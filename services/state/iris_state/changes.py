@@ -118,10 +118,11 @@ class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
 
 
 class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
-    """A judgement that moved nothing; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job.
+    """A judgement without a SessionMoved; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job.
 
     ``looks`` judgements alike are one, the first of them at ``since_ms`` (0: now). ``version`` is the journal sequence
-    from which a scheduler knows of it: a plan made of less cannot fail again.
+    from which a scheduler knows of it: a plan made of less cannot fail again. ``to_status``: where it leads a session
+    of one, whose status is not stored; None when it stays.
     """
 
     job: int
@@ -133,6 +134,7 @@ class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
     looks: int = 1
     since_ms: int = 0
     version: int = 0
+    to_status: SessionStatus | None = None
 
 
 class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):

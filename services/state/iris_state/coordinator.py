@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from iris_core.lifecycle import derive, judge
 from iris_core.states import (
     FAILURES,
@@ -22,8 +24,9 @@ from iris_core.states import (
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
 from iris_core.tables.session import PREPARE, SCHEDULE, START, Promotion, SessionRule
-from iris_state.changes import GANG, Change, Judged, SessionMoved
+from iris_state.changes import GANG, Change, Judged, Moved, SessionMoved
 from iris_state.claims import Claim
+from iris_state.conclude import conclude
 from iris_state.handlers import Handler, Report, SessionId, SessionView
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
@@ -40,6 +43,9 @@ _CAUSES = {
     (START.name, Result.EXPIRED): Cause.START_TIMEOUT,
 }
 """Why tasks go back to PENDING."""
+
+REQUEUED_BY_A_HANDLER = frozenset(_CAUSES.values())
+"""The causes of attempts whose end is a judgement's, and so a row of history already."""
 
 _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
 """Which members of a gang have kept the others waiting; they pay, the others start again with them."""
@@ -130,9 +136,17 @@ def settle(
         elif target is not status:
             yield SessionMoved(job.number, target, rule.name, result, reason)
         return
-    if result is not Result.SUCCESS:
-        yield judged  # a session of one follows its kernel; only what did not succeed is worth a record
-    yield from _of_tasks(job, rule, result, target, [id_[1]], reason)
+    claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason))
+    if result is not Result.SUCCESS:  # a session of one follows its kernel; only what did not succeed is worth a record
+        stays = target is SessionStatus.PENDING and not _is_requeued(ledger, policy, claims)
+        yield msgspec.structs.replace(judged, to_status=None if stays else target)
+    yield from claims
+
+
+def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
+    """Whether the task goes back to PENDING by these claims; without a retry left it ends instead."""
+    changes = [conclude(ledger, claim, max_reschedules=policy.max_reschedules) for claim in claims]
+    return all(isinstance(change, Moved) and change.state is TaskState.PENDING for change in changes)
 
 
 def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:

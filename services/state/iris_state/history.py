@@ -8,26 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.states import Cause, SchedulingResult, SessionStatus
+from iris_core.states import Cause
+from iris_core.states import SchedulingResult as Result
+from iris_core.states import SessionStatus as S
 from iris_core.tables import session as table
 from iris_core.views import HistoryRow, moment
 from iris_state.changes import GANG
+from iris_state.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, HistoryEntry, Job
+from iris_state.records import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
 
-Timed = tuple[int, HistoryRow]
+Timed = tuple[int, int, HistoryRow]
+"""A row with its time, and its place among the rows of that millisecond."""
 
 
 def rows_of(ledger: Ledger, job: Job) -> list[HistoryRow]:
     """Every judgement about the sessions of a job, oldest first."""
-    rows = [_stored(job, entry) for entry in job.history]
+    rows = [_row(job, entry, _JUDGED[entry.from_status == S.PENDING]) for entry in job.history]
     if not job.is_gang:
         for index, task in enumerate(job.tasks):
-            for attempt in task.attempts:
-                rows.extend(_straight(job, index, attempt))
-            if task.cause is Cause.SCHEDULING_TIMEOUT:
-                rows.append(_never_placed(job, index, task.note))
-    return [row for _, row in sorted(rows, key=lambda timed: timed[0])]
+            derived = [entry for attempt in task.attempts for entry in _straight(index, task, attempt)]
+            if ended_waiting(task):
+                derived += _cancelled(job, index, task)
+            rows += [_row(job, entry, _DERIVED[entry.to_status in _OUT]) for entry in derived if entry.first_ms]
+    return [row for *_, row in sorted(rows, key=lambda timed: timed[:2])]
+
+
+_JUDGED, _DERIVED = (2, 0), (1, 3)
+"""Places among the rows of one millisecond: judged while it waited, on its way in, judged since, on its way out."""
+_OUT = frozenset({S.PENDING, S.TERMINATING, S.TERMINATED, S.CANCELLED})
 
 
 def entity(job: Job, index: int) -> str:
@@ -35,8 +44,8 @@ def entity(job: Job, index: int) -> str:
     return job.id if index == GANG else f"{job.id}-{index}"
 
 
-def _stored(job: Job, entry: HistoryEntry) -> Timed:
-    return entry.first_ms, HistoryRow(
+def _row(job: Job, entry: HistoryEntry, place: int) -> Timed:
+    row = HistoryRow(
         entity=entity(job, entry.index),
         handler=entry.handler,
         from_status=entry.from_status.lower(),
@@ -47,36 +56,45 @@ def _stored(job: Job, entry: HistoryEntry) -> Timed:
         first_at=moment(entry.first_ms),
         last_at=moment(entry.last_ms),
     )
+    return entry.first_ms, place, row
 
 
-def _never_placed(job: Job, index: int, why: str) -> Timed:
-    entry = HistoryEntry(
-        index,
-        table.SCHEDULE.name,
-        SessionStatus.PENDING.value,
-        SessionStatus.CANCELLED.value,
-        SchedulingResult.EXPIRED,
-        why,
-        1,
-        job.finished_ms,
-        job.finished_ms,
-    )
-    return _stored(job, entry)
+def _entry(
+    index: int, at_ms: int, handler: str, before: S, after: S, why: str = "", result: Result = Result.SUCCESS
+) -> HistoryEntry:
+    return HistoryEntry(index, handler, before.value, after.value, result, why, 1, at_ms, at_ms)
 
 
-def _straight(job: Job, index: int, attempt: Attempt) -> Iterator[Timed]:
-    """The rows that the times on one attempt tell."""
-    built = "preparing" if attempt.building_ms else "scheduled"
-    reached = "running" if attempt.started_ms else built
+def _straight(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
+    """The rows that the times on one attempt tell; those at time 0 have not come to be.
+
+    A host tells that it builds and that it runs, and the statuses between have been passed by then.
+    """
+    started = attempt.started_ms
+    yield _entry(index, attempt.assigned_ms, table.SCHEDULE.name, S.PENDING, S.SCHEDULED)
+    yield _entry(index, attempt.building_ms or started, table.PREPARE.name, S.SCHEDULED, S.PREPARING)
+    yield _entry(index, started, table.PROMOTE_TO_PREPARED.name, S.PREPARING, S.PREPARED)
+    yield _entry(index, started, table.START.name, S.PREPARED, S.CREATING)
+    yield _entry(index, started, table.PROMOTE_TO_RUNNING.name, S.CREATING, S.RUNNING)
+    reached = S.RUNNING if started else S.PREPARING if attempt.building_ms else S.SCHEDULED
     why = attempt.cause.value if attempt.cause is not None else ""
-    steps = (
-        (attempt.assigned_ms, table.SCHEDULE.name, "pending", "scheduled", ""),
-        (attempt.building_ms, table.PREPARE.name, "scheduled", "preparing", ""),
-        (attempt.started_ms, table.PROMOTE_TO_RUNNING.name, built, "running", ""),
-        (attempt.ended_ms, table.DETECT_TERMINATION.name, reached, "terminating", why),
-        (attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, "terminating", "terminated", ""),
-    )
-    for at_ms, handler, before, after, reason in steps:
-        if at_ms:
-            row = HistoryEntry(index, handler, before, after, SchedulingResult.SUCCESS, reason, 1, at_ms, at_ms)
-            yield _stored(job, row)
+    if attempt is task.attempts[-1] and task.is_terminal and not ended_waiting(task):
+        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION.name, reached, S.TERMINATING, why)
+        yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, S.TERMINATING, S.TERMINATED)
+    elif attempt.cause not in REQUEUED_BY_A_HANDLER:
+        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING.name, reached, S.PENDING, why)
+
+
+def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
+    """How a task ended that waited. That a handler gave it up is a row already."""
+    at_ms, why = job.finished_ms, task.cause.value if task.cause is not None else ""
+    if task.cause is Cause.SCHEDULING_TIMEOUT:
+        yield _entry(index, at_ms, table.SCHEDULE.name, S.PENDING, S.CANCELLED, task.note, Result.EXPIRED)
+    elif was_cancelled(job, task):
+        if task.cause is not Cause.RESCHEDULES_SPENT:
+            yield _entry(index, at_ms, table.DETECT_CANCELLATION.name, S.PENDING, S.CANCELLED, why)
+    else:
+        yield _entry(index, at_ms, table.DETECT_TERMINATION.name, S.PENDING, S.TERMINATING, why)
+        closed_ms = task.attempts[-1].closed_ms
+        if closed_ms:
+            yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED.name, S.TERMINATING, S.TERMINATED)

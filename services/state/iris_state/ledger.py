@@ -24,6 +24,7 @@ from iris_state.entries import WRITERS
 from iris_state.records import (
     Attempt,
     AttemptKey,
+    HistoryEntry,
     Job,
     Key,
     Presence,
@@ -34,6 +35,7 @@ from iris_state.records import (
     Worker,
     kernel_status,
     lingers,
+    was_cancelled,
 )
 
 KEY_BYTES = 290
@@ -72,6 +74,7 @@ class Ledger:
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
         self.looks: dict[int, int] = {}
+        self.newest_rows: dict[int, dict[int, HistoryEntry]] = {}
         self.kernels: dict[int, Counter[KernelStatus]] = {}
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0
@@ -134,7 +137,7 @@ class Ledger:
         task = job.tasks[index]
         if task.state is TaskState.PENDING:
             return SessionStatus.PENDING
-        if not task.attempts:
+        if was_cancelled(job, task):
             return SessionStatus.CANCELLED
         return SINGLE[task.attempts[-1].status]
 
@@ -217,6 +220,7 @@ class Ledger:
         """Take a job out of every index it may still be in."""
         del self.jobs[job.number], self.asks[job.number], self.open_of_job[job.number]
         self.kernels.pop(job.number, None)
+        self.newest_rows.pop(job.number, None)
         for key in [key for key in self.avoided if key[0] == job.number] if self.avoided else ():
             del self.avoided[key]
         self._forget_name(job)

@@ -22,7 +22,7 @@ EVERY_MS = 10_000
 
 def passed_over(ledger: Ledger, job: Job, told: JobReason, now_ms: int) -> Iterator[Judged]:
     """Keep a waiting job's reason and count the look; the judgements that are worth recording."""
-    before, row = ledger.reasons.get(job.number), _waiting_row(job)
+    before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
     ledger.reasons[job.number] = told.reason
     looks = ledger.looks.pop(job.number, 0)
     if row is not None and before is not None and before.code is told.reason.code:
@@ -37,8 +37,8 @@ def passed_over(ledger: Ledger, job: Job, told: JobReason, now_ms: int) -> Itera
     yield _judged(job, told.reason.message, told.looks, told.since_ms)
 
 
-def _waiting_row(job: Job) -> HistoryEntry | None:
-    row = last_row(job, GANG)
+def _waiting_row(ledger: Ledger, job: Job) -> HistoryEntry | None:
+    row = last_row(ledger, job, GANG)
     return row if row is not None and row.result is SchedulingResult.SKIPPED else None
 
 

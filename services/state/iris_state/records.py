@@ -291,6 +291,16 @@ def kernel_status(task: Task) -> KernelStatus:
     return task.attempts[-1].status if task.attempts else KernelStatus.CANCELLED
 
 
+def ended_waiting(task: Task) -> bool:
+    """Whether a task of a plain job ended for good while it waited for a place, and not with its last attempt."""
+    return task.is_terminal and (not task.attempts or task.cause is not task.attempts[-1].cause)
+
+
+def was_cancelled(job: Job, task: Task) -> bool:
+    """Whether nothing of a task ran any more when it ended while it waited; its job has ended with it."""
+    return ended_waiting(task) and (not task.attempts or 0 < task.attempts[-1].closed_ms <= job.finished_ms)
+
+
 def lingers(job: Job, index: int) -> bool:
     """Whether an attempt that a waiting task has left may still run: its end is not known yet.
 

@@ -1,5 +1,7 @@
 """How placed work is driven: orders taken or not, tries, patience, history. ST; semantics.md sections 3 and 6."""
 
+from iris_core.tables import session
+
 RACK = """
     worker a0 rack=a
     worker a1 rack=a
@@ -154,7 +156,7 @@ def test_a_plain_task_whose_order_is_not_taken_goes_back_for_free(script):
         /a/0                -> PENDING preemptions=0
         attempt /a/0#0      -> cause=undelivered charged_to=reschedule
         session /a/0        -> PENDING tries=-
-        history /a          -> ~PrepareSessions scheduled>scheduled GIVE_UP
+        history /a          -> ~PrepareSessions scheduled>pending GIVE_UP
     """)
 
 
@@ -322,7 +324,7 @@ def test_scheduled_for_a_minute_and_not_a_moment_longer(script):
         wait 0.001
         /a/0                -> PENDING preemptions=0
         attempt /a/0#0      -> cause=prepare_timeout charged_to=reschedule
-        history /a          -> ~PrepareSessions scheduled>scheduled EXPIRED (SCHEDULED for more than 60 s)
+        history /a          -> ~PrepareSessions scheduled>pending EXPIRED (SCHEDULED for more than 60 s)
     """)
 
 
@@ -577,7 +579,7 @@ def test_a_reason_is_of_those_who_wait(script):
         /a/0 exit 0
         submit /b
         cancel /b
-        history /b                  -> nothing
+        history /b                  -> DetectCancellation pending>cancelled SUCCESS (cancelled)
     """)
     from iris_core.messages import JobReason, Plan
     from iris_core.reasons import NOT_YET_LOOKED_AT
@@ -630,9 +632,10 @@ def test_the_history_of_a_plain_task_is_worded_from_its_attempts(script):
     assert [(row["entity"], row["handler"], row["from"], row["to"]) for row in rows] == [
         ("j1-0", "ScheduleNewSessions", "pending", "scheduled"),
         ("j1-0", "PrepareSessions", "scheduled", "preparing"),
-        ("j1-0", "PromoteToRunning", "preparing", "running"),
-        ("j1-0", "DetectTermination", "running", "terminating"),
-        ("j1-0", "PromoteToTerminated", "terminating", "terminated"),
+        ("j1-0", "PromoteToPrepared", "preparing", "prepared"),
+        ("j1-0", "StartSessions", "prepared", "creating"),
+        ("j1-0", "PromoteToRunning", "creating", "running"),
+        ("j1-0", "RegressToPending", "running", "pending"),
     ]
 
 
@@ -650,10 +653,110 @@ def test_the_history_of_a_task_says_how_far_it_came_and_why_it_ended(script):
         /b/0 running
         wait 1
         /b/0 exit 0
-        history /a  -> ~DetectTermination scheduled>terminating SUCCESS (infrastructure)
-        history /b  -> ~PromoteToRunning scheduled>running SUCCESS |
+        history /a  -> ~RegressToPending scheduled>pending SUCCESS (infrastructure)
+        history /b  -> ~PrepareSessions scheduled>preparing SUCCESS | PromoteToPrepared preparing>prepared SUCCESS |
         history /b  -> ~DetectTermination running>terminating SUCCESS (exited)
     """)
+
+
+def edges(world, job):
+    """Each row of a job's history that led somewhere, in order."""
+    rows = world.query("history", job=job, limit=500)["items"]
+    return [(row["from"], row["to"]) for row in rows if row["from"] != row["to"]]
+
+
+def test_the_history_of_a_task_is_one_way_through_the_statuses_of_a_gang(script):
+    """Each row starts where the one before it has led, and goes where the table lets a gang go."""
+    script.play("""
+        worker w0
+        submit /a retries=1
+        schedule
+        /a/0 running
+        /a/0 exit 1             -> PENDING
+        wait 1
+        schedule
+        wait 1
+        orders w0 deaf
+        wait 70
+        /a/0                    -> PENDING
+        orders w0 listens
+        /a/0#1 stopped
+        wait 60
+        schedule
+        /a/0 building
+        wait 1
+        /a/0 running
+        wait 1
+        /a/0 exit 0             -> SUCCEEDED
+        submit /b
+        cancel /b
+        session /b/0            -> CANCELLED
+        submit /c scheduling_timeout=5
+        wait 6
+        submit /d retries=1
+        schedule
+        /d/0 running
+        /d/0 preempt for /d/0
+        wait 1
+        /d/0 exit 1             -> PENDING
+        cancel /d
+        session /d/0            -> CANCELLED
+    """)
+    allowed = {
+        (source.value.lower(), target.value.lower())
+        for row in session.TABLE
+        for source in row.sources
+        for target in (to.status for to in row.targets)
+        if target is not None
+    } | {(source.value.lower(), row.target.value.lower()) for row in session.PROMOTIONS for source in row.sources}
+    for job in ("/a", "/b", "/c", "/d"):
+        steps = edges(script.world, job)
+        assert [first for first, _ in steps[1:]] == [last for _, last in steps[:-1]], steps
+        assert steps[0][0] == "pending"
+        assert set(steps) <= allowed
+        assert steps[-1][1] in ("terminated", "cancelled")
+
+
+def test_a_task_that_is_cancelled_while_its_last_attempt_still_runs_is_terminating(script):
+    script.play("""
+        worker w0
+        submit /b band=batch
+        schedule
+        /b/0 running
+        submit /p band=production
+        /b/0 preempt for /p/0   -> PENDING
+        wait 1
+        cancel /b
+        session /b/0            -> TERMINATING
+        history /b              -> ~DetectTermination pending>terminating SUCCESS (cancelled)
+        wait 1
+        /b/0#0 stopped
+        session /b/0            -> TERMINATED
+        history /b              -> ~PromoteToTerminated terminating>terminated SUCCESS
+    """)
+
+
+def test_a_judgement_that_ends_a_task_without_a_retry_left_leads_to_no_waiting(script):
+    script.play("""
+        worker w0
+        policy max_reschedules=0
+        submit /a
+        schedule
+        wait 61
+        /a/0                    -> UNSCHEDULABLE
+        history /a              -> ~PrepareSessions scheduled>scheduled EXPIRED (SCHEDULED for more than 60 s) |
+        history /a              -> ~DetectTermination scheduled>terminating SUCCESS
+    """)
+
+
+def test_equal_rows_of_many_tasks_are_merged_however_many_there_are(script):
+    places = "place /a" + " w0" * 100
+    script.play("worker w0 cpu=1\n submit /full\n place /full/0 w0\n submit /a replicas=100")
+    script.play(places)
+    script.play(places)
+    rows = script.world.query("history", job="/a", limit=500)["items"]
+    refused = [row["attempts"] for row in rows if row["result"] == "NEED_RETRY"]
+    assert refused == [2] * 100
 
 
 def test_without_its_history_everything_goes_on_the_same(script):

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 HISTORY_KEPT = 1_000
 """Rows of history one job keeps; the oldest go first."""
-_LOOK_BACK = 64
-"""How far back an equal row of the same session is looked for among those of its job's other sessions."""
 
 
 def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
@@ -25,7 +23,7 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
     assert session is not None
     before, key = session.status, (job.number, c.GANG)
     words = (before.value, change.status.value)
-    remember(job, HistoryEntry(c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms))
+    remember(ledger, job, HistoryEntry(c.GANG, change.handler, *words, change.result, change.reason, 1, at_ms, at_ms))
     session.version += 1
     session.tries = {}
     if before is change.status:
@@ -38,14 +36,13 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
 
 
 def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
-    """A judgement that moved nothing: history, and the handler's tries unless it was a skip."""
+    """A judgement that moves no stored status: history, and the handler's tries unless it was a skip."""
     job = ledger.jobs[change.job]
     of_plain_job = change.index == c.GANG and job.session is None
     status = SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
-    words, times = (status.value, status.value), (change.since_ms or at_ms, at_ms)
-    remember(
-        job, HistoryEntry(change.index, change.handler, *words, change.result, change.reason, change.looks, *times)
-    )
+    words, times = (status.value, (change.to_status or status).value), (change.since_ms or at_ms, at_ms)
+    row = HistoryEntry(change.index, change.handler, *words, change.result, change.reason, change.looks, *times)
+    remember(ledger, job, row)
     if change.result is SchedulingResult.SKIPPED:
         return
     session = job.session
@@ -57,23 +54,33 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
     session.judged_at = change.version
 
 
-def remember(job: Job, row: HistoryEntry) -> None:
+def remember(ledger: Ledger, job: Job, row: HistoryEntry) -> None:
     """Append a row, or count it into the last one of its session when that says the same."""
-    last = last_row(job, row.index)
+    newest = _newest(ledger, job)
+    last = newest.get(row.index)
     if last is not None and last.says(row):
         last.attempts += row.attempts
         last.last_ms = row.last_ms
         return
     job.history.append(row)
+    newest[row.index] = row
     if len(job.history) > HISTORY_KEPT:
-        del job.history[0]
+        oldest = job.history.pop(0)
+        if newest[oldest.index] is oldest:
+            del newest[oldest.index]
 
 
-def last_row(job: Job, index: int) -> HistoryEntry | None:
+def last_row(ledger: Ledger, job: Job, index: int) -> HistoryEntry | None:
     """The newest row of one session."""
-    if job.session is not None:
-        return job.history[-1] if job.history else None
-    return next((row for row in reversed(job.history[-_LOOK_BACK:]) if row.index == index), None)
+    return _newest(ledger, job).get(index)
+
+
+def _newest(ledger: Ledger, job: Job) -> dict[int, HistoryEntry]:
+    """The newest row of each session of a job: an index over its history, made when it is first asked for."""
+    found = ledger.newest_rows.get(job.number)
+    if found is None:
+        found = ledger.newest_rows[job.number] = {row.index: row for row in job.history}
+    return found
 
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {c.SessionMoved: moved, c.Judged: judged}
