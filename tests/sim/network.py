@@ -34,6 +34,7 @@ from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.memory_store import Stored, digest, matches
 from iris_bus.window import Window
 from iris_core import subjects
+from iris_core.limits import MESSAGE_BYTES
 from tests.sim.process import Process
 
 _NOTICE_S = 1.0
@@ -87,6 +88,7 @@ class Server:
         self.writer: Process | None = None
         self.written_s = 0.0
         self.lies: list[str] = []
+        self.largest = 0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._inboxes = 0
@@ -160,6 +162,7 @@ class Server:
         return heard or stored is not None
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
+        self.weigh(subject, data)
         stored = self._stream_of(subject.split("."))
         assert stored is not None
         sequence = stored.store(subject, data, headers, expected)
@@ -171,6 +174,13 @@ class Server:
                     if matches(pattern, subject.split(".")):
                         link.deliver(Message(subject, data, headers), callback)
         return sequence
+
+    def weigh(self, subject: str, data: bytes) -> None:
+        """Refuse what no server would take, and never forget it. Raises ValueError."""
+        self.largest = max(self.largest, len(data))
+        if len(data) > MESSAGE_BYTES:
+            self.lies.append(f"a message of {len(data)} bytes on {subject}")
+            raise ValueError(f"{len(data)} bytes are more than one message may hold")
 
     def journalled(self, sequence: int, data: bytes) -> None:
         """A part of a commit is in the journal."""
@@ -271,7 +281,8 @@ class Link:
     # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(self, message: Message) -> None:
-        """On its way to the server, or nowhere. Raises Crash where the weather wants it."""
+        """On its way to the server, or nowhere. Raises Crash where the weather wants it, ValueError for a huge one."""
+        self.server.weigh(message.subject, message.data)
         if not self.process.alive:
             return
         self._note_answer(message)

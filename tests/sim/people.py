@@ -14,9 +14,12 @@ import msgspec
 
 from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
+from iris_core.constraints import MAX_TEXT, MAX_VALUES
+from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
 from iris_core.resources import ResourceAsk
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec
+from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY
 from tests.sim.network import Link
 
@@ -152,10 +155,12 @@ USER = Caller("ann", "user")
 ADMIN = Caller("root", "admin")
 
 
-def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> list[tuple[float, object]]:
+def wishes(
+    dice: random.Random, jobs: int, seconds: float, hosts: list[str], *, large: bool
+) -> list[tuple[float, object]]:
     """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back.
 
-    Sometimes in a rush.
+    Sometimes in a rush, and, where they are ``large``, of sizes up to every limit.
     """
     plan: list[tuple[float, object]] = []
     names: dict[str, float] = {}
@@ -163,6 +168,8 @@ def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> 
     for number in range(jobs):
         at = dice.random() * busy_s
         spec = _spec(dice, number, list(names))
+        if large and dice.random() < 0.5:
+            spec = _enlarged(dice, spec)
         above = names.get(spec.name.rpartition("/")[0])
         if above is not None:
             at = above + dice.random() * 4.0  # while its parent is likely to live
@@ -172,7 +179,8 @@ def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> 
         if key and dice.random() < 0.5:
             plan.append((at + dice.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
         if dice.random() < 0.15:
-            plan.append((at + dice.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1)))
+            why = "z" * (SENTENCE if large else 0)
+            plan.append((at + dice.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
     if dice.random() < 0.5:
         host = dice.choice(hosts)
         at = dice.random() * seconds / 2
@@ -181,6 +189,22 @@ def wishes(dice: random.Random, jobs: int, seconds: float, hosts: list[str]) -> 
     if dice.random() < 0.2:
         plan.append((dice.random() * seconds, AdminCommand("mark_lost", dice.choice(hosts), ADMIN, "lost", 1)))
     return sorted(plan, key=lambda each: each[0])
+
+
+def _enlarged(dice: random.Random, spec: JobSpec) -> JobSpec:
+    """The same job as large as one may be, in its environment, its command, its constraints, or all of it."""
+    env = {"PADDING": "e" * (MAX_ENV_BYTES - 10)}
+    command = (*spec.command, "c" * (MAX_COMMAND_BYTES - 100))
+    racks = tuple(f"{rack:v>{MAX_TEXT}}" for rack in range(MAX_VALUES - 2))
+    near = (Constraint("rack", ConstraintOp.IN, values=("r0", "r1", *racks)),)
+    return dice.choice(
+        (
+            msgspec.structs.replace(spec, env=env),
+            msgspec.structs.replace(spec, command=command),
+            msgspec.structs.replace(spec, constraints=near * 2),
+            msgspec.structs.replace(spec, env=env, command=command, constraints=near * 2),
+        )
+    )
 
 
 def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:

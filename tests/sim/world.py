@@ -39,6 +39,8 @@ LAST_S = 3.0
 SETTLE_S = 10.0
 """So long power loss may take back an event, and longer it may not."""
 SLOW_S = 1.0
+LARGE = 0.04
+"""In so many storms jobs are as large as they may be."""
 ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
 POLICY = Policy(
@@ -68,6 +70,7 @@ class Outcome:
     seconds: float
     faults: dict[str, int]
     wrong: str = ""
+    largest: int = 0
 
 
 class World:
@@ -86,7 +89,8 @@ class World:
         self.wrong = ""
         self.damaged = False
         self.gone = ""
-        self.policy = _policy(self.dice)
+        self.large = self.dice.random() < LARGE
+        self.policy = _policy(self.dice, large=self.large)
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
         self._dead: list[Process] = []
@@ -105,7 +109,7 @@ class World:
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
         if self.dice.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
-        self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts)
+        self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts, large=self.large)
         self._mains["people"] = self._people
         for name in self._mains:
             self._start(name)
@@ -204,7 +208,14 @@ class World:
             gc.enable()
         jobs = self.promises.asked
         return Outcome(
-            self.seed, digest, jobs, self.judge.commits, self.server.now, dict(self.server.faults), self.wrong
+            self.seed,
+            digest,
+            jobs,
+            self.judge.commits,
+            self.server.now,
+            dict(self.server.faults),
+            self.wrong,
+            self.server.largest,
         )
 
     def _verdict(self) -> str:
@@ -382,12 +393,12 @@ class _SimScheduler(Scheduler):
         return await super()._send(decided)
 
 
-def _policy(dice: random.Random) -> Policy:
+def _policy(dice: random.Random, *, large: bool) -> Policy:
     return msgspec.structs.replace(
         POLICY,
         snapshot_changes=dice.choice((20, 20, 60, 100_000)),
         keep_jobs=dice.choice((0, 0, 3)),
-        journal_part_bytes=dice.choice((100, 1000, 1 << 20)),
+        journal_part_bytes=dice.choice((100_000, 1 << 20) if large else (100, 1000, 1 << 20)),
     )
 
 

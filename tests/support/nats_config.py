@@ -69,7 +69,7 @@ def free_ports(count: int) -> list[int]:
 async def configured_nats(directory: Path, config: str) -> AsyncIterator[ConfiguredServer]:
     """A server with ``config`` added to its listeners and store."""
     port, http = free_ports(2)
-    listeners = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\n'
+    listeners = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n'
     store = f"jetstream {{ store_dir: {json.dumps(str(directory / 'store'))}, max_file_store: 1TB }}\n"
     server = ConfiguredServer(directory, listeners + store + config, port, http)
     server.start()

@@ -24,6 +24,7 @@ from iris_bus import wire
 from iris_bus.client import Tap, TappedClient
 from iris_bus.contract import Headers, Unavailable
 from iris_bus.ending import end
+from iris_core.limits import MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Link:
         self._watchdog: asyncio.Task[None] | None = None
 
     async def open(self, servers: Sequence[str], name: str, credentials: Credentials, patience: float) -> None:
-        """Connect, waiting up to ``patience`` seconds for a server. Raises Unavailable."""
+        """Connect, waiting up to ``patience`` seconds for a server. Raises Unavailable; also when it is too small."""
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
         try:
@@ -93,6 +94,10 @@ class Link:
             why = self._refusal or str(error) or f"no server answered in {patience:.0f} s"
             raise Unavailable(f"cannot connect to NATS: {why}") from error
         self._connecting = None
+        if self.client.max_payload < MESSAGE_BYTES:
+            await self.close()
+            least = f"at least {MESSAGE_BYTES} (4 MiB)"
+            raise Unavailable(f"the NATS server takes messages of {self.client.max_payload} bytes, Iris needs {least}")
         self._watchdog = asyncio.create_task(self._watch())
 
     async def _abandon(self, connecting: asyncio.Task[None]) -> None:

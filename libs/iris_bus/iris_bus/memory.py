@@ -19,6 +19,7 @@ from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Un
 from iris_bus.framing import PART_BYTES
 from iris_bus.memory_store import MemoryBlobs, MemoryJournal, MemoryStreams, MemoryTeller, Stored, matches
 from iris_core import subjects
+from iris_core.limits import MESSAGE_BYTES
 from iris_core.subjects import Stream
 
 
@@ -46,9 +47,11 @@ class Memory:
 
     Args:
         table: the streams it can keep.
+        max_payload: bytes of the largest message.
     """
 
-    def __init__(self, table: Sequence[Stream] = subjects.STREAMS) -> None:
+    def __init__(self, table: Sequence[Stream] = subjects.STREAMS, max_payload: int = MESSAGE_BYTES) -> None:
+        self.max_payload = max_payload
         self.streams = {row.name: Stored(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.used: dict[str, dict[str, tuple[int, int]]] = {}
@@ -97,6 +100,7 @@ class Memory:
         """Take what was published: store it if a stream wants it, hand it to listeners; whether anybody took it."""
         if self.away:
             return False
+        self.check_size(message.data)
         stored = self.stream_of(message.subject)
         if stored is not None:
             with contextlib.suppress(Full):
@@ -104,13 +108,19 @@ class Memory:
         return self._announce(message) or stored is not None
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
-        """Store one message for somebody who wants to know. Raises Full, Fenced, NoResponders."""
+        """Store one message for somebody who wants to know. Raises Full, Fenced, NoResponders, ValueError."""
+        self.check_size(data)
         stored = self.stream_of(subject)
         if stored is None:
             raise NoResponders(f"no stream takes {subject}")
         sequence = stored.store(subject, data, headers, expected)
         self._announce(Message(subject, data, headers))
         return sequence
+
+    def check_size(self, data: bytes) -> None:
+        """Raises ValueError for what no server would take."""
+        if len(data) > self.max_payload:
+            raise ValueError(f"{len(data)} bytes are more than one message may hold")
 
     def _announce(self, message: Message) -> bool:
         tokens = message.subject.split(".")

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 
-from iris_core import constraints, topology
+from iris_core import codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
+from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, JobSpec
 
@@ -33,23 +35,25 @@ _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
 def validate_spec(spec: JobSpec) -> list[Mistake]:
-    """All mistakes of a job as its owner wrote it; empty when it may be admitted."""
-    return [
-        *_name(spec),
-        *_command(spec),
-        *_env(spec),
-        *_amount("/replicas", spec.replicas, 1, MAX_REPLICAS),
-        *_resources(spec),
-        *constraints.validate(spec.constraints),
-        *topology.validate_coscheduling(spec),
-        *_retries(spec),
-        *_seconds("/scheduling_timeout_s", spec.scheduling_timeout_s),
-        *_seconds("/timeout_s", spec.timeout_s),
-        *_bundle(spec),
-        *_ports(spec),
-        *_labels(spec),
-        *_user(spec),
-    ]
+    """The mistakes of a job as its owner wrote it, `MISTAKES` at most; empty when it may be admitted."""
+    return list(_size(spec)) or list(islice(_mistakes(spec), MISTAKES))
+
+
+def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
+    yield from _name(spec)
+    yield from _command(spec)
+    yield from _env(spec)
+    yield from _amount("/replicas", spec.replicas, 1, MAX_REPLICAS)
+    yield from _resources(spec)
+    yield from constraints.validate(spec.constraints)
+    yield from topology.validate_coscheduling(spec)
+    yield from _retries(spec)
+    yield from _seconds("/scheduling_timeout_s", spec.scheduling_timeout_s)
+    yield from _seconds("/timeout_s", spec.timeout_s)
+    yield from _bundle(spec)
+    yield from _ports(spec)
+    yield from _labels(spec)
+    yield from _user(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -62,6 +66,14 @@ def admit(spec: JobSpec) -> None:
 def pointer_to(*parts: str | int) -> str:
     """A JSON pointer (RFC 6901) to a field."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _size(spec: JobSpec) -> Iterator[Mistake]:
+    """A larger one would not fit into the messages made of it: it stands whole in most of them."""
+    size = len(codec.to_json(spec))
+    if size > SPEC_BYTES:
+        message = f"the job is {size} bytes long, at most {SPEC_BYTES} are possible"
+        yield Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")
 
 
 def _name(spec: JobSpec) -> Iterator[Mistake]:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from iris_core.errors import Mistake
+from iris_core.limits import clipped
 from iris_core.resources import AUTO, ResourceAsk
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
@@ -29,6 +30,9 @@ TAINT = "taint:"
 MAX_CONSTRAINTS = 64
 MAX_VALUES = 1000
 MAX_TEXT = 256
+
+LABEL = 400
+"""Characters of a constraint in words: a key and one value, or the first of many."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,127}\Z")
 
@@ -118,7 +122,7 @@ def describe(constraint: Constraint) -> str:
     if constraint.op in PRESENCE:
         return f"{constraint.key} {constraint.op}"
     if constraint.op is ConstraintOp.IN:
-        return f"{constraint.key} in {','.join(str(v) for v in constraint.values)}"
+        return clipped(f"{constraint.key} in {','.join(str(v) for v in constraint.values)}", LABEL)
     return f"{constraint.key} {constraint.op} {constraint.value}"
 
 

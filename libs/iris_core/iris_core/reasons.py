@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 import msgspec
+
+from iris_core.limits import SHOWN
 
 
 class ReasonCode(StrEnum):
@@ -57,9 +60,10 @@ def no_workers(by_state: Mapping[str, int]) -> Reason:
 
 def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
     """None of ``workers`` hosts matches; ``removed_by`` counts for each condition the hosts that fail it."""
+    removed_by = dict(islice(removed_by.items(), SHOWN))
     words = ", ".join(f"'{condition}' removes {count}" for condition, count in removed_by.items())
     message = f"none of {_count(workers, 'worker')} matches: {words}"
-    return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": dict(removed_by)})
+    return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": removed_by})
 
 
 def over_quota(user: str, resource: str, running: int, limit: int) -> Reason:
@@ -126,7 +130,7 @@ def waiting_for_victim(workers: Sequence[str]) -> Reason:
     """Its places are promised; what runs there is being stopped."""
     shown = ", ".join(workers[:3]) + (", ..." if len(workers) > 3 else "")
     message = f"waits for preempted work to stop on {shown}"
-    return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers)})
+    return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers[:SHOWN])})
 
 
 def reserved_for_gang(gang: str, workers: int) -> Reason:
@@ -144,7 +148,7 @@ def still_ending(workers: Sequence[str]) -> Reason:
     """What ran before has been told to stop and is not known to have; nothing runs twice at a time."""
     named = ", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
     message = f"waits until its last attempt is known to have stopped on {named}"
-    return Reason(ReasonCode.DELAYED, message, {"workers": list(workers)})
+    return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
 
 _SHORT_OF = {

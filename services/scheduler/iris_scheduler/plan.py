@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import TypeVar
 
 import numpy as np
 
+from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages import Eviction, JobReason, Placement, Plan
 from iris_core.states import PriorityBand
 from iris_scheduler.classes import JobClass, place_of
@@ -29,6 +31,7 @@ from iris_scheduler.stale import soon_helped, still_full, still_hopeless
 from iris_scheduler.tell import tell
 
 Placer = Callable[..., bool]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Decision:
     Attributes:
         columns: the workers it is about. gangs, singles: members of gangs and single tasks placed.
         wake_ms: None when nothing changes by waiting.
+        left: jobs whose reasons had no room in the plan.
     """
 
     plan: Plan
@@ -46,6 +50,7 @@ class Decision:
     wake_ms: int | None
     gangs: int
     singles: int
+    left: set[int]
 
     @property
     def is_empty(self) -> bool:
@@ -69,10 +74,30 @@ def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Dec
     claiming = preempt(cycle, hopeless)
     told = tell(cycle)
     hopeless -= soon_helped(cycle, hopeless) | claiming
-    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved))
+    cut = _fit(cycle)
+    if cut:
+        hopeless.clear()
+    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved) or cut)
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
-    return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles)
+    return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles, told.left)
+
+
+def _fit(cycle: Cycle) -> bool:
+    """Leave to the next cycle what one plan has no room for; whether there was more than that."""
+    given = _first(cycle.given, [len(given.indexes) for given in cycle.given])
+    evicted = _first(cycle.evicted, [len(one.victims) + len(one.promises) for one in cycle.evicted])
+    cut = (len(given), len(evicted)) != (len(cycle.given), len(cycle.evicted))
+    if cut:
+        cycle.given, cycle.evicted = given, evicted
+        cycle.wake_at(cycle.now_ms)
+    return cut
+
+
+def _first(items: list[Item], sizes: Sequence[int]) -> list[Item]:
+    """As many as `PLACED_AT_ONCE` lets go at once, and at least one."""
+    within = sum(end <= PLACED_AT_ONCE for end in accumulate(sizes))
+    return items[: max(1, within)]
 
 
 def _place_band(cycle: Cycle, band: PriorityBand) -> None:

@@ -19,6 +19,9 @@ from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import Settings
 
+VICTIMS = 1000
+"""Named in one answer."""
+
 
 def preview(mirror: Mirror, memory: Memory, request: PlanRequest, now_ms: int, settings: Settings) -> PlanPreview:
     """Say what would happen to a job if it were submitted now. The mirror is the same before and after.
@@ -81,7 +84,7 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
     return PlanPreview(
         verdict=_verdict(row.replicas, len(placed), promised, possible=possible),
         placements=tuple(sorted(placed)),
-        victims=tuple(victims),
+        victims=tuple(victims[:VICTIMS]),
         reason=_reason(decision, row.job),
         ahead=ahead,
         version=mirror.version,

@@ -183,18 +183,18 @@ class Scheduler:
         self._chunks = []
         self._bus.publish(subjects.SNAPSHOT_FULL, b"", reply=inbox)
         found: list[FullSnapshot] = []
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.answer_timeout_s):
-                while not self._stop.is_set():
-                    await self._arrived.wait()
-                    self._arrived.clear()
-                    arrived, self._chunks = self._chunks, []
-                    try:
-                        found += [codec.unpack(data, FullSnapshot) for data in arrived]
-                    except codec.Undecodable:  # an empty answer: nobody listens
-                        return []
-                    if any(chunk.last for chunk in found):
-                        return [chunk for chunk in found if chunk.version == found[-1].version]
+        deadline_s = self._steady_s() + self._settings.answer_timeout_s
+        while not self._stop.is_set() and await self._hear(deadline_s - self._steady_s()):
+            self._arrived.clear()
+            arrived, self._chunks = self._chunks, []
+            if arrived:
+                deadline_s = self._steady_s() + self._settings.answer_timeout_s
+            try:
+                found += [codec.unpack(data, FullSnapshot) for data in arrived]
+            except codec.Undecodable:  # an empty answer: nobody listens
+                return []
+            if whole := _whole(found):
+                return whole
         return []
 
     async def _is_up_to_date(self, mirror: Mirror, *, silent: bool) -> bool:
@@ -248,6 +248,7 @@ class Scheduler:
         began = time.perf_counter()
         decision = plan(mirror, self._memory, self._now_ms(), self._settings)
         self._memory.learn(decision.columns, decision.learnt, mirror.looked())
+        mirror.news.fresh |= decision.left
         self._wake_ms = decision.wake_ms
         seconds = time.perf_counter() - began
         self.metrics.cycle(seconds)
@@ -318,6 +319,15 @@ class Scheduler:
                 log.warning("a question that cannot be answered: %s", error)
                 continue
             self._bus.publish(message.reply, codec.pack(answer))
+
+
+def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
+    """The chunks of the first snapshot all of which have come, each once; of one that was asked for twice, too."""
+    for end in (chunk for chunk in found if chunk.last):
+        of_it = {chunk.chunk: chunk for chunk in found if (chunk.version, chunk.at_ms) == (end.version, end.at_ms)}
+        if len(of_it) == end.chunk + 1:
+            return list(of_it.values())
+    return []
 
 
 async def main(service: Service[Settings]) -> None:

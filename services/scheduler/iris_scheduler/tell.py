@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from iris_core import reasons
+from iris_core.limits import REASONS_BYTES
 from iris_core.messages import JobReason
 from iris_core.reasons import Reason
 from iris_scheduler.classes import JobClass, job_at
@@ -24,13 +25,18 @@ _REFRESHED = 16
 """Classes per cycle that are looked at again only because others were placed before them last time."""
 
 
+_REASON_BYTES = 100
+"""What a reason takes beside its words."""
+
+
 @dataclass(slots=True)
 class Telling:
-    """What is told: to the state service, of classes as a whole, and of single jobs."""
+    """What is told: to the state service, of classes as a whole, and of single jobs; ``left`` are told next time."""
 
     reasons: tuple[JobReason, ...] = ()
     classes: dict[JobClass, Told] = field(default_factory=dict)
     jobs: dict[int, Reason] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
 
 
 def tell(cycle: Cycle) -> Telling:
@@ -50,8 +56,22 @@ def tell(cycle: Cycle) -> Telling:
         elif job in fresh or reason != cycle.memory.jobs.get(job):
             telling.jobs[job] = reason
     _tell_positions(cycle, behind, telling)
+    _fit(cycle, telling)
     telling.reasons = tuple(JobReason(job, telling.jobs[job]) for job in sorted(telling.jobs))
     return telling
+
+
+def _fit(cycle: Cycle, telling: Telling) -> None:
+    """What one plan has no room for is told with the next."""
+    size = 0
+    for job in sorted(telling.jobs):
+        size += _REASON_BYTES + 2 * len(telling.jobs[job].message.encode())  # its facts say the same again
+        if size > REASONS_BYTES:
+            telling.left.add(job)
+    for job in telling.left:
+        del telling.jobs[job]
+    if telling.left:
+        cycle.wake_at(cycle.now_ms)
 
 
 def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], telling: Telling) -> Reason:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from iris_core import codec
 from iris_core.codec import Undecodable
+from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand, CancelJob, RerunJob, SubmitJob
 from iris_core.subjects import is_plain
 
@@ -14,7 +15,9 @@ Wish: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob
 
 def check_lines(wish: Wish) -> None:
     """What is to be sent on as part of a line of the bus' protocol fits into one. Raises Undecodable."""
-    traceparent = wish.traceparent if isinstance(wish, SubmitJob) else ""
+    traceparent, key = (wish.traceparent, wish.idempotency_key) if isinstance(wish, SubmitJob) else ("", "")
+    if max(map(len, (wish.request_id, wish.answer_to, traceparent, key))) > SENTENCE:
+        raise Undecodable(f"an id or a subject of more than {SENTENCE} characters")
     if not (is_plain(wish.answer_to) and is_plain(traceparent)):
         raise Undecodable("a subject or header that would break its line")
 

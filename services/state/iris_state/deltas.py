@@ -6,8 +6,13 @@ sequence, so a gap is seen across restarts too. Source: architecture.md "The sch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import CHUNK_BYTES, DELTA_BYTES
 from iris_core.messages import (
     AttemptRef,
     Avoid,
@@ -24,6 +29,9 @@ from iris_core.states import KERNEL_UNSTARTED, KernelStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Key, Worker
+
+NOTHING = -2
+"""A version nobody has: what follows it follows nothing that is known."""
 
 
 class DeltaBuilder:
@@ -240,6 +248,37 @@ def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSna
         ),
         promises=tuple(Promise(*key, worker) for key, worker in ledger.promises.items()),
     )
+
+
+def chunks(whole: FullSnapshot) -> Iterator[bytes]:
+    """The same as messages of about `CHUNK_BYTES`, the last one marked."""
+    number, size, rows = 0, 0, _no_rows()
+    for name in rows:
+        for row in getattr(whole, name):
+            packed = msgspec.Raw(codec.pack(row))
+            if size and size + len(packed) > CHUNK_BYTES:
+                yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows, last=False))
+                number, size, rows = number + 1, 0, _no_rows()
+            rows[name].append(packed)
+            size += len(packed)
+    yield codec.pack(msgspec.structs.replace(_EMPTY, **_head(whole, number), **rows))
+
+
+_EMPTY: Any = FullSnapshot(0, 0)
+
+
+def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
+    return {"version": whole.version, "at_ms": whole.at_ms, "chunk": number}
+
+
+def _no_rows() -> dict[str, list[msgspec.Raw]]:
+    return {name: [] for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "promises")}
+
+
+def fitting(delta: Delta) -> bytes:
+    """A delta as a message; one that is too large says only that everything has to be asked for."""
+    data = codec.pack(delta)
+    return data if len(data) <= DELTA_BYTES else codec.pack(Delta(delta.version, delta.at_ms, after=NOTHING))
 
 
 def _since(job: Job, ledger: Ledger) -> int:

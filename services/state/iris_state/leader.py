@@ -12,23 +12,30 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
-from typing import TypeGuard
+from collections.abc import Callable, Sequence
+from typing import TypeGuard, TypeVar
 
 from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscription, Teller, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import Order, OrderTaken, Ping
+from iris_core.errors import Code
+from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
+from iris_core.messages import Answer, Order, OrderTaken, Ping
 from iris_core.pace import Pace
+from iris_state.answers import refusal
 from iris_state.hints import Hints
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
+from iris_state.orders import parts
 from iris_state.replica import Replica
 from iris_state.snapshotter import Snapshotter
 
 log = logging.getLogger(__name__)
 
+One = TypeVar("One", bound=Input)
+
 BATCH = 4000
-"""Inputs of one commit at most, so that a commit stays far below the largest message."""
+"""Inputs of one round at most."""
+TOO_LARGE = refusal("the answer is too large for one message; ask for less at once")
 CROWD = 1000
 """So many commands read from the inbox at once mean that more may lie behind them."""
 LEFT_TO_THE_INBOX = b""
@@ -57,6 +64,7 @@ class Leader:
         self._steady = asyncio.get_running_loop().time
         self._hints = Hints(self._bus)
         self._inbox: list[Input] = []
+        self._commands: list[Command] = []
         self._stored = 0
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
@@ -114,9 +122,13 @@ class Leader:
 
     async def _round(self, commands: Reader) -> None:
         await self._wait()
-        inputs, self._inbox = self._inbox[:BATCH], self._inbox[BATCH:]
-        wishes = [Command(m.sequence, m.subject, m.data) for m in commands.take(BATCH)]
-        if len(wishes) >= CROWD:
+        inputs, self._inbox = _at_once(self._inbox)
+        arrived = [] if self._commands else commands.take(BATCH)
+        self._commands += [Command(m.sequence, m.subject, m.data) for m in arrived]
+        wishes, self._commands = _at_once(self._commands)
+        if self._commands:
+            self._stored = max(self._stored, self._commands[-1].sequence)
+        if len(arrived) >= CROWD:
             with contextlib.suppress(Unavailable):
                 await self._look_how_much_is_stored()
         left = [one for one in inputs if _is_said(one)] if self._machine.cursor < self._stored else []
@@ -174,7 +186,7 @@ class Leader:
         wait = self._pace.wait_s(self._steady())
         if wait:
             await asyncio.sleep(wait)
-        if self._inbox or self._snapshots.busy:
+        if self._inbox or self._commands or self._snapshots.busy:
             self._arrived.clear()
             await asyncio.sleep(0)
             return
@@ -223,15 +235,29 @@ class Leader:
     async def _send(self, output: Output) -> None:
         """Hosts and whoever waits for an answer first, then the public; each leaves with a turn of the loop."""
         for worker, order in output.orders.items():
-            self._deliver(worker, order)
-        for subject, data in output.replies:
-            if subject:
-                self._bus.publish(subject, data)
+            for part in parts(order):
+                self._deliver(worker, part)
+        await self._answer(output.replies)
         if output.orders:
             await asyncio.sleep(0)
         if output.events:
             self._teller.tell(output.events)
             await asyncio.sleep(0)
+
+    async def _answer(self, replies: Sequence[tuple[str, bytes]]) -> None:
+        """A large snapshot goes out no faster than the server takes it, or it would drop whoever asked for it."""
+        size = 0
+        for subject, data in replies:
+            if len(data) > MESSAGE_BYTES:
+                log.error("an answer of %d bytes is larger than a message may be", len(data))
+                data = codec.pack(Answer(Code.UNAVAILABLE.value, TOO_LARGE))
+            if subject:
+                self._bus.publish(subject, data)
+            size += len(data)
+            if size > MESSAGE_BYTES:
+                size = 0
+                with contextlib.suppress(Unavailable):
+                    await self._bus.flush()
 
     def _deliver(self, worker: str, order: Order) -> None:
         task = asyncio.get_running_loop().create_task(self._deliver_one(worker, order))
@@ -257,6 +283,17 @@ class Leader:
         await self._bus.flush()
         with contextlib.suppress(Unavailable):
             await self._teller.drain(DRAIN_S)
+
+
+def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
+    """What one round takes of them, and the rest: bounded by number and bytes, and never nothing."""
+    size = count = 0
+    for one in inputs[:BATCH]:
+        size += 0 if isinstance(one, Delivered) else len(one.data)
+        if count and size > ROUND_BYTES:
+            break
+        count += 1
+    return inputs[:count], inputs[count:]
 
 
 def _is_said(one: Input) -> TypeGuard[Asked]:

@@ -132,7 +132,7 @@ class Machine:
                 self.ledger.hear(worker.id, self.round.now_ms)
         self.round.orders.again()
         output = self._finish()
-        output.delta = codec.pack(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+        output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
         return output
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +154,7 @@ class Machine:
             self.round.apply(dropped)
         output = self._finish()
         reads, self._reads = self._reads, []
-        output.replies += [(read.reply, self._read(read)) for read in reads]
+        output.replies += [(read.reply, data) for read in reads for data in self._read(read)]
         return output
 
     def next_due(self) -> int | None:
@@ -184,7 +184,7 @@ class Machine:
             replies,
             orders,
             outbox.events(told, self.sequence),
-            codec.pack(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)),
+            deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)),
             changes,
             told,
             refused,
@@ -292,17 +292,21 @@ class Machine:
             self.round.settle()
         return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
 
-    def _read(self, asked: Asked) -> bytes:
+    def _read(self, asked: Asked) -> Iterable[bytes]:
         """Answered last in the round, as of its end: a reader sees everything that arrived before it."""
         if asked.subject == subjects.SNAPSHOT_FULL:
-            return codec.pack(deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building))
+            whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
+            return deltas.chunks(whole)
+        return [codec.pack(self._answer(asked))]
+
+    def _answer(self, asked: Asked) -> Answer:
         try:
             query = codec.unpack(asked.data, Query)
-            return codec.pack(Answer("ok", answers.read(self.ledger, query, self.round.now_ms)))
+            return Answer("ok", answers.read(self.ledger, query, self.round.now_ms))
         except Undecodable as error:
-            return codec.pack(Answer(Code.INVALID.value, answers.refusal(str(error))))
+            return Answer(Code.INVALID.value, answers.refusal(str(error)))
         except Refused as error:
-            return codec.pack(Answer(error.code.value, answers.refusal(error.detail)))
+            return Answer(error.code.value, answers.refusal(error.detail))
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -334,6 +338,8 @@ class Machine:
         except Undecodable:
             return
         if report.register is not None:
+            if not hosts.is_lawful(report.register):
+                return
             self.round.take(hosts.on_register(self.ledger, report.register))
         if not attendance.is_known(self.ledger, report.worker, report.incarnation):
             self._replies.append((asked.reply, codec.pack(ReportTaken(known=False))))

@@ -6,8 +6,13 @@ section 2 "iris.worker.<id>.order"; semantics.md section 6.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import CHUNK_BYTES
 from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_state import changes as c
@@ -126,6 +131,26 @@ class Orders:
     def _address(self, worker: str) -> str:
         known = self._ledger.workers.get(worker)
         return (known.address if known is not None else "") or worker
+
+
+def parts(order: Order) -> Iterator[Order]:
+    """The same in orders of at most `CHUNK_BYTES`, or of one attempt where that alone is more.
+
+    Each part of an order is idempotent, so they may be taken in any sequence, and each need be given again by itself.
+    """
+    refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
+    if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
+        yield order
+        return
+    for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
+        lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
+        jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
+        templates = tuple(template for template in order.templates if template.job in jobs)
+        gangs = tuple(gang for gang in order.gangs if gang.job in jobs)
+        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, **lists))
+
+
+_LISTS = ("run", "prepare", "start", "stop")
 
 
 def _withdraw(draft: _Draft, ref: AttemptRef) -> None:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages import AttemptRef, Ended, Register, Stage
 from iris_core.states import Cause, Initiator, KernelStatus, Outcome, WorkerState
 from iris_core.tables import task as table
@@ -16,6 +20,11 @@ from iris_state.changes import WorkerMoved, WorkerRegistered
 from iris_state.claims import Claim
 from iris_state.intake import Step
 from iris_state.ledger import Ledger
+
+
+def is_lawful(register: Register) -> bool:
+    """Whether what a host says of itself is small enough to be passed on."""
+    return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 
 
 def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
@@ -91,6 +100,9 @@ _BUILDING = frozenset({KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatu
 
 def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule) -> Claim:
     """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
+    if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
+        tail = ended.stderr_tail[-TAIL:]
+        ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
     if ended.cause is Cause.EXITED:
         good = ended.exit_code == 0 and ended.signal is None
         rule, outcome = (succeeded, Outcome.SUCCESS) if good else (table.FAIL, Outcome.FAILURE)

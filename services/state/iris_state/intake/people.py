@@ -12,6 +12,7 @@ import msgspec
 
 from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
+from iris_core.limits import SENTENCE
 from iris_core.messages import AdminCommand, Caller, CancelJob, Quota, RerunJob, SubmitJob
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
@@ -136,10 +137,17 @@ def _check_owner(caller: Caller, job: Job, what: str) -> None:
         raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it")
 
 
+def _check_length(what: str, text: str) -> None:
+    """It will stand in the records of every task it is said of."""
+    if len(text) > SENTENCE:
+        raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long, at most {SENTENCE} are possible")
+
+
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
     """Kill a whole subtree; nothing happens to what has ended. Raises Refused."""
     job = known_job(ledger, command.job)
     _check_owner(command.caller, job, "cancel")
+    _check_length("reason", command.reason)
     yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
 
 
@@ -180,6 +188,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     """What only an operator may do: drain, undrain, mark_lost, set_quota. Raises Refused."""
     if command.caller.role != "admin":
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
+    _check_length("target", command.target)
     if command.action == "set_quota":
         yield QuotaSet(_quota(command))
         return
@@ -187,6 +196,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
     if worker is None:
         raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
     reason = str(command.arguments.get("reason", ""))
+    _check_length("reason", reason)
     lost = worker.state is WorkerState.LOST
     if command.action == "drain":
         state = WorkerState.LOST if lost else WorkerState.DRAINING

@@ -1,0 +1,239 @@
+"""Whatever lawful inputs come in whatever order: no message that follows from them is larger than one may be."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from iris_bus import framing
+from iris_core import codec, subjects
+from iris_core.admission import validate_spec
+from iris_core.constraints import MAX_TEXT, MAX_VALUES
+from iris_core.limits import CHUNK_BYTES, MESSAGE_BYTES, SENTENCE, SPEC_BYTES, TAIL
+from iris_core.messages import (
+    AttemptRef,
+    Delta,
+    Ended,
+    FullSnapshot,
+    Gang,
+    Order,
+    Register,
+    ReportTaken,
+    Stop,
+    SubmitJob,
+    TaskTemplate,
+    WorkerReport,
+)
+from iris_core.resources import Amount, ResourceAsk
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, JobSpec
+from iris_core.states import Cause, ConstraintOp, KernelStatus
+from iris_scheduler.memory import Memory
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.plan import plan
+from iris_scheduler.settings import Settings
+from iris_state import orders
+from iris_state.inputs import Asked, Output
+from iris_state.machine import Machine
+from iris_state.policy import Policy
+from tests.support import first_fit
+from tests.support.world import ADMIN, Host, World, stage
+
+NOW_MS = 1_700_000_000_000
+SIZES = st.sampled_from((0, 1, 1000, 100_000, 1 << 30))
+"""1 << 30: as large as it may be."""
+
+
+class Weighed(World):
+    """A world in which every message is weighed."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+        super().__init__()
+
+    def send(self, output: Output) -> None:
+        sizes = [len(data) for _, data in output.replies]
+        sizes += [len(codec.pack(part)) for order in output.orders.values() for part in orders.parts(order)]
+        sizes += [len(event.data) for event in output.events]
+        sizes.append(len(output.delta or b""))
+        commit = output.commit or b""
+        sizes += [len(part) for part in framing.split(commit, self.policy.journal_part_bytes)]
+        self.largest = max(self.largest, *sizes)
+        super().send(output)
+
+    def check(self) -> None:
+        """The mirror is that of another test: here deltas are too large to follow."""
+
+
+def job(number: int, size: int, *, replicas: int = 1, where: int = 0) -> JobSpec:
+    """About so many bytes, or as many as there may be, in its environment, its command, its constraints, or all."""
+    values = tuple(f"{v:v>{MAX_TEXT}}" for v in range(min(MAX_VALUES - 1, size // MAX_TEXT)))
+    near = Constraint("zone", ConstraintOp.IN, values=("eu", *values))
+    env = {"A": "e" * min(size, MAX_ENV_BYTES - 3)} if where in (0, 3) else {}
+    command = ("work", "c" * min(size, MAX_COMMAND_BYTES - 20)) if where in (1, 3) else ("work",)
+    constraints = (near,) * 2 if where in (2, 3) else ()
+    return JobSpec(name=f"/a{number}", command=command, env=env, constraints=constraints, replicas=replicas)
+
+
+def host(number: int) -> Host:
+    padding = {f"a{n}": "x" * MAX_TEXT for n in range(200)}
+    return Host(f"w{number}", Amount(64_000, 1 << 40, 1 << 40), {"zone": "eu", **padding})
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), SIZES, st.integers(1, 400), st.integers(0, 3)),
+        st.tuples(st.just("place")),
+        st.tuples(st.just("cancel"), st.integers(0, 9), SIZES),
+        st.tuples(st.just("end"), SIZES),
+    ),
+    max_size=12,
+)
+
+
+@given(steps)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_message_is_larger_than_one_may_be(walk: list[tuple]):
+    world = Weighed()
+    for number in range(4):
+        world.register(host(number))
+    submitted = 0
+    for what, *given_ in walk:
+        if what == "submit":
+            size, replicas, where = given_
+            submitted += 1
+            assert world.submit(job(submitted, size, replicas=replicas, where=where)).status == "created"
+        elif what == "place":
+            whole = Mirror.of(everything(world.machine)).snapshot()
+            world.plan(first_fit.plan(whole))
+        elif what == "cancel":
+            number, size = given_
+            answer = world.cancel(f"/a{number}", reason="r" * size if size < 1 << 30 else "r" * SENTENCE)
+            assert answer.status in ("accepted", "not_found", "invalid")
+        else:
+            say_ends(world, given_[0])
+        everything(world.machine)
+    assert world.largest <= MESSAGE_BYTES
+
+
+def say_ends(world: World, size: int) -> None:
+    """Everything that runs fails, with as many words as a host may use."""
+    words = min(size, 100_000)
+    ended = Ended(Cause.EXITED, 1, error="e" * words, stderr_tail="t" * words)
+    for name, presence in world.ledger.presence.items():
+        for key in list(presence.open)[:3]:
+            world.say(name, stage(AttemptRef(*key), KernelStatus.TERMINATED, world.now_ms, ended))
+            closed = world.ledger.attempt(key)
+            assert closed is None or (len(closed.error) <= SENTENCE and len(closed.stderr_tail) <= TAIL)
+
+
+def everything(machine: Machine) -> list[FullSnapshot]:
+    """The chunks of a full snapshot, each within its bound."""
+    output = machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], machine.last_ms)
+    chunks = [data for _, data in output.replies]
+    assert max(map(len, chunks)) <= CHUNK_BYTES + 2 * SPEC_BYTES < MESSAGE_BYTES
+    read = [codec.unpack(data, FullSnapshot) for data in chunks]
+    assert [chunk.last for chunk in read] == [False] * (len(read) - 1) + [True]
+    return read
+
+
+def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_several_plans():
+    machine = Machine(Policy(), "m")
+    machine.replay(1, machine.bid(NOW_MS))
+    machine.lead(NOW_MS)
+    count = 44_000
+    for first in range(0, count, 4000):
+        wishes = [
+            SubmitJob(JobSpec(name=f"/a{n}", command=("true",)), ADMIN, f"r{n}", NOW_MS)
+            for n in range(first, first + 4000)
+        ]
+        output = machine.step(
+            [Asked(subjects.straight(subjects.CMD_SUBMIT), codec.pack(wish), "") for wish in wishes], NOW_MS
+        )
+        assert len(output.delta or b"") <= MESSAGE_BYTES
+    chunks = everything(machine)
+    assert sum(len(codec.pack(chunk)) for chunk in chunks) > MESSAGE_BYTES
+    mirror, memory = Mirror.of(chunks), Memory()
+    assert len(mirror.jobs) == count
+    told: set[int] = set()
+    while len(told) < count:
+        decision = plan(mirror, memory, NOW_MS, Settings())
+        memory.learn(decision.columns, decision.learnt, mirror.looked())
+        mirror.news.fresh |= decision.left
+        assert len(codec.pack(decision.plan)) <= MESSAGE_BYTES
+        assert decision.plan.reasons
+        told |= {reason.job for reason in decision.plan.reasons}
+
+
+def test_a_delta_that_is_too_large_follows_nothing():
+    world = Weighed()
+    wishes = [SubmitJob(job(n, 1 << 30, where=2), ADMIN, f"r{n}", world.now_ms) for n in range(6)]
+    inputs = [Asked(subjects.straight(subjects.CMD_SUBMIT), codec.pack(wish), "") for wish in wishes]
+    output = world.machine.step(inputs, world.now_ms)
+    mirror = Mirror.of(everything(world.machine))
+    assert mirror.version == output.sequence
+    assert not mirror.apply(codec.unpack(output.delta or b"", Delta))
+    assert not Mirror().apply(codec.unpack(output.delta or b"", Delta))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), SIZES), max_size=30), st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_an_order_in_parts_says_what_the_whole_order_says(asked: list[tuple[int, int, int]], register: bool):
+    refs: dict[str, list[AttemptRef]] = {"run": [], "prepare": [], "start": [], "stop": []}
+    for index, (number, kind, _) in enumerate(asked):
+        refs[list(refs)[kind]].append(AttemptRef(number, index, 0))
+    sizes = {number: size for number, _, size in asked}
+    templates = tuple(
+        TaskTemplate(n, f"/a{n}", ("work",), {"A": "x" * min(size, MAX_ENV_BYTES)}, 1, ResourceAsk())
+        for n, size in sizes.items()
+    )
+    gangs = tuple(Gang(n, ("host",) * min(size // 100, 10_000)) for n, size in sizes.items() if n % 2)
+    stops = tuple(map(Stop, refs.pop("stop")))
+    order = Order("i", 1, templates, **{name: tuple(found) for name, found in refs.items()}, stop=stops, gangs=gangs)
+    order = msgspec.structs.replace(order, register=register)
+    parts = list(orders.parts(order))
+    for name in ("run", "prepare", "start", "stop"):
+        assert tuple(ref for part in parts for ref in getattr(part, name)) == getattr(order, name)
+    for part in parts:
+        assert len(codec.pack(part)) <= CHUNK_BYTES + MAX_ENV_BYTES + MAX_COMMAND_BYTES
+        named = {ref.job for ref in (*part.run, *part.prepare, *part.start)}
+        assert named == {t.job for t in part.templates} or len(parts) == 1
+        assert {n for n in named if n % 2} == {gang.job for gang in part.gangs} or len(parts) == 1
+        assert (part.incarnation, part.epoch, part.register) == ("i", 1, register)
+
+
+def test_a_job_that_is_too_large_is_refused_with_its_size_and_the_limit():
+    values = tuple(f"{v:v>{MAX_TEXT}}" for v in range(MAX_VALUES))
+    near = tuple(Constraint(f"zone-{n}", ConstraintOp.IN, values=values) for n in range(5))
+    (mistake,) = validate_spec(JobSpec(name="/a", command=("true",), constraints=near))
+    assert mistake.code == "too_large"
+    assert "bytes long, at most 1048576 are possible" in mistake.message
+
+
+def test_a_job_of_very_many_mistakes_is_refused_with_the_first_of_them():
+    near = tuple(Constraint(f"ZONE-{n}") for n in range(64))
+    env = {f"{n}": "x" for n in range(1000)}
+    assert len(validate_spec(JobSpec(name="/a", command=("true",), env=env, constraints=near))) == 100
+
+
+@pytest.mark.parametrize("what", ["cancel", "drain", "target"])
+def test_a_reason_is_a_sentence(what: str):
+    world = World()
+    world.register(host(0))
+    world.submit(job(1, 0))
+    answer = {
+        "cancel": lambda: world.cancel("/a1", reason="r" * (SENTENCE + 1)),
+        "drain": lambda: world.admin("drain", "w0", reason="r" * (SENTENCE + 1)),
+        "target": lambda: world.admin("set_quota", "u" * (SENTENCE + 1)),
+    }[what]()
+    assert answer.status == "invalid"
+    assert f"is {SENTENCE + 1} characters long, at most {SENTENCE} are possible" in answer.body.decode()
+
+
+def test_a_host_that_says_too_much_of_itself_is_not_registered():
+    world = World()
+    register = Register("w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms)
+    report = codec.pack(WorkerReport("w0", "1", register=register))
+    assert not world.step(Asked(subjects.STATE_REPORT, report, "r")).replies
+    assert world.register(host(0)) == ReportTaken()
