@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,10 @@ from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
 from iris_state.clock import Clock
+from iris_state.inputs import Asked, Input
+from iris_state.machine import Machine as Judging
 from iris_state.policy import Policy
+from iris_state.quarantine import kind_of
 from iris_state.replica import Replica
 from iris_state.service import State
 from tests.sim.host import Machine, Worker
@@ -31,6 +34,7 @@ from tests.sim.judge import Judge, Violation
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
 from tests.sim.people import People, Promises, wishes
 from tests.sim.process import Process
+from tests.support.raising import Planted, raising
 
 WALL_MS = 1_700_000_000_000
 STORM_S = 60.0
@@ -88,6 +92,8 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.wrong = ""
         self.damaged = False
+        self.planted = 0
+        self._all_states: list[State] = []
         self.gone = ""
         self.large = self.dice.random() < LARGE
         self.policy = _policy(self.dice, large=self.large)
@@ -144,6 +150,7 @@ class World:
         name = f"{process.name}.{self._starts[process.name]}"
         state = State(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]
         self.states[process.name] = state
+        self._all_states.append(state)
         await state.run()
 
     def _steady_ns(self) -> int:
@@ -172,7 +179,10 @@ class World:
         if state is None or self.wrong:
             return
         machine = state.replica.machine
-        if machine.sequence == sequence:
+        raised = sum(state.metrics.raised.total for state in self._all_states)
+        if raised > self.planted:
+            self.wrong = f"{raised} inputs raised, {self.planted} of them planted"
+        if machine.sequence == sequence and not machine.torn:
             try:
                 self.judge.on_commit(machine)
             except (IrisError, Violation, LookupError) as error:
@@ -435,6 +445,46 @@ def _crash_mid_commit(world: World) -> None:
     world.links[world.leader_name()].crash_between_parts = True
 
 
+def _raise_in_judging(world: World) -> None:
+    """The next input of the leader that changes so much raises when some of its changes stand, or before."""
+    leader = world._leader()
+    if leader is None:
+        return
+    machine, after = leader.replica.machine, world.dice.choice((-1, 0, 0, 1, 3))
+
+    def judged(one: Input) -> None:
+        if not world._stormy:
+            del machine._handle
+            Judging._handle(machine, one)
+            return
+        try:
+            with raising(machine, after):
+                Judging._handle(machine, one)
+        except Planted:
+            del machine._handle
+            world.server.count(f"{kind_of(one)} raised")
+            world.planted += 1
+            raise
+
+    machine._handle = judged  # type: ignore[method-assign]
+
+
+def _raise_in_reading(world: World) -> None:
+    """The next query of the leader raises."""
+    leader = world._leader()
+    if leader is None:
+        return
+    machine = leader.replica.machine
+
+    def read(asked: Asked) -> Iterable[bytes]:
+        del machine._read
+        world.server.count(f"{kind_of(asked)} raised")
+        world.planted += 1
+        raise Planted
+
+    machine._read = read  # type: ignore[method-assign]
+
+
 def _freeze_leader(world: World) -> None:
     world.freeze(world.leader_name(), world.dice.choice((0.3, 1.0, 4.0, 20.0)))
 
@@ -515,6 +565,9 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _crash_mid_send,
     _crash_mid_send,
     _crash_mid_commit,
+    _raise_in_judging,
+    _raise_in_judging,
+    _raise_in_reading,
     _freeze_leader,
     _freeze_leader,
     _freeze_worker,

@@ -26,6 +26,7 @@ class Code(StrEnum):
     OVER_QUOTA = "over_quota"
     GONE = "parent_ended"
     UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
 
 
 class IrisError(Exception):

@@ -278,7 +278,12 @@ def _no_rows() -> dict[str, list[msgspec.Raw]]:
 def fitting(delta: Delta) -> bytes:
     """A delta as a message; one that is too large says only that everything has to be asked for."""
     data = codec.pack(delta)
-    return data if len(data) <= DELTA_BYTES else codec.pack(Delta(delta.version, delta.at_ms, after=NOTHING))
+    return data if len(data) <= DELTA_BYTES else codec.pack(everything(delta.version, delta.at_ms))
+
+
+def everything(version: int, at_ms: int) -> Delta:
+    """What makes every scheduler ask for everything."""
+    return Delta(version, at_ms, after=NOTHING)
 
 
 def _since(job: Job, ledger: Ledger) -> int:

@@ -56,6 +56,8 @@ class Output:
         commit: the bytes to append, so that they end at ``sequence``; None when nothing changed.
         delta: for the scheduler's mirror, present with every commit.
         told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
+        raised: inputs that were set aside, by kind, and how they raised.
+        left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
     """
 
     sequence: int
@@ -67,3 +69,5 @@ class Output:
     changes: Sequence[Change] = ()
     told: Sequence[Told] = ()
     refused: Sequence[str] = ()
+    raised: list[tuple[str, Exception]] = field(default_factory=list)
+    left: Sequence[Input] = ()

@@ -92,9 +92,7 @@ class Leader:
         try:
             for subject, callback in self._callbacks().items():
                 subscriptions.append(await self._bus.subscribe(subject, callback))
-            first = self._machine.lead(self._replica.clock.now_ms())
-            self._hint(first)
-            await self._send(first)
+            await self._begin()
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
             while not self._stop.is_set():
@@ -142,8 +140,36 @@ class Leader:
             self._hints.hurry(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
+        for kind, error in output.raised:
+            self._metrics.raised.note(kind)
+            log.error("a %s was set aside, because judging it raised", kind, exc_info=error)
         self._snapshots.note(output)
+        if self._machine.torn:
+            await self._read_anew(output.left)
         self._snapshots.work()
+
+    async def _read_anew(self, left: Sequence[Input]) -> None:
+        """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
+
+        Raises Fenced when somebody else has written to the journal meanwhile, Unavailable.
+        """
+        torn = self._machine
+        await self._replica.recover()
+        machine = self._replica.machine
+        if machine.sequence != torn.sequence:
+            raise Fenced(f"the journal ends at {machine.sequence}, not at {torn.sequence}")
+        machine.succeed(torn)
+        self._machine = machine
+        self._snapshots.begin_anew(machine)
+        self._commands[:0] = [one for one in left if isinstance(one, Command)]
+        self._inbox[:0] = [one for one in left if not isinstance(one, Command)]
+        await self._begin()
+
+    async def _begin(self) -> None:
+        """Say what a leader says first."""
+        first = self._machine.lead(self._replica.clock.now_ms())
+        self._hint(first)
+        await self._send(first)
 
     def _callbacks(self) -> dict[str, Callable[[Message], None]]:
         return {

@@ -14,7 +14,8 @@ from iris_bus import framing
 from iris_bus.contract import DamagedCommit
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
-from iris_core.errors import Code, Invalid, Refused
+from iris_core.errors import Code, Invalid, InvariantBroken, Refused
+from iris_core.limits import clipped
 from iris_core.messages import (
     AdminCommand,
     Answer,
@@ -38,6 +39,7 @@ from iris_state.intake import clock, hosts, people, plans
 from iris_state.ledger import Ledger
 from iris_state.passed_over import passed_over
 from iris_state.policy import Policy
+from iris_state.quarantine import Quarantine, kind_of
 from iris_state.records import Told
 from iris_state.retention import Retention
 from iris_state.round import Round
@@ -65,6 +67,7 @@ class Machine:
 
     Attributes:
         sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
+        torn: some changes of an input that was set aside stand in the ledger, which must be read anew.
     """
 
     def __init__(self, policy: Policy, leader: str) -> None:
@@ -81,6 +84,9 @@ class Machine:
         self._replies: list[tuple[str, bytes]] = []
         self._refused: list[str] = []
         self._reads: list[Asked] = []
+        self._raised: list[tuple[str, Exception]] = []
+        self.quarantine = Quarantine()
+        self.torn = False
 
     @property
     def last_ms(self) -> int:
@@ -124,9 +130,8 @@ class Machine:
         return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
-        """The bid stands in the journal and was replayed: a full grace for every worker, every open order again."""
+        """Our bid and all behind it was replayed: a full grace for every worker, every open order again."""
         self.round.now_ms = self.floor_ms = max(now_ms, self.round.now_ms)
-        self.serial = 0
         for worker in self.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
                 self.ledger.hear(worker.id, self.round.now_ms)
@@ -135,16 +140,35 @@ class Machine:
         output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
         return output
 
+    def succeed(self, torn: Machine) -> None:
+        """Go on where a torn machine of the same leader ends, having read what stands in the journal."""
+        self.serial, self.quarantine = torn.serial, torn.quarantine
+
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
-        """Judge everything that has arrived, then whatever is due at ``now_ms``. Never raises for what inputs say."""
+        """Judge everything that has arrived, then whatever is due at ``now_ms``.
+
+        An input that raises is set aside and changes nothing. Raises InvariantBroken.
+        """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = now_ms  # it was this service that stood still, not the workers
         self.round.now_ms = now_ms = max(now_ms, self.round.now_ms)
-        for one in inputs:
-            self._handle(one)
-            self.round.settle()
+        arrived = iter(inputs)
+        for one in arrived:
+            mark = self._mark()
+            try:
+                self._handle(one)
+                self.round.settle()
+            except InvariantBroken:
+                raise
+            except Exception as error:  # noqa: BLE001 - the next leader would be asked the same
+                self._set_aside(one, error, mark)
+                if self.torn:
+                    left, self._reads = [*self._reads, *arrived], []
+                    output = self._finish()
+                    output.left = left
+                    return output
         self._come_due()
         policy = self.policy
         for forgotten in self.retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
@@ -154,7 +178,14 @@ class Machine:
             self.round.apply(dropped)
         output = self._finish()
         reads, self._reads = self._reads, []
-        output.replies += [(read.reply, data) for read in reads for data in self._read(read)]
+        for read in reads:
+            try:
+                output.replies += [(read.reply, data) for data in self._read(read)]
+            except InvariantBroken:
+                raise
+            except Exception as error:  # noqa: BLE001 - whoever asked is told so, and nobody else
+                output.raised.append((kind_of(read), error))
+                output.replies.append((read.reply, codec.pack(Answer(Code.INTERNAL.value, _words(error)))))
         return output
 
     def next_due(self) -> int | None:
@@ -170,9 +201,10 @@ class Machine:
         replies, self._replies = self._replies, []
         told, self.ledger.told = self.ledger.told, []
         refused, self._refused = self._refused, []
-        orders = self.round.orders.take(self.ledger.epoch)
+        raised, self._raised = self._raised, []
+        orders = {} if self.torn else self.round.orders.take(self.ledger.epoch)
         if not changes and self.cursor - self._marked < UNMARKED:
-            return Output(self.sequence, replies=replies, orders=orders, refused=refused)
+            return Output(self.sequence, replies=replies, orders=orders, refused=refused, raised=raised)
         self.serial += 1
         self._marked = self.cursor
         commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes))
@@ -184,15 +216,70 @@ class Machine:
             replies,
             orders,
             outbox.events(told, self.sequence),
-            deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms)),
+            self._delta(),
             changes,
             told,
             refused,
+            raised,
         )
-        self.retention.settle()
+        if not self.torn:
+            self.retention.settle()
         return output
 
+    def _delta(self) -> bytes:
+        if self.torn:
+            return codec.pack(deltas.everything(self.sequence, self.round.now_ms))
+        return deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
+
+    # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _mark(self) -> tuple[int, ...]:
+        """Where everything ends that an input adds to."""
+        changes, told, replies = len(self.round.changes), len(self.ledger.told), len(self._replies)
+        return self.round.begun, changes, told, replies, len(self._reads), len(self._refused)
+
+    def _set_aside(self, one: Input, error: Exception, mark: tuple[int, ...]) -> None:
+        """Take back what an input has added, and answer it. What it changed in the ledger cannot be taken back."""
+        begun, changes, told, replies, reads, refused = mark
+        self.torn = self.round.begun != begun
+        self.round.drop(changes)
+        del self.ledger.told[told:]
+        del self._replies[replies:]
+        del self._reads[reads:]
+        del self._refused[refused:]
+        self._raised.append((kind_of(one), error))
+        if self.torn:
+            self.quarantine.put(one, self.round.now_ms + 2 * self.policy.lost_after_ms)
+        if isinstance(one, Command):
+            self._refuse(one.subject, one.data, error, "")
+            self.round.apply(Answered(f"{UNDECODABLE}{one.sequence}", Code.INTERNAL.value, _words(error)))
+        elif isinstance(one, Asked) and subjects.is_said(one.subject):
+            self._refuse(one.subject, one.data, error, one.reply)
+        elif isinstance(one, Asked) and one.subject == subjects.STATE_PLAN:
+            self._refuse_plan(one)
+
+    def _refuse(self, subject: str, data: bytes, error: Exception, reply: str) -> None:
+        """Whoever wanted it is told that it will not be, and so is whoever asks for the same again."""
+        kind = _COMMANDS.get(subject) or _STRAIGHT.get(subject)
+        if kind is None:
+            return
+        with contextlib.suppress(Undecodable):
+            wish = _wish(data, kind)
+            self.round.apply(Answered(wish.request_id, Code.INTERNAL.value, _words(error)))
+            if reply or wish.answer_to:
+                answer = codec.pack(Answer(Code.INTERNAL.value, _words(error)))
+                self._replies.append((reply or wish.answer_to, answer))
+
+    def _refuse_plan(self, asked: Asked) -> None:
+        """None of it is taken: its jobs pause, and others have their turn."""
+        with contextlib.suppress(Undecodable):
+            plan = codec.unpack(asked.data, Plan)
+            refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
+            self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
+
     def _handle(self, one: Input) -> None:
+        if self.quarantine.holds(one, self.round.now_ms):
+            return
         if isinstance(one, Asked):
             self._on_asked(one)
         elif isinstance(one, Heard):
@@ -378,6 +465,11 @@ class Machine:
             self.round.settle()
         self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
         self.round.settle()
+
+
+def _words(error: Exception) -> bytes:
+    """What is answered to what raised; the log has the traceback."""
+    return answers.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
 
 
 def _wish(data: bytes, kind: type[Wish]) -> Wish:

@@ -40,7 +40,8 @@ class StateMetrics:
             ["store"],
             registry=self.registry,
         )
-        counts = (self._transitions, self._ended, self._handled, self._refused)
+        self.raised = Counts("iris_inputs_set_aside", "Inputs that raised when they were judged.", ["kind"])
+        counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
         for collector in (*counts, self._commit, self._waited, self._ran):
             self.registry.register(collector)
 
@@ -77,6 +78,11 @@ class Counts(Collector):
 
     def note(self, *labels: str) -> None:
         self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    @property
+    def total(self) -> int:
+        """Of all labels."""
+        return sum(self._counts.values())
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(self._name, self._help, labels=self._labels)

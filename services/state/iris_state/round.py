@@ -47,6 +47,7 @@ class Round:
 
     Attributes:
         changes: what has been applied since the machine took them for a commit. now_ms: the time of the round.
+        begun: how many changes were ever begun to be applied.
         stop_again: stops that could not be delivered, and when each is given again.
     """
 
@@ -55,6 +56,7 @@ class Round:
         self.policy = policy
         self.now_ms = 0
         self.changes: list[Change] = []
+        self.begun = 0
         self.retention = retention
         self.orders = Orders(ledger, int(policy.stop_grace_s * 1000))
         self.deltas = DeltaBuilder(ledger, policy.max_building)
@@ -78,6 +80,7 @@ class Round:
 
     def apply(self, change: Change) -> None:
         """Make a change true, and note what must be told and asked because of it."""
+        self.begun += 1
         self.ledger.apply(change, self.now_ms)
         self.changes.append(change)
         if type(change) is not Staged:  # half of all changes: a stage asks nothing of a host and ends no job
@@ -85,6 +88,12 @@ class Round:
             self.orders.note(change)
         self.deltas.note(change)
         self._follow(change)
+
+    def drop(self, count: int) -> None:
+        """Forget the changes behind the first ``count``, and what was still to be asked because of them."""
+        del self.changes[count:]
+        self._claims.clear()
+        self._dirty.clear()
 
     def _follow(self, change: Change) -> None:
         """Note what must be asked again because of a change, and whether a task has moved by it; `settle` asks."""

@@ -124,6 +124,10 @@ class Snapshotter:
         """The id of the last event of everything replayed."""
         self._told = told
 
+    def begin_anew(self, machine: Machine) -> None:
+        """The records were read anew, so what was begun to be encoded is of others; it is due again soon."""
+        self._machine, self._cutter = machine, None
+
     def is_due(self) -> bool:
         if not self._changes or self.busy or (self._putting is not None and not self._putting.done()):
             return False

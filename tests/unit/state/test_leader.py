@@ -1,74 +1,18 @@
 """The replica that leads, on a bus in memory: what it hears itself does not overtake what was stored before."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from iris_bus import framing
-from iris_bus.contract import Fenced, NoResponders
-from iris_bus.memory import Memory, MemoryConnection
+from iris_bus.contract import Fenced
+from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Beat, Caller, CancelJob, SubmitJob
-from iris_core.spec import JobSpec
-from iris_state.clock import Clock
+from iris_core.messages import Answer, Beat, CancelJob
 from iris_state.leader import BATCH, LEFT_TO_THE_INBOX
-from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.service import State
-
-ANN = Caller("ann")
-POLICY = Policy(snapshot_changes=4)
-SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
-
-
-class House:
-    """One replica, and somebody who wants things."""
-
-    def __init__(self, memory: Memory, policy: Policy = POLICY) -> None:
-        self.stop = asyncio.Event()
-        self.wanting: MemoryConnection = memory.connect()
-        self.state = State(Replica("m", policy, memory.connect(), Clock()), self.stop)
-
-    def lead(self) -> None:
-        self.running = asyncio.create_task(self.state.run())
-
-    async def end(self) -> None:
-        self.stop.set()
-        await self.running
-
-    async def store(self, name: str, *, times: int = 1, replicas: int = 1, answer_to: str = "") -> None:
-        """One request, so often."""
-        spec = JobSpec(name=name, command=("true",), replicas=replicas)
-        wish = codec.pack(SubmitJob(spec, ANN, name, 1, answer_to=answer_to))
-        for _ in range(times):
-            await self.wanting.streams.publish(subjects.CMD_SUBMIT, wish)
-
-    async def cancel(self, name: str, request: str) -> bytes:
-        """What is answered to a cancellation that is said as soon as somebody listens."""
-        wish = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
-        while True:
-            with contextlib.suppress(NoResponders):
-                return (await self.wanting.bus.request(SAY_CANCEL, wish, timeout=10)).data
-            await asyncio.sleep(0)
-
-    async def obeyed(self, name: str, replicas: int = 1) -> None:
-        """Return once this submission, and everything stored before it, has been obeyed."""
-        answered = asyncio.Event()
-        inbox = self.wanting.bus.new_inbox()
-        listening = await self.wanting.bus.subscribe(inbox, lambda _: answered.set())
-        await self.store(name, replicas=replicas, answer_to=inbox)
-        await answered.wait()
-        await listening.close()
-
-    async def snapshot(self) -> str:
-        """The name of the newest one, once there is one."""
-        blobs = self.wanting.blobs(subjects.SNAPSHOTS_BUCKET)
-        while not (names := await blobs.names()):
-            await asyncio.sleep(0)
-        return max(names)
+from tests.support.house import ANN, POLICY, SAY_CANCEL, House
 
 
 @pytest.fixture

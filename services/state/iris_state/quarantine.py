@@ -1,0 +1,60 @@
+"""Hosts whose inputs are not judged for a while, because one of them raised and had changed something. Pure.
+
+A host repeats what is not answered, and each time the ledger would have to be read anew. It is given up instead, which
+ends its attempts, and comes back as a new one. Source: docs/adr/0016-what-raises-is-set-aside.md.
+"""
+
+from __future__ import annotations
+
+from iris_core import codec, subjects
+from iris_core.messages import Beat, WorkerReport
+from iris_state.inputs import Asked, Command, Delivered, Heard, Input
+
+_ASKED = {
+    subjects.STATE_REPORT: "report",
+    subjects.STATE_PLAN: "plan",
+    subjects.STATE_QUERY: "query",
+    subjects.SNAPSHOT_FULL: "snapshot",
+}
+
+
+def kind_of(one: Input) -> str:
+    """What it is, as the metric says it."""
+    if isinstance(one, Asked):
+        return _ASKED.get(one.subject, "command")
+    return {Command: "command", Heard: "beat", Delivered: "delivery"}[type(one)]
+
+
+def host_of(one: Input) -> str:
+    """The host that an input speaks of or comes from; empty when it is none's."""
+    if isinstance(one, Delivered):
+        return one.worker
+    try:
+        if isinstance(one, Heard):
+            return codec.unpack(one.data, Beat).worker
+        if isinstance(one, Asked) and one.subject == subjects.STATE_REPORT:
+            return codec.unpack(one.data, WorkerReport).worker
+    except codec.Undecodable:
+        pass
+    return ""
+
+
+class Quarantine:
+    """Until when each of these hosts is not heard, ms."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, int] = {}
+
+    def put(self, one: Input, until_ms: int) -> None:
+        host = host_of(one)
+        if host:
+            self._until[host] = until_ms
+
+    def holds(self, one: Input, now_ms: int) -> bool:
+        """Whether an input is not to be judged now. Cheap while no host is in here."""
+        if not self._until:
+            return False
+        host = host_of(one)
+        if host in self._until and self._until[host] <= now_ms:
+            del self._until[host]
+        return host in self._until
