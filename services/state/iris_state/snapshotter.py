@@ -125,7 +125,9 @@ class Snapshotter:
         self._told = told
 
     def begin_anew(self, machine: Machine) -> None:
-        """The records were read anew, so what was begun to be encoded is of others; it is due again soon."""
+        """The records were read anew: what was begun to be encoded is of others, and is due again at once."""
+        if self._cutter is not None:
+            self._changes = self._limit
         self._machine, self._cutter = machine, None
 
     def is_due(self) -> bool:

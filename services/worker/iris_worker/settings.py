@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from iris_core import codec
+from iris_core.limits import WORKER_BYTES
 from iris_core.spec import Attribute
 from iris_worker.budget import LogLimits
 from iris_worker.manifest import BundleLimits
@@ -84,8 +86,12 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         return BundleLimits(self.bundle_entries, self.bundle_bytes)
 
 
+ATTRIBUTE_BYTES = WORKER_BYTES // 2
+"""The rest is for what is detected, and for names and addresses."""
+
+
 class BadAttribute(ValueError):
-    """An attribute that is not ``key=value``."""
+    """An attribute that is not ``key=value``, or too much of them."""
 
 
 def read_attributes(texts: tuple[str, ...]) -> dict[str, Attribute]:
@@ -96,6 +102,9 @@ def read_attributes(texts: tuple[str, ...]) -> dict[str, Attribute]:
         if not equals or not key.strip():
             raise BadAttribute(f"an attribute is key=value: {text!r}")
         found[key.strip().lower()] = read_value(value.strip())
+    size = len(codec.pack(found))
+    if size > ATTRIBUTE_BYTES:
+        raise BadAttribute(f"the attributes are {size} bytes, at most {ATTRIBUTE_BYTES} are possible")
     return found
 
 

@@ -59,3 +59,9 @@ def test_free_ports_are_different_and_free():
     found = host.free_ports(("http", "grpc", "debug"))
     assert list(found) == ["http", "grpc", "debug"]
     assert len(set(found.values())) == 3
+
+
+def test_more_attributes_than_can_be_told_are_refused_with_their_size():
+    texts = tuple(f"key-{n}={'x' * 100}" for n in range(1000))
+    with pytest.raises(BadAttribute, match="the attributes are 109893 bytes, at most 32768 are possible"):
+        read_attributes(texts)
