@@ -24,7 +24,19 @@ class View(msgspec.Struct, kw_only=True):
     """Shown to people: named fields."""
 
 
+class InterruptionView(View, kw_only=True):
+    """How the last attempt of a task that waits again came to its end; ``message`` is a clause, ``at`` its end."""
+
+    task: str
+    cause: str | None
+    message: str
+    worker: str
+    at: datetime | None
+
+
 class JobView(View, kw_only=True):
+    """A job. ``interrupted`` is the latest interruption while a task that has run or was placed waits again."""
+
     id: str
     name: str
     state: str
@@ -43,6 +55,7 @@ class JobView(View, kw_only=True):
     children: int = 0
     coscheduled: bool = False
     cause: str | None = None
+    interrupted: InterruptionView | None = None
 
 
 class AttemptView(View, kw_only=True):

@@ -1,10 +1,12 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iris_gateway.cli.commands.ls import show_note
+from iris_gateway.cli.commands.show import job_facts
 from iris_gateway.cli.commands.tree import draw
 from iris_gateway.cli.commands.why import tell
 from iris_gateway.cli.moments import show_bytes, show_span, span_between
@@ -80,3 +82,46 @@ def test_every_column_of_a_table_begins_at_one_place(rows):
 
     place = lines[0].index("B")
     assert [line[place:] for line in lines[1:]] == [row["b"] for row in rows]
+
+
+WAITS = {"code": "not_enough_cpu", "message": "not enough cpu"}
+INTERRUPTED = {"task": "/a/3", "cause": "preempted", "message": "preempted for /boss", "worker": "w1"}
+
+
+def requeued():
+    at = datetime.now(UTC) - timedelta(seconds=40)
+    job = job_view("/a", "running", replicas=4, task_counts={"pending": 4}, pending_reason=WAITS)
+    return {**job, "interrupted": {**INTERRUPTED, "at": at.isoformat()}}
+
+
+def test_a_running_job_of_which_nothing_runs_says_so_wherever_it_is_shown():
+    job = requeued()
+    assert show_note(job) == "0 of 4 now, preempted for /boss 40s ago; not enough cpu"
+    assert click.unstyle(dict(job_facts(job))["state"]) == "running: 0 of 4 now, preempted for /boss 40s ago"
+    (line,) = draw({"job": job, "children": []})
+    assert line.endswith("0 of 4 now, preempted for /boss 40s ago")
+
+
+def test_why_of_a_preempted_job_tells_of_the_preemption_and_of_what_was_given_up():
+    job = requeued()
+    row = {"handler": "PrepareSessions", "result": "EXPIRED", "attempts": 2, "reason": "PREPARING for more than 900 s"}
+    found = {
+        **job,
+        "job": "/a",
+        "task": "/a/0",
+        "job_state": "running",
+        "pending_tasks": 4,
+        "history": [{**row, "last_at": job["interrupted"]["at"]}, {**row, "result": "SUCCESS"}],
+    }
+    assert [click.unstyle(line) for line in tell(found, of_task=False)] == [
+        "/a is running: 0 of 4 now, preempted for /boss 40s ago",
+        "  not enough cpu  (not_enough_cpu)",
+        "  /a/3: preempted for /boss 40s ago",
+        "  PrepareSessions expired x 2 40s ago: PREPARING for more than 900 s",
+    ]
+
+
+def test_a_command_is_shown_as_a_shell_would_read_it():
+    job = job_view("/a")
+    job["spec"]["command"] = ["sh", "-c", "echo 'a b'"]
+    assert dict(job_facts(job))["command"] == """sh -c 'echo '"'"'a b'"'"''"""

@@ -10,6 +10,7 @@ from iris_core.codec import to_json
 from iris_core.messages import Answer
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.states import DISPLAY_COLOURS, css_class
+from iris_core.views import InterruptionView
 from iris_gateway.auth import parse_tokens
 from tests.support.fake_state import FakeState, attempt_of
 from tests.support.gateway import House, house
@@ -125,6 +126,18 @@ async def test_why_a_task_waits_stands_under_its_badge(iris: House):
     text = await page(iris, "/jobs/%2Fa")
     badge, reason = '<span class="badge status-pending">pending</span>', "asks for 8 cores, the best host has 4 free"
     assert re.search(re.escape(badge) + r"\s*<p class=\"reason\"><code>not_enough_cpu</code> " + reason, text)
+
+
+async def test_a_job_that_was_preempted_says_so_on_its_page_and_in_the_list(iris: House):
+    job = iris.state.jobs["/a"]
+    job.state, job.interrupted = (
+        "running",
+        InterruptionView(
+            task="/a/1", cause="preempted", message="preempted for /boss", worker="w0", at=job.submitted_at
+        ),
+    )
+    for path in ("/jobs/%2Fa", "/jobs"):
+        assert "0 of 2 now, preempted for /boss <time" in await page(iris, path)
 
 
 async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: House):

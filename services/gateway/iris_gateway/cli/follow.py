@@ -22,6 +22,7 @@ from iris_gateway.client.stream import EventStream
 
 _LAST_OUTPUT_S = 10.0
 _WAITING_S = 2.0
+_AT_WORK = ("assigned", "building", "running")
 _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
@@ -79,9 +80,10 @@ class Waiting:
                 view = self._client.get(self._path, JobView)
             except ClientError:
                 continue
-            reason = view.pending_reason.message if view.state == "pending" and view.pending_reason else ""
+            stands = not any(view.task_counts.get(state) for state in _AT_WORK)
+            reason = view.pending_reason.message if stands and view.pending_reason else ""
             if reason and reason != said:
-                note(f"{view.name} waits: {reason}")
+                note(f"{view.name} waits: {f'{view.interrupted.message}; ' if view.interrupted else ''}{reason}")
             said = reason or said
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _SECONDS = "%Y-%m-%d %H:%M:%S"
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -37,6 +39,15 @@ def span_between(start: str | None, end: str | None, now: datetime | None = None
 def age(text: str | None, now: datetime | None = None) -> str:
     """How long ago a moment was."""
     return span_between(text, None, now)
+
+
+def standing(job: Mapping[str, Any], now: datetime | None = None) -> str:
+    """``0 of 4 now, preempted for /boss 40s ago``: what the state of a job does not say. Empty when it says all."""
+    interrupted = job.get("interrupted")
+    if not interrupted:
+        return ""
+    running = job["task_counts"].get("running", 0)
+    return f"{running} of {job['replicas']} now, {interrupted['message']} {age(interrupted['at'], now)} ago"
 
 
 def show_moment(text: str | None) -> str:

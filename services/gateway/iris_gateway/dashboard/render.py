@@ -6,6 +6,7 @@ Source: interfaces.md section 6; TS "Dashboard Display".
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -78,7 +79,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"badge": badge, "segment": segment, "moment": moment, "size": size, "cores": cores}
+    made.filters |= {
+        "badge": badge,
+        "segment": segment,
+        "moment": moment,
+        "size": size,
+        "cores": cores,
+        "shell": shlex.join,
+    }
     made.globals |= {"span": span, "event_types": EVENT_TYPES}
     return made
 

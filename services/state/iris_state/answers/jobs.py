@@ -8,6 +8,7 @@ from typing import Any
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, still_ending
 from iris_core.states import TaskState, display_name
 from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
+from iris_state.answers import interruptions
 from iris_state.answers.pages import behind, found_job, found_task, page
 from iris_state.history import rows_of
 from iris_state.ledger import Ledger
@@ -37,6 +38,7 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
         children=len(record.children),
         coscheduled=record.is_gang,
         cause=record.cause.value if record.cause is not None else None,
+        interrupted=interruptions.of_job(ledger, record),
     )
 
 
@@ -97,10 +99,11 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why a job's or task's waiting tasks wait, and what stands before them."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
-        reason = reason_of_task(ledger, record, index)
+        reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
         record = found_job(ledger, arguments)
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
+        interrupted = interruptions.of_job(ledger, record)
     in_line = (record.number, index) in ledger.queue
     return {
         "job": record.name,
@@ -111,6 +114,9 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if in_line else None,
         "error": record.error or None,
+        "replicas": len(record.tasks),
+        "task_counts": {display_name(state): n for state, n in record.counted().items()},
+        "interrupted": interrupted,
         "history": rows_of(ledger, record)[-20:],
     }
 

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from iris_gateway.cli.moments import age, show_moment, span_between
+from iris_gateway.cli.moments import age, show_moment, span_between, standing
 from iris_gateway.cli.options import connected, form_option, full
 from iris_gateway.cli.tables import Column, Row, print_page, state_word
 from iris_gateway.client.client import Client
@@ -21,6 +21,13 @@ def show_counts(job: Row) -> str:
     return f"{job['task_counts'].get('succeeded', 0)}/{job['replicas']}"
 
 
+def show_note(job: Row) -> str:
+    """Why it does not run though its state says so, and why it waits."""
+    reason = job.get("pending_reason")
+    waits = reason["message"] if reason and not job["task_counts"].get("running") else ""
+    return "; ".join(part for part in (standing(job), waits) if part)
+
+
 COLUMNS = (
     Column("NAME", lambda job: job["name"]),
     Column("STATE", lambda job: state_word(job["state"])),
@@ -29,6 +36,7 @@ COLUMNS = (
     Column("BAND", lambda job: job["band"]),
     Column("TIME", lambda job: span_between(job["started_at"], job["finished_at"]), right=True),
     Column("AGE", lambda job: age(job["submitted_at"]), right=True),
+    Column("NOTE", show_note),
     Column("ID", lambda job: job["id"], wide=True),
     Column("SUBMITTED", lambda job: show_moment(job["submitted_at"]), wide=True),
     Column("FINISHED", lambda job: show_moment(job["finished_at"]), wide=True),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import click
 
-from iris_gateway.cli.moments import show_bytes, show_cores, show_moment, span_between
+from iris_gateway.cli.moments import show_bytes, show_cores, show_moment, span_between, standing
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris_gateway.client.client import Client, is_task
@@ -111,13 +112,14 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
     reason = job.get("pending_reason")
     yield "name", job["name"]
     yield "id", job["id"]
-    yield "state", state_word(job["state"])
+    now = standing(job)
+    yield "state", state_word(job["state"]) + (f": {now}" if now else "")
     yield "error", job["error"] or ""
     yield "waits", reason["message"] if reason else ""
     yield "user", job["user"]
     yield "band", job["band"]
     yield "parent", job["parent"] or ""
-    yield "command", " ".join(spec["command"])
+    yield "command", shlex.join(spec["command"])
     yield "asks", show_resources(spec["resources"])
     yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
     yield "children", str(job.get("children") or "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from iris_gateway.cli.moments import span_between
+from iris_gateway.cli.moments import span_between, standing
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import Row, print_object, state_word
 from iris_gateway.client.client import Client
@@ -50,4 +50,4 @@ def job_line(job: Row, *, short: bool) -> str:
     counts = ", ".join(f"{count} {state_word(state)}" for state, count in job["task_counts"].items() if count)
     tasks = f"{job['replicas']} task{'s' if job['replicas'] != 1 else ''} ({counts})"
     time = span_between(job["started_at"], job["finished_at"])
-    return "  ".join(part for part in (name, state_word(job["state"]), tasks, time) if part)
+    return "  ".join(part for part in (name, state_word(job["state"]), tasks, time, standing(job)) if part)

@@ -52,8 +52,10 @@ def show_progress(job: Job, timeout: float | None) -> None:
                 continue
             view, shown_at = job.refresh(), time.monotonic()
             counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
-            if counts != said:
-                note(f"{job.name}: {counts}")
-            said = counts
+            why = view.interrupted.message if view.interrupted and not view.task_counts.get("running") else ""
+            line = f"{counts} ({why})" if why else counts
+            if line != said:
+                note(f"{job.name}: {line}")
+            said = line
             if view.state in TERMINAL:
                 return

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
+from iris_gateway.cli.moments import age, standing
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import Row, print_json, state_word
 from iris_gateway.client.client import Client, is_task
 from iris_gateway.client.jobs import TERMINAL
 from iris_gateway.client.transport import in_path
 
+_GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
+_GIVEN_UP_SHOWN = 3
 ENDED = TERMINAL | {"preempted"}
 
 
@@ -33,8 +38,21 @@ def headline(found: Row, of_task: bool) -> str:
     name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
     if state in ENDED:
         return f"{name} has ended: {state_word(state)}"
+    now = "" if of_task else standing(found)
+    if now:
+        return f"{name} is {state_word(state)}: {now}"
     waiting = "" if of_task or state == "pending" else f", {found['pending_tasks']} of its tasks are pending"
     return f"{name} is {state_word(state)}{waiting}"
+
+
+def setbacks(found: Row, of_task: bool) -> Iterator[str]:
+    """What took it off its worker, and the latest judgements that gave its session up."""
+    interrupted = found.get("interrupted")
+    if interrupted and (of_task or interrupted["task"] != found["task"]):
+        yield f"  {interrupted['task']}: {interrupted['message']} {age(interrupted['at'])} ago"
+    for row in [row for row in found.get("history", ()) if row["result"] in _GIVEN_UP][-_GIVEN_UP_SHOWN:]:
+        times = f" x {row['attempts']}" if row["attempts"] > 1 else ""
+        yield f"  {row['handler']} {row['result'].lower()}{times} {age(row['last_at'])} ago: {row['reason']}"
 
 
 def tell(found: Row, of_task: bool) -> list[str]:
@@ -44,6 +62,8 @@ def tell(found: Row, of_task: bool) -> list[str]:
     if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
+    if found["state" if of_task else "job_state"] not in ENDED:
+        lines += setbacks(found, of_task)
     return lines + ([f"  {found['error']}"] if found.get("error") else [])
 
 

@@ -1,0 +1,55 @@
+"""What took a waiting task off its worker: the end of its last attempt, worded for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+
+from iris_core.states import Cause, TaskState
+from iris_core.views import InterruptionView, moment
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job
+
+_LOOKED_AT = 256
+"""Tasks of a job that are looked at, so that a listing of large jobs stays quick."""
+
+_FOLLOWED = frozenset({Cause.COSCHEDULED_RESTART, Cause.COSCHEDULED_SIBLING})
+"""Causes of members that ended only because another member of their gang did."""
+
+_MESSAGES = {
+    Cause.WORKER_LOST: "its worker {0.worker} was lost",
+    Cause.MISSING: "worker {0.worker} no longer knew it",
+    Cause.UNDELIVERED: "worker {0.worker} could not be reached",
+    Cause.FAILED: "failed on {0.worker} with exit code {0.exit_code}",
+}
+
+
+def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
+    """The latest of a job; None while none of its waiting tasks was ever placed."""
+    if record.is_terminal or not record.counts[TaskState.PENDING]:
+        return None
+    queued = ledger.queue.pending(record.number)
+    return of_tasks(record, chain(islice(queued, _LOOKED_AT), range(min(len(record.tasks), _LOOKED_AT))))
+
+
+def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
+    """The latest end of an attempt among those of these tasks that wait again."""
+    waiting = {index: task for index in indexes if (task := record.tasks[index]).state is TaskState.PENDING}
+    ended = [(index, task.attempts[-1]) for index, task in waiting.items() if task.attempts]
+    if not ended:
+        return None
+    index, attempt = max(ended, key=lambda one: (one[1].cause not in _FOLLOWED, one[1].ended_ms, -one[0]))
+    return InterruptionView(
+        task=f"{record.name}/{index}",
+        cause=attempt.cause.value if attempt.cause is not None else None,
+        message=_message(attempt),
+        worker=attempt.worker,
+        at=moment(attempt.ended_ms),
+    )
+
+
+def _message(attempt: Attempt) -> str:
+    if attempt.cause in _MESSAGES and not (attempt.cause is Cause.FAILED and attempt.exit_code is None):
+        return _MESSAGES[attempt.cause].format(attempt)
+    words = attempt.cause.value.replace("_", " ") if attempt.cause is not None else "ended"
+    return attempt.error or f"{words} on {attempt.worker}"

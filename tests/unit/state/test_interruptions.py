@@ -1,0 +1,84 @@
+"""A job that says running while all of it waits again says what took it off its workers."""
+
+import pytest
+
+from tests.support.script import Script
+
+PREEMPTED = """
+    worker w0 cpu=2
+    worker w1 cpu=2
+    submit /train replicas=4 band=batch
+    place /train/0 w0
+    place /train/1 w0
+    place /train/2 w1
+    place /train/3 w1
+    /train/0 running
+    /train/1 running
+    /train/2 running
+    /train/3 running
+    submit /boss band=production
+    /train/3 preempt for /boss/0
+    /train/3#0 stopped
+"""
+
+
+def test_a_preempted_job_says_for_whom(script: Script) -> None:
+    script.play(PREEMPTED)
+    job = script.world.query("job", job="/train")
+    assert (job["state"], job["task_counts"]["running"]) == ("running", 3)
+    found = job["interrupted"]
+    assert (found["task"], found["cause"], found["message"], found["worker"]) == (
+        "/train/3",
+        "preempted",
+        "preempted for /boss",
+        "w1",
+    )
+    assert found["at"] is not None
+    why = script.world.query("why", job="/train")
+    assert (why["interrupted"], why["replicas"], why["task_counts"]) == (found, 4, job["task_counts"])
+    assert script.world.query("jobs")["items"][1]["interrupted"] == found
+    assert script.world.query("why", task="/train/0")["interrupted"] is None
+
+
+def test_what_is_placed_again_or_was_never_placed_was_not_interrupted(script: Script) -> None:
+    script.play(PREEMPTED)
+    script.play("place /train/3 w1")
+    assert script.world.query("job", job="/train")["interrupted"] is None
+    assert script.world.query("job", job="/boss")["interrupted"] is None
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("lose w0", "its worker w0 was lost"),
+        ("/a/0 exit 3", "failed on w0 with exit code 3"),
+        ("/a/0 missing", "worker w0 no longer knew it"),
+        ("/a/0 infra", "no disk"),
+    ],
+)
+def test_every_way_back_to_the_queue_is_worded(script: Script, end: str, message: str) -> None:
+    script.play(f"""
+        worker w0
+        submit /a retries=1
+        place /a/0 w0
+        /a/0 running
+        {end}
+    """)
+    assert script.world.query("job", job="/a")["interrupted"]["message"] == message
+
+
+def test_of_a_gang_the_member_that_ended_is_named_and_not_those_that_followed(script: Script) -> None:
+    script.play("""
+        worker w0 rack=r
+        worker w1 rack=r
+        submit /g replicas=2 gang=rack
+        place /g w0 w1
+        /g/0 prepared
+        /g/1 prepared
+        /g/0 running
+        /g/1 running
+        lose w1
+        /g/0#0 stopped
+    """)
+    found = script.world.query("job", job="/g")["interrupted"]
+    assert (found["task"], found["message"]) == ("/g/1", "its worker w1 was lost")
