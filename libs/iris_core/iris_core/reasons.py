@@ -78,13 +78,25 @@ def over_quota(user: str, resource: str, running: int, limit: int) -> Reason:
     )
 
 
-def not_enough(resource: str, asked: int, best_free: int, workers_short: int, workers: int, largest: int) -> Reason:
+def not_enough(
+    resource: str,
+    asked: int,
+    best_free: int,
+    workers_short: int,
+    workers: int,
+    largest: int,
+    *,
+    stuck: Sequence[str] = (),
+    several: bool = False,
+) -> Reason:
     """No matching host has room.
 
     Args:
         resource: one of `resources.DIMENSIONS`. asked, best_free, largest: in its unit; ``largest`` is the most any
             matching host has in all.
         workers_short: how many of the ``workers`` matching hosts have less free than is asked.
+        stuck: hosts where an attempt was told to stop and has not in time.
+        several: there would be room if several tasks of lower bands stopped, and one task preempts one only.
     """
     code, words = _SHORT_OF[resource]
     facts = {
@@ -100,7 +112,18 @@ def not_enough(resource: str, asked: int, best_free: int, workers_short: int, wo
     )
     if largest < asked:
         return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
-    return Reason(code, f"{message}; {workers_short} of {_count(workers, 'matching worker')} short of it", facts)
+    message += f"; {workers_short} of {_count(workers, 'matching worker')} short of it"
+    if several:
+        message += "; one task preempts one other at most, and no single task of a lower band gives enough room"
+        facts["several"] = True
+    return _with_stuck(Reason(code, message, facts), stuck)
+
+
+def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
+    if not stuck:
+        return reason
+    message = f"{reason.message}; what was told to stop on {_some(stuck)} has not stopped in time"
+    return Reason(reason.code, message, reason.facts | {"stuck": list(stuck[:SHOWN])})
 
 
 def building_window_full(workers: int) -> Reason:
@@ -109,8 +132,21 @@ def building_window_full(workers: int) -> Reason:
     return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
 
 
-def gang_needs_group(group_by: str, needs: int, best_group: str, free: int, of: int) -> Reason:
-    """No group has room for all tasks; ``best_group`` has ``free`` of its ``of`` matching hosts free."""
+def gang_needs_group(
+    group_by: str,
+    needs: int,
+    best_group: str,
+    free: int,
+    of: int,
+    *,
+    held: Mapping[str, Sequence[str]] | None = None,
+    stuck: Sequence[str] = (),
+) -> Reason:
+    """No group has room for all tasks; ``best_group`` has ``free`` of its ``of`` matching hosts free.
+
+    ``held``: why hosts of the best group are not free, in words such as "held by /other", and which hosts.
+    ``stuck``: as of `not_enough`.
+    """
     facts: dict[str, Any] = {"group_by": group_by, "needs": needs, "best_group": best_group, "free": free, "of": of}
     start = f"needs {_count(needs, 'worker')} free at once with the same {group_by}"
     if not of:
@@ -118,7 +154,10 @@ def gang_needs_group(group_by: str, needs: int, best_group: str, free: int, of: 
             ReasonCode.GANG_NEEDS_GROUP, f"{start}; no matching worker has {group_by}", facts | {"never": True}
         )
     message = f"{start}; the best group, {best_group}, has {free} of {of}"
-    return Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts)
+    if held:
+        message += ": " + "; ".join(f"{_some(workers)} {why}" for why, workers in held.items())
+        facts["held"] = {worker: why for why, workers in held.items() for worker in workers}
+    return _with_stuck(Reason(ReasonCode.GANG_NEEDS_GROUP, message, facts), stuck)
 
 
 def behind(tasks: int) -> Reason:
@@ -128,8 +167,7 @@ def behind(tasks: int) -> Reason:
 
 def waiting_for_victim(workers: Sequence[str]) -> Reason:
     """Its places are promised; what runs there is being stopped."""
-    shown = ", ".join(workers[:3]) + (", ..." if len(workers) > 3 else "")
-    message = f"waits for preempted work to stop on {shown}"
+    message = f"waits for preempted work to stop on {_some(workers)}"
     return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers[:SHOWN])})
 
 
@@ -146,8 +184,7 @@ def delayed(until_ms: int, why: str) -> Reason:
 
 def still_ending(workers: Sequence[str]) -> Reason:
     """What ran before has been told to stop and is not known to have; nothing runs twice at a time."""
-    named = ", ".join(workers[:3]) + (f" and {len(workers) - 3} more" if len(workers) > 3 else "")
-    message = f"waits until its last attempt is known to have stopped on {named}"
+    message = f"waits until its last attempt is known to have stopped on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
 
@@ -174,6 +211,10 @@ def _amount(words: str, value: int) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef, Promise
+from iris_core.messages import AttemptRef, Promise, WorkerRow
 from iris_core.reasons import Reason
 from iris_scheduler.capacity import Need, Room
 from iris_scheduler.classes import JobClass
@@ -55,6 +55,8 @@ class Cycle:
         before: the room there was at the beginning. room: what is left of it.
         full: classes of which no further task fits. skipped: those of them known to be full from earlier cycles.
         rest: indexes still waiting of jobs that were looked at. apart: jobs that failed where their class may not.
+        several: classes that only the end of several tasks would help, where one task may preempt one only.
+        stuck: workers where something was told to stop and has not for longer than it is counted on.
         notes: reasons that hold for one job and not its class. reserved: workers kept for gangs, by slot.
         wake_ms: the earliest time at which the same records would give another plan.
     """
@@ -78,8 +80,11 @@ class Cycle:
         self.rest: dict[int, Sequence[int]] = {}
         self.given: list[Given] = []
         self.evicted: list[Evicted] = []
+        self.several: set[JobClass] = set()
+        self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.notes: dict[int, Reason] = {}
         self.reserved: dict[int, Reservation] = {}
+        self._lost: list[WorkerRow] | None = None
         self._walks: dict[JobClass, Walk] = {}
         self._group_walks: dict[JobClass, GroupWalk] = {}
 
@@ -141,6 +146,13 @@ class Cycle:
         if any(amounts):
             self.wake_at(first_ms + patience_ms + 1)
         return amounts
+
+    def lost(self) -> Sequence[WorkerRow]:
+        """Registered workers that are not among the columns."""
+        if self._lost is None:
+            rows = [host.row for host in self.mirror.hosts.known() if host.row is not None]
+            self._lost = [row for row in rows if row.worker not in self.columns.slot]
+        return self._lost
 
     def delayed(self, job: int, index: int | None = None) -> dict[int, int]:
         """Slots one task is kept off now, or all tasks of a job together, and until when."""

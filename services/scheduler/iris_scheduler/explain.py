@@ -14,9 +14,12 @@ from iris_core.messages import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import DIMENSIONS
 from iris_core.states import WorkerState
-from iris_scheduler.capacity import SHUT, WINDOW, Matrix, Need, Slots, fitting, row_of
+from iris_scheduler.capacity import SHUT, WINDOW, Mask, Matrix, Need, Slots, fitting, row_of
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
+
+_NAMED = 64
+"""Workers of a group that are named at most."""
 
 BEHIND = Reason(ReasonCode.BEHIND, "")
 """Stands for `reasons.behind` until it is known behind how many."""
@@ -30,7 +33,14 @@ def reason_of_class(cycle: Cycle, kind: JobClass) -> Reason:
         return _nobody(cycle, kind, usable)
     if kind.is_gang:
         return _no_group(cycle, kind, taking)
-    return _kept(cycle, kind) or _short(cycle, kind, taking)
+    return _kept(cycle, kind) or (BEHIND if _had_room(cycle, kind, taking) else _short(cycle, kind, taking))
+
+
+def reason_of_first(cycle: Cycle, kind: JobClass) -> Reason:
+    """Why a job waits that no other job's task stands before: its own tasks have taken the room there was."""
+    usable = cycle.usable(kind).slots
+    taking = usable[cycle.before[WINDOW].take(usable) > -SHUT // 2]
+    return _crowded(cycle, kind, taking) if kind.is_gang else _short(cycle, kind, taking)
 
 
 def reason_of_job(cycle: Cycle, job: int, of_class: Reason) -> Reason:
@@ -92,10 +102,12 @@ def _kept(cycle: Cycle, kind: JobClass) -> Reason | None:
     return reasons.reserved_for_gang(cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
 
 
+def _had_room(cycle: Cycle, kind: JobClass, slots: Slots) -> bool:
+    return bool(fitting(cycle.before, kind.need, slots).any())
+
+
 def _short(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
     """What is missing on the workers that match and take work."""
-    if fitting(cycle.before, kind.need, slots).any():
-        return BEHIND
     now, need = cycle.room.matrix, kind.need
     resources = list(need.held)
     if fitting(now, Need(need.amounts, tuple(resources)), slots).all() if resources else True:
@@ -103,7 +115,7 @@ def _short(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
     roomy = _roomy(now, resources, slots)
     if roomy:
         return reasons.building_window_full(roomy)
-    return _scarcest(cycle, now, resources, slots)
+    return _scarcest(cycle, kind, resources, slots)
 
 
 def _roomy(now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> int:
@@ -113,13 +125,28 @@ def _roomy(now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> int:
     return int(fits.sum())
 
 
-def _scarcest(cycle: Cycle, now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> Reason:
+def _scarcest(cycle: Cycle, kind: JobClass, resources: list[tuple[int, int]], slots: Slots) -> Reason:
     """The resource that fewest workers have enough of."""
+    now = cycle.room.matrix
     short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
     dimension, amount = max(resources, key=lambda pair: (short[pair[0]], -pair[0]))
     largest = max(row_of(row.total, 0)[dimension] for row in _rows(cycle, slots))
     best = int(now[dimension].take(slots).max())
-    return reasons.not_enough(DIMENSIONS[dimension], amount, max(best, 0), short[dimension], len(slots), largest)
+    return reasons.not_enough(
+        DIMENSIONS[dimension],
+        amount,
+        max(best, 0),
+        short[dimension],
+        len(slots),
+        largest,
+        stuck=_stuck(cycle, cycle.usable(kind).mask),
+        several=kind in cycle.several,
+    )
+
+
+def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
+    """Workers one may use where what was told to stop has not stopped in time."""
+    return [name for name in sorted(cycle.stuck) if name in cycle.columns.slot and mask[cycle.columns.slot[name]]]
 
 
 def _no_group(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
@@ -128,12 +155,44 @@ def _no_group(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
     if not len(grouped):
         return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
     number = len(groups.names)
-    has = np.bincount(groups.codes.take(grouped), minlength=number)
     before = grouped[fitting(cycle.before, kind.need, grouped)]
     if (np.bincount(groups.codes.take(before), minlength=number) >= kind.size).any():
         return BEHIND
+    return _crowded(cycle, kind, slots)
+
+
+def _crowded(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
+    """The group that is nearest to having room, and who holds the rest of it."""
+    groups = cycle.columns.groups(kind.key.group_by)
+    grouped = slots[groups.codes.take(slots) >= 0]
+    number = len(groups.names)
+    has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(cycle.room.matrix, kind.need, grouped)]
     free = np.bincount(groups.codes.take(now), minlength=number)
     best = min(range(number), key=lambda group: (-free[group], -has[group], group))
-    name = groups.names[best]
-    return reasons.gang_needs_group(kind.key.group_by, kind.size, name, int(free[best]), int(has[best]))
+    members = [slot for slot in groups.members[best] if cycle.usable(kind).mask[slot]]
+    return reasons.gang_needs_group(
+        kind.key.group_by,
+        kind.size,
+        groups.names[best],
+        int(free[best]),
+        int(has[best]),
+        held=_held(cycle, kind, members, set(now.tolist())),
+        stuck=_stuck(cycle, cycle.usable(kind).mask),
+    )
+
+
+def _held(cycle: Cycle, kind: JobClass, members: list[int], free: set[int]) -> dict[str, list[str]]:
+    """Why workers of a group are not free, those that are LOST among them, and which they are."""
+    held: dict[str, list[str]] = {}
+    names = [cycle.columns.names[slot] for slot in members if slot not in free]
+    value = cycle.columns.attributes[members[0]].get(kind.key.group_by)
+    lost = [row.worker for row in cycle.lost() if row.attributes.get(kind.key.group_by) == value]
+    for name in [*sorted(lost), *names][:_NAMED]:
+        host = cycle.mirror.hosts.host(name)
+        jobs = sorted({cycle.mirror.jobs[ref.job].name for ref in host.holds})
+        if host.row is not None and host.row.state is not WorkerState.HEALTHY:
+            held.setdefault(f"{host.row.state.value}", []).append(name)
+        elif jobs:
+            held.setdefault(f"held by {', '.join(jobs[:2])}{' and others' if len(jobs) > 2 else ''}", []).append(name)
+    return held

@@ -166,6 +166,10 @@ class Hosts:
             self._touch(held[0].worker, grew=True)
         return held
 
+    def stuck(self, since_ms: int) -> Iterator[str]:
+        """Names of workers where something that has been told to end before then has not ended."""
+        return (name for name in self.ending if self._hosts[name].oldest_stop_ms < since_ms)
+
     def forget(self, kind: JobClass) -> None:
         """A class has no jobs any more."""
         if self._columns is not None:

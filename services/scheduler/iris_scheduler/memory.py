@@ -37,15 +37,19 @@ class Learnt:
 
     Attributes:
         full: classes of which no further task fits anywhere. hopeless: classes that no eviction would help.
+        several: those of them that more than one eviction at a time would.
         classes: reasons now known to all jobs of a class. jobs: reasons told to single jobs.
         reserving: whether groups are kept for gangs, so that ``full`` may be wrong without any worker having more room.
+        stuck: workers where a stop hangs, which reasons name.
     """
 
     full: set[JobClass] = field(default_factory=set)
     hopeless: set[JobClass] = field(default_factory=set)
+    several: set[JobClass] = field(default_factory=set)
     classes: dict[JobClass, Told] = field(default_factory=dict)
     jobs: dict[int, Reason] = field(default_factory=dict)
     reserving: bool = False
+    stuck: frozenset[str] = frozenset()
 
 
 class Memory:
@@ -60,15 +64,19 @@ class Memory:
         self.columns: Columns | None = None
         self.full: set[JobClass] = set()
         self.hopeless: set[JobClass] = set()
+        self.several: set[JobClass] = set()
         self.classes: dict[JobClass, Told] = {}
         self.jobs: dict[int, Reason] = {}
         self.setbacks: dict[int, Setback] = {}
+        self.stuck: frozenset[str] = frozenset()
 
     def learn(self, columns: Columns, learnt: Learnt, news: News) -> None:
         """Take in what a cycle found out; ``news`` is what had happened before it."""
         self.columns = columns
         self.full = set() if learnt.reserving else {kind for kind in learnt.full if kind.waiting}
         self.hopeless = {kind for kind in learnt.hopeless if kind.waiting}
+        self.stuck = learnt.stuck
+        self.several = learnt.several & self.hopeless
         self.classes.update(learnt.classes)
         for kind in [kind for kind in self.classes if not kind.waiting]:
             del self.classes[kind]

@@ -69,6 +69,7 @@ def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Dec
     cycle.skipped = still_full(cycle)
     cycle.full = set(cycle.skipped)
     hopeless = still_hopeless(cycle)
+    cycle.several = memory.several & hopeless
     for band in PriorityBand:
         _place_band(cycle, band)
     claiming = preempt(cycle, hopeless)
@@ -77,7 +78,8 @@ def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Dec
     cut = _fit(cycle)
     if cut:
         hopeless.clear()
-    learnt = Learnt(cycle.full, hopeless, told.classes, told.jobs, bool(cycle.reserved) or cut)
+    reserving = bool(cycle.reserved) or cut
+    learnt = Learnt(cycle.full, hopeless, cycle.several, told.classes, told.jobs, reserving, cycle.stuck)
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
     return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles, told.left)

@@ -14,7 +14,7 @@ import numpy as np
 
 from iris_core.messages import Promise
 from iris_core.states import PriorityBand
-from iris_scheduler.capacity import Room, Slots, covers
+from iris_scheduler.capacity import Room, Slots, covers, fitting
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle, Evicted
 from iris_scheduler.order import in_order
@@ -118,6 +118,8 @@ def preempt(cycle: Cycle, hopeless: set[JobClass]) -> set[JobClass]:
         for job in in_order([k for k in kinds[band] if not k.is_gang], hopeless, ()):
             if not _evict_for_job(cycle, future, hunt, stopped, evicted, job):
                 hopeless.add(cycle.mirror.kinds[job])
+                if _several_would_help(cycle, future, victims, cycle.mirror.kinds[job]):
+                    cycle.several.add(cycle.mirror.kinds[job])
     return {kind for (kind, _), one in hunts.items() if one.claims}
 
 
@@ -131,6 +133,12 @@ def _future(cycle: Cycle) -> Room:
             coming = cycle.kept.coming(slot, cycle.coming(name))
             future.put(slot, [a + b for a, b in zip(future.at(slot), coming, strict=True)])
     return future
+
+
+def _several_would_help(cycle: Cycle, future: Room, victims: Victims, kind: JobClass) -> bool:
+    """Whether a task would fit somewhere if everything of lower bands there stopped."""
+    relieved = future.matrix + victims.relief(kind.band, len(cycle.columns))
+    return bool(fitting(relieved, kind.need, cycle.usable(kind).slots).any())
 
 
 def _evict_for_job(

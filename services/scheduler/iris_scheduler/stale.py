@@ -18,7 +18,7 @@ from iris_scheduler.cycle import Cycle
 def still_full(cycle: Cycle) -> set[JobClass]:
     """Classes that need no look in this cycle."""
     known = [kind for kind in cycle.memory.full if kind.waiting]
-    if not known or cycle.memory.columns is not cycle.columns:
+    if not known or cycle.memory.columns is not cycle.columns or cycle.memory.stuck != cycle.stuck:
         return set()
     grown = _grown(cycle)
     return {kind for kind in known if not _has_room(cycle, kind, grown) and _is_patient(cycle, kind)}

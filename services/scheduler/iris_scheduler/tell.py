@@ -15,7 +15,7 @@ from iris_core.messages import JobReason
 from iris_core.reasons import Reason
 from iris_scheduler.classes import JobClass, job_at
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_job
+from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_first, reason_of_job
 from iris_scheduler.memory import Told
 
 _SMALL = 64
@@ -111,13 +111,15 @@ def _changed_classes(cycle: Cycle, telling: Telling) -> Iterable[JobClass]:
 
 
 def _tell_positions(cycle: Cycle, jobs: list[int], telling: Telling) -> None:
-    """How many tasks stand before each of these jobs."""
+    """How many tasks of others stand before each of these jobs."""
     if len(jobs) <= _SMALL:
-        before = {job: cycle.mirror.queue.position(job, cycle.waiting(job)[0]) for job in jobs}
+        queue = cycle.mirror.queue
+        before = {job: queue.position(job, queue.pending(job)[0]) for job in jobs}
     else:
         before, count = {}, 0
         for job in cycle.mirror.queue.jobs():
             before[job] = count
             count += len(cycle.mirror.queue.pending(job))
     for job in jobs:
-        telling.jobs[job] = reasons.behind(before[job])
+        first = reason_of_first(cycle, cycle.mirror.kinds[job]) if not before[job] else None
+        telling.jobs[job] = first or reasons.behind(before[job])

@@ -103,6 +103,7 @@ def test_a_gang_is_told_how_far_the_best_group_is() -> None:
     story.running("/busy", ["s1-0", "s1-1", "s2-3"], cpu=4)
     story.gang("/gang", 4)
     expected = {"group_by": "tpu-name", "needs": 4, "best_group": "s2", "free": 3, "of": 4}
+    expected["held"] = {"s2-3": "held by /busy"}
     assert reason(story, "/gang") == (ReasonCode.GANG_NEEDS_GROUP, expected)
 
 
@@ -173,7 +174,7 @@ def test_a_task_that_waits_anew_is_told_again() -> None:
     story.tell(closed=(), queued=(), unqueued=())
     story.end("/job", 0, again=True)
     assert story.cycle() == {"/job/0": "a"}
-    assert story.told["/job"].code is ReasonCode.BEHIND
+    assert story.told["/job"].code is ReasonCode.NOT_ENOUGH_CPU
 
 
 def test_a_change_of_reason_is_told() -> None:
@@ -198,3 +199,50 @@ def test_a_large_class_is_told_a_new_reason_at_most_now_and_then() -> None:
     assert decision.wake_ms == story.now_ms + 2000
     story.wait(2)
     assert len(story.look().plan.reasons) == 100
+
+
+def test_who_holds_the_rest_of_the_best_group_and_which_of_it_is_lost_is_named() -> None:
+    story = Story(*(tpu("slice-0", number, cpu=4) for number in range(4)), tpu("slice-1", 0, cpu=4))
+    story.running("/other", ["slice-0-0", "slice-0-1"], cpu=4)
+    story.worker(tpu("slice-0", 3, cpu=4, state=WorkerState.LOST))
+    story.gang("/gang", 4)
+    code, facts = reason(story, "/gang")
+    assert code is ReasonCode.GANG_NEEDS_GROUP
+    assert facts["held"] == {"slice-0-3": "lost", "slice-0-0": "held by /other", "slice-0-1": "held by /other"}
+    assert story.told["/gang"].message.endswith(
+        "the best group, slice-0, has 1 of 3: slice-0-3 lost; slice-0-0, slice-0-1 held by /other"
+    )
+
+
+def test_a_job_whose_own_tasks_took_the_room_is_not_behind_them() -> None:
+    story = Story(worker("a", cpu=3))
+    story.submit("/wide", 4)
+    code, facts = reason(story, "/wide")
+    assert (code, facts["best_free"]) == (ReasonCode.NOT_ENOUGH_CPU, 0)
+
+
+def test_behind_counts_the_tasks_of_others_only() -> None:
+    story = Story(worker("a", cpu=4))
+    story.submit("/first", 3, at_ms=1)
+    story.submit("/wide", 4, at_ms=2)
+    assert reason(story, "/wide") == (ReasonCode.BEHIND, {"tasks": 3})
+
+
+def test_one_victim_at_most_is_said_where_several_would_make_room() -> None:
+    story = Story(worker("a", cpu=4))
+    story.running("/low", ["a"] * 4, cpu=1, band="batch")
+    story.submit("/high", cpu=4, band="production")
+    code, facts = reason(story, "/high")
+    assert (code, facts["several"]) == (ReasonCode.NOT_ENOUGH_CPU, True)
+    assert "one task preempts one other at most" in story.told["/high"].message
+    story.cycle()
+    assert story.told["/high"].facts["several"]
+
+
+def test_a_stop_that_hangs_is_named() -> None:
+    story = Story(worker("a", cpu=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    story.cycle()
+    story.wait(16)
+    assert reason(story, "/high")[1]["stuck"] == ["a"]
