@@ -35,7 +35,10 @@ class InterruptionView(View, kw_only=True):
 
 
 class JobView(View, kw_only=True):
-    """A job. ``interrupted`` is the latest interruption while a task that has run or was placed waits again."""
+    """A job. ``interrupted`` is the latest interruption while a task that has run or was placed waits again.
+
+    ``warnings`` are told once, in the answer to the submission that made the job.
+    """
 
     id: str
     name: str
@@ -56,6 +59,7 @@ class JobView(View, kw_only=True):
     coscheduled: bool = False
     cause: str | None = None
     interrupted: InterruptionView | None = None
+    warnings: list[str] = []
 
 
 class AttemptView(View, kw_only=True):

@@ -338,7 +338,8 @@ class Machine:
             if job is None:
                 words = answers.refusal(f"this request has made job {body.decode()}, which has ended and is forgotten")
                 return Answer(Code.CONFLICT.value, words)
-            body = answers.job(self.ledger, job)
+            word = answers.admitted if status == "created" else answers.job
+            body = word(self.ledger, job)
         return Answer(status, body)
 
     def _bury(self, command: Command, kind: type[Wish] | None, why: str) -> None:

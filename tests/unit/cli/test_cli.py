@@ -80,6 +80,15 @@ def test_run_detached_prints_only_the_name(iris):
         assert len(server.asked) == 1
 
 
+def test_run_warns_of_a_job_that_no_host_could_ever_take_unless_it_is_meant_to_wait(iris):
+    warned = job_view() | {"warnings": ["no registered worker can ever take /train: none of 3 matches"]}
+    with answering(in_turn(Said(201, warned))) as server:
+        code, out, err = iris("run", "-d", "--url", server.url, "true")
+        assert (code, out) == (0, "/train\n")
+        assert err == "warning: no registered worker can ever take /train: none of 3 matches; it waits until one can\n"
+        assert iris("run", "-d", "--wait-for-capacity", "--url", server.url, "true") == (0, "/train\n", "")
+
+
 def test_run_sends_what_was_said(iris):
     with answering(a_run("succeeded")) as server:
         iris("run", "-d", "--url", server.url, "--name", "a", "--replicas", "3", "-e", "A=1", "--", "sh", "-c", "x")

@@ -13,7 +13,7 @@ from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Query
 from iris_core.views import Page
 from iris_state import privacy
-from iris_state.answers import hosts, jobs, queue, sessions, tasks
+from iris_state.answers import capacity, hosts, jobs, queue, sessions, tasks
 from iris_state.answers.pages import found_job, found_task
 from iris_state.answers.users import quota_view
 from iris_state.ledger import Ledger
@@ -27,6 +27,13 @@ def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
 
 def job(ledger: Ledger, record: Job) -> bytes:
     return codec.to_json(jobs.job_view(ledger, record))
+
+
+def admitted(ledger: Ledger, record: Job) -> bytes:
+    """The answer to the submission that made a job."""
+    view = jobs.job_view(ledger, record)
+    view.warnings = capacity.warnings(ledger, record)
+    return codec.to_json(view)
 
 
 def admin(ledger: Ledger, wish: AdminCommand) -> bytes:

@@ -96,10 +96,13 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 @job_options
 @click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
 @click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
+@click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no host here could ever take it.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
 @raw_option
 @connected
-def run(client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, **said: Any) -> int:
+def run(
+    client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, wait_for_capacity: bool, **said: Any
+) -> int:
     """Submit COMMAND as a job, show its output, and end as it ends.
 
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
@@ -108,6 +111,8 @@ def run(client: Client, detach: bool, idempotency_key: str | None, if_exists: An
     options = bundled(client, read_options(said), said["workdir"])
     spec = job_spec(said["command"], options, seed=client.seed(idempotency_key))
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
+    for warning in () if wait_for_capacity else job.view.warnings:
+        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
     if detach:
         click.echo(job.name)
         return ExitCode.SUCCEEDED

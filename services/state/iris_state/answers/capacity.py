@@ -1,0 +1,56 @@
+"""Whether any registered host could ever hold a job, told to whoever submits it. The scheduler decides placement."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from iris_core.constraints import eligible
+from iris_core.resources import DIMENSIONS
+from iris_core.states import WorkerState
+from iris_state.ledger import Ledger
+from iris_state.records import Job, Worker
+
+_WORDS = {"cpu_millis": "cpu", "memory_bytes": "memory", "disk_bytes": "disk", "chips": "chips"}
+
+
+def warnings(ledger: Ledger, record: Job) -> list[str]:
+    """Why no host or group that is registered could take the job even if it were empty; nothing when one could.
+
+    LOST hosts do not count, nor does a cluster without hosts, which may only be starting.
+    """
+    spec = record.spec
+    group_by = spec.coscheduling.group_by if spec.coscheduling is not None else ""
+    groups: Counter[object] = Counter()
+    hosts, matching, large = 0, list[Worker](), 0
+    for worker in ledger.workers.values():
+        if worker.state is WorkerState.LOST:
+            continue
+        hosts += 1
+        if not eligible(spec.constraints, spec.resources, worker.attributes):
+            continue
+        matching.append(worker)
+        if not spec.resources.amount.fits(worker.total):
+            continue
+        if not record.is_gang:
+            return []
+        large += 1
+        group = worker.attributes.get(group_by)
+        groups[group] += 1
+        if group is not None and groups[group] >= len(record.tasks):
+            return []
+    return (
+        [f"no registered worker can ever take {record.name}: {_why(record, hosts, matching, large)}"] if hosts else []
+    )
+
+
+def _why(record: Job, hosts: int, matching: list[Worker], large: int) -> str:
+    if not matching:
+        return f"none of {hosts} matches what it asks for (iris why {record.name} says which condition removes them)"
+    if not large:
+        ask = record.spec.resources.amount
+        short = [name for name in DIMENSIONS if getattr(ask, name) > max(getattr(w.total, name) for w in matching)]
+        words = " and ".join(_WORDS[name] for name in short) or "resources together"
+        return f"none of {len(matching)} that match has as much {words} in all"
+    assert record.spec.coscheduling is not None
+    group_by = record.spec.coscheduling.group_by
+    return f"no group by {group_by} has {len(record.tasks)} workers that match and are large enough"
