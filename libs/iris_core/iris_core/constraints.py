@@ -1,9 +1,9 @@
 """Which hosts a job may use: one host's attributes against one job's constraints. No capacity, no choice among hosts.
 
-A host that lacks an attribute satisfies NOT_EXISTS on it and nothing else. Strings are compared exactly and are never
-ordered; whole and broken numbers compare by value; a string never equals a number. A ``taint:<name>`` attribute repels
-every job that says nothing about that key. Preferred constraints rank hosts and never rule one out.
-Source: CO "Job Constraints"; semantics.md section 9.
+A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of Kubernetes. Strings
+are compared exactly and are never ordered; whole and broken numbers compare by value; a string never equals a number. A
+``taint:<name>`` attribute repels every job that says nothing about that key. Preferred constraints rank hosts and never
+rule one out. Source: CO "Job Constraints"; semantics.md section 9.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ ORDERING: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
     ConstraintOp.LE: operator.le,
 }
 PRESENCE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
+ABSENT = frozenset({ConstraintOp.NOT_EXISTS, ConstraintOp.NE})
+"""What a host that lacks the attribute satisfies."""
 
 
 def is_number(value: object) -> bool:
@@ -74,7 +76,7 @@ def matches(constraint: Constraint, attributes: Attributes) -> bool:
     """Whether a host with these attributes satisfies the constraint."""
     value = attributes.get(constraint.key)
     if value is None:
-        return constraint.op is ConstraintOp.NOT_EXISTS
+        return constraint.op in ABSENT
     return admits(constraint, value)
 
 

@@ -40,21 +40,21 @@ def segment(raw: str) -> str:
 
 
 def job_reference(text: str) -> str:
-    """A job's name or its opaque id ``j<number>``. Raises Problem not_found for what can be neither."""
+    """A job's id ``j<number>`` or its name; one without its leading slash is a root job's. Raises Problem not_found."""
     if _JOB_ID.match(text):
         return text
     try:
-        return str(JobName.job(text))
+        return str(JobName.job(text if text.startswith("/") else f"/{text}"))
     except Refused as no:
         raise Problem("not_found", f"no such job: {no.detail}") from None
 
 
 def task_reference(text: str) -> str:
-    """A task's name, or ``j<number>/<index>``. Raises Problem not_found for what can be neither."""
+    """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises Problem not_found."""
     if _TASK_ID.match(text):
         return text
     try:
-        name = JobName.from_string(text)
+        name = JobName.from_string(text if text.startswith("/") else f"/{text}")
     except Refused as no:
         raise Problem("not_found", f"no such task: {no.detail}") from None
     if not name.is_task:

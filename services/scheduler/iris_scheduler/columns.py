@@ -72,7 +72,7 @@ class Column:
         if constraint.op is ConstraintOp.EQ and constraint.value is not None:
             return self._having(constraint.value)
         table = np.zeros(len(self.code_of) + 1, np.bool_)
-        table[0] = constraint.op is ConstraintOp.NOT_EXISTS
+        table[0] = constraint.op in constraints.ABSENT
         for value, code in self.code_of.items():
             table[code] = constraints.admits(constraint, value)
         return np.asarray(table[self.codes], np.bool_)

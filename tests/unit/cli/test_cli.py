@@ -10,6 +10,16 @@ from iris_gateway.client.jobs import TERMINAL
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
+TASK = {
+    "task": "/train/0",
+    "job": "/train",
+    "index": 0,
+    "state": "succeeded",
+    "pending_reason": None,
+    "failure_count": 0,
+    "preemption_count": 0,
+    "worker": None,
+}
 
 
 @pytest.fixture
@@ -280,3 +290,28 @@ def test_contexts_are_added_listed_and_used(iris):
         ("work", True),
     ]
     assert iris("context", "use", "nowhere")[0] == ExitCode.USAGE
+
+
+def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
+    def answer(asked):
+        if asked.path.endswith("/events"):
+            return Said(headers=SSE, body=b"")
+        return Said(200, job_view())
+
+    with answering(answer) as server:
+        code, _, err = iris("wait", "--url", server.url, "/train", "--timeout", "0.2s", "--progress")
+    assert (code, "after 0.2 s" in err) == (ExitCode.WAIT_TIMEOUT, True)
+
+
+def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
+    task = {**TASK, "attempts": []}
+
+    def answer(asked):
+        if "/logs" in asked.path:
+            return Said(headers=SSE, body=events(("end", {"state": "succeeded"})))
+        return Said(200, {"items": [task], "next_cursor": None})
+
+    with answering(answer) as server:
+        code, out, err = iris("logs", "--url", server.url, "/train", "--attempt", "4")
+        assert (code, out, err) == (ExitCode.NOT_FOUND, "", "no task of /train has an attempt 4\n")
+        assert iris("logs", "--url", server.url, "/train")[0] == 0

@@ -11,7 +11,7 @@ from iris_gateway.client.units import parse_cpu, parse_duration, parse_gpu, pars
     ("text", "count"),
     [
         ("0", 0),
-        ("1024", 1024),
+        ("1048576", 1 << 20),
         ("512MiB", 512 << 20),
         ("4GiB", 4 << 30),
         ("4Gi", 4 << 30),
@@ -33,9 +33,17 @@ def test_what_is_no_size_is_refused_with_an_example(text):
         parse_size(text)
 
 
-@given(st.integers(0, 10**15))
+@given(st.integers(1 << 20, 10**15))
 def test_a_bare_number_is_that_many_bytes(count):
     assert parse_size(str(count)) == count
+
+
+@pytest.mark.parametrize("text", ["4", "512", "1048575"])
+def test_a_bare_number_below_a_mebibyte_is_a_unit_forgotten(text):
+    with pytest.raises(BadAsk, match=f"{text}GiB, or {text}B"):
+        parse_size(text)
+    assert parse_size(f"{text}B") == int(text)
+    assert parse_size("0") == 0
 
 
 @given(st.integers(0, 10**6), st.sampled_from([("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)]))
@@ -69,6 +77,9 @@ def test_every_whole_thousandth_of_a_core_can_be_said(millis):
         ("10m", 600),
         ("2h", 7200),
         ("1h30m", 5400),
+        ("1h 30m", 5400),
+        ("01:30:00", 5400),
+        ("1-00:00:10", 86410),
         ("500ms", 0.5),
         ("2d", 172800),
         ("1.5h", 5400),
@@ -78,7 +89,7 @@ def test_a_time_is_seconds(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1s", "10 m", "m", "1h30", "1w"])
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "10 m", "m", "1h30", "1w", "1:60:00", "30:00"])
 def test_what_is_no_time_is_refused_with_an_example(text):
     with pytest.raises(BadAsk, match="10m"):
         parse_duration(text)

@@ -48,8 +48,8 @@ def test_an_operator_compares_what_the_host_has(
 
 
 @pytest.mark.parametrize("op", list(Op))
-def test_a_missing_attribute_satisfies_not_exists_only(op: Op) -> None:
-    assert matches(where("k", op, 1, 1), {"other": 1}) is (op is Op.NOT_EXISTS)
+def test_a_missing_attribute_satisfies_not_exists_and_ne_only(op: Op) -> None:
+    assert matches(where("k", op, 1, 1), {"other": 1}) is (op in (Op.NOT_EXISTS, Op.NE))
 
 
 def test_in_holds_when_one_of_the_values_is_equal() -> None:

@@ -25,12 +25,19 @@ def test_a_tasks_name_survives_the_url(name: str, index: int):
     assert task_reference(segment(quote(f"{name}/{index}", safe=""))) == f"{name}/{index}"
 
 
+def test_a_name_without_its_leading_slash_is_a_root_jobs():
+    assert (job_reference("llama"), job_reference("llama/eval"), job_reference("j7")) == ("/llama", "/llama/eval", "j7")
+    assert task_reference("llama/0") == "/llama/0"
+
+
 @given(st.text(max_size=30))
 def test_any_other_text_names_no_job_or_is_a_valid_name(text: str):
     try:
-        wanted = str(JobName.job(text))
+        wanted = str(JobName.job(text if text.startswith("/") else f"/{text}"))
     except Refused:
-        wanted = text if text[:1] == "j" and text[1:].isascii() and text[1:].isdigit() and text[1] != "0" else None
+        wanted = None
+    if text[:1] == "j" and text[1:].isascii() and text[1:].isdigit() and text[1] != "0":
+        wanted = text
     if wanted is None:
         with pytest.raises(Problem, match="no such job"):
             job_reference(text)

@@ -144,12 +144,7 @@ async def test_a_wrong_query_parameter_is_named(iris: House, query: str):
         "%zz",
         "%2F",
         "%2Ftrain%2F0",
-        "j0",
-        "j-1",
-        "j1e3",
-        "J7",
         "%2F" + "a" * 5000,
-        "train",
         "é",
     ],
 )

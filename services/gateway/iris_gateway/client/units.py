@@ -17,10 +17,13 @@ _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 _GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))?\Z")
 _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
+_CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
+LEAST_BARE = 1 << 20
+"""A smaller number of bytes without a unit is a unit forgotten."""
 
 
 def parse_size(text: str) -> int:
-    """Bytes. ``4GiB``, ``4Gi`` and ``4G`` are 4 x 2**30, ``4GB`` is 4 x 10**9, a bare number is bytes.
+    """Bytes. ``4GiB``, ``4Gi`` and ``4G`` are 4 x 2**30, ``4GB`` is 4 x 10**9, a bare number is bytes, 1 MiB at least.
 
     Fractions are rounded down to whole bytes. Raises BadAsk.
     """
@@ -32,7 +35,10 @@ def parse_size(text: str) -> int:
         raise BadAsk(f"{text!r} is not a size; write for example 512MiB or 4GiB")
     step = 1000 if kind == "b" else 1024
     factor = step ** (_POWERS.index(unit) + 1) if unit else 1
-    return int(Decimal(match["number"]) * factor)
+    size = int(Decimal(match["number"]) * factor)
+    if 0 < size < LEAST_BARE and not unit and not kind:
+        raise BadAsk(f"{text!r} would be {size} bytes; say the unit, for example {size}GiB, or {size}B if it is meant")
+    return size
 
 
 def parse_cpu(text: str) -> int:
@@ -49,13 +55,16 @@ def parse_cpu(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. ``90``, ``90s``, ``10m``, ``1h30m``, ``500ms``, ``2d``. Raises BadAsk."""
-    plain = text.strip().lower()
+    """Seconds. ``90``, ``90s``, ``10m``, ``1h30m``, ``1h 30m``, ``500ms``, ``2d``, ``01:30:00``. Raises BadAsk."""
+    plain = re.sub(r"(?<=[a-z])\s+(?=\d)", "", text.strip().lower())
     if _PLAIN.match(plain):
         return float(plain)
+    if clock := _CLOCK.match(plain):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
     parts = _DURATION_PART.findall(plain)
     if not parts or "".join(number + unit for number, unit in parts) != plain:
-        raise BadAsk(f"{text!r} is not a time; write for example 90s, 10m or 1h30m")
+        raise BadAsk(f"{text!r} is not a time; write for example 90s, 10m, 1h30m or 01:30:00")
     return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
 
 

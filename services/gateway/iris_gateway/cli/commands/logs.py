@@ -8,12 +8,14 @@ from collections.abc import Iterable
 
 import click
 
-from iris_core.views import LogLineView
+from iris_core.views import LogLineView, TaskView
+from iris_gateway.cli.exits import ExitCode
+from iris_gateway.cli.follow import note
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import print_json
 from iris_gateway.cli.terminal import raw_option
-from iris_gateway.client.client import Client
-from iris_gateway.client.transport import Query
+from iris_gateway.client.client import Client, is_task
+from iris_gateway.client.transport import Query, in_path
 
 
 @click.command()
@@ -39,16 +41,26 @@ def logs(
     stream: str | None,
     prefix: bool | None,
     form: str,
-) -> None:
+) -> int:
     """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
     wanted = compiled(grep)
     query: Query = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
     lines = client.logs(name, query, follow=follow)
-    print_lines(
+    printed = print_lines(
         (line for line in lines if wanted is None or wanted.search(line.line)),
         prefix=sys.stdout.isatty() if prefix is None else prefix,
         as_json=form == "jsonl",
     )
+    if not printed and attempt is not None and attempt.isdigit() and not has_attempt(client, name, int(attempt)):
+        note(f"no task of {name} has an attempt {attempt}")
+        return ExitCode.NOT_FOUND
+    return ExitCode.SUCCEEDED
+
+
+def has_attempt(client: Client, name: str, number: int) -> bool:
+    """Whether a task, or any task of a job, has made an attempt of this number."""
+    tasks = [client.task(name)] if is_task(name) else client.pages(f"/v1/jobs/{in_path(name)}/tasks", TaskView)
+    return any(attempt.number == number for task in tasks for attempt in task.attempts)
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
@@ -59,9 +71,11 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
         raise click.UsageError(f"--grep {pattern!r}: {error}") from None
 
 
-def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> None:
-    """Each line on the stream it was printed to, or as one JSON object on stdout."""
+def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> int:
+    """Each line on the stream it was printed to, or as one JSON object on stdout. Returns how many there were."""
+    count = 0
     for line in lines:
+        count += 1
         if as_json:
             print_json(line, indent=0)
             continue
@@ -69,3 +83,4 @@ def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) ->
         out = sys.stderr if line.stream == "stderr" else sys.stdout
         out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
         out.flush()
+    return count

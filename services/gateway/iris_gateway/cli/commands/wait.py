@@ -12,6 +12,7 @@ from iris_gateway.cli.options import NAME, connected
 from iris_gateway.client.client import Client
 from iris_gateway.client.events import read_events
 from iris_gateway.client.jobs import TERMINAL, Job
+from iris_gateway.client.problems import WaitTimeout, gave_up
 from iris_gateway.client.units import parse_duration
 
 _SHOW_S = 0.5
@@ -24,18 +25,21 @@ _SHOW_S = 0.5
 @connected
 def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: bool) -> int:
     """Wait for JOBs to end; the exit code is that of the first one that did not succeed."""
-    deadline = None if timeout is None else time.monotonic() + parse_duration(timeout)
-    codes = [wait_for(client.job(job), deadline, progress) for job in jobs]
+    limit = None if timeout is None else parse_duration(timeout)
+    deadline = None if limit is None else time.monotonic() + limit
+    codes = [wait_for(client.job(job), deadline, limit, progress) for job in jobs]
     return next((code for code in codes if code), ExitCode.SUCCEEDED)
 
 
-def wait_for(job: Job, deadline: float | None, progress: bool) -> int:
-    """How one job ended. Raises WaitTimeout."""
+def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bool) -> int:
+    """How one job ended. Raises WaitTimeout, which tells of all of ``limit`` seconds."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
         if progress:
             show_progress(job, left)
         job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except WaitTimeout:
+        raise gave_up(job.name, job.state, limit) from None
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
