@@ -315,3 +315,19 @@ def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
         code, out, err = iris("logs", "--url", server.url, "/train", "--attempt", "4")
         assert (code, out, err) == (ExitCode.NOT_FOUND, "", "no task of /train has an attempt 4\n")
         assert iris("logs", "--url", server.url, "/train")[0] == 0
+
+
+def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
+    code, _, err = iris("run", "--url", "http://127.0.0.1:9", "--cpu", "x", "--memory", "y", "--", "true")
+    assert (code, err.count("error: ")) == (ExitCode.USAGE, 2)
+
+
+def test_a_parent_that_is_not_there_is_refused_and_a_tasks_own_job_is_not_asked_for(iris, monkeypatch):
+    with answering(lambda asked: problem(404, "not_found", "there is no job /nope")) as server:
+        code, _, err = iris("run", "-d", "--url", server.url, "--parent", "/nope", "true")
+        assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
+        assert [asked.method for asked in server.asked] == ["GET"]
+    with answering(a_run("succeeded")) as server:
+        monkeypatch.setenv("IRIS_JOB", "/nope")
+        assert iris("run", "-d", "--url", server.url, "--parent", "/nope", "true")[0] == 0
+        assert [asked.method for asked in server.asked] == ["POST"]

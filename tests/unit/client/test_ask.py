@@ -152,3 +152,26 @@ def test_a_gang_may_succeed_with_its_leader():
     assert job_spec(["a"], {"tpu": "v4-16", "success": "leader"}).coscheduling == Coscheduling("tpu-name", "leader")
     with pytest.raises(BadAsk, match="only a gang has a success policy"):
         job_spec(["a"], {"success": "leader"})
+
+
+def test_every_mistake_is_told_at_once():
+    options = {
+        "cpu": "x",
+        "memory": "4",
+        "timeout": "soon",
+        "constraints": ["A B", "zone=eu"],
+        "gpu": "-",
+        "tpu": "v4-8",
+    }
+    with pytest.raises(BadAsk) as caught:
+        job_spec(["true"], options)
+    said = str(caught.value).splitlines()
+    assert len(said) == 5
+    for word, line in zip(["gpus or a tpu", "'x'", "'4'", "'A B'", "'soon'"], said, strict=True):
+        assert word in line
+
+
+@pytest.mark.parametrize("command", ["echo hi", b"echo hi", 7])
+def test_a_command_that_is_no_list_of_words_is_refused(command):
+    with pytest.raises(BadAsk, match="a list of words"):
+        job_spec(command, {})

@@ -34,7 +34,8 @@ def explain(error: Exception) -> ExitCode | None:
         return JOB_EXITS.get(error.state, ExitCode.UNEXPECTED)
     for kind, code in _SIMPLE:
         if isinstance(error, kind):
-            complain(str(error))
+            for line in str(error).splitlines() or [""]:
+                complain(line)
             return code
     return None
 

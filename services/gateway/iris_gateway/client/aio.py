@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar, Unpack
 
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
-from iris_gateway.client.ask import JobOptions
+from iris_gateway.client.ask import Command, JobOptions
 from iris_gateway.client.client import Client, IfExists
 from iris_gateway.client.events import Event, read_events, read_lines
 from iris_gateway.client.jobs import TERMINAL, Job
@@ -58,7 +58,7 @@ class AsyncClient:
 
     async def run(
         self,
-        command: Sequence[str],
+        command: Command,
         *,
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,

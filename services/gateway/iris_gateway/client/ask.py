@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypedDict, TypeVar
 
 from iris_core.codec import Undecodable
 from iris_core.resources import Device, ResourceAsk
@@ -19,6 +20,10 @@ from iris_gateway.client.naming import full_name
 from iris_gateway.client.problems import BadAsk
 from iris_gateway.client.typed import from_builtins
 from iris_gateway.client.units import parse_cpu, parse_duration, parse_gpu, parse_size
+
+T = TypeVar("T")
+Command = list[str] | tuple[str, ...]
+"""The words of a command; a text, which would be a sequence of letters, is none."""
 
 TPU_GROUP = "tpu-name"
 
@@ -60,34 +65,56 @@ class JobOptions(TypedDict, total=False):
 _PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
 
 
+class Reading:
+    """Reads the parts of a job and keeps every mistake, so that all of them are told at once."""
+
+    def __init__(self) -> None:
+        self._mistakes: list[str] = []
+
+    def read(self, parse: Callable[[], T], otherwise: T) -> T:
+        """What ``parse`` returns, or ``otherwise`` after noting why it could not be understood."""
+        try:
+            return parse()
+        except BadAsk as error:
+            self._mistakes += str(error).splitlines()
+            return otherwise
+
+    def finish(self) -> None:
+        """Raises BadAsk with one line for each mistake."""
+        if self._mistakes:
+            raise BadAsk("\n".join(self._mistakes))
+
+
 def job_spec(
-    command: Sequence[str], options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
+    command: Command, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
 ) -> JobSpec:
     """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises BadAsk.
 
     ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
     """
-    device, gang = read_device(options)
+    reading = Reading()
+    none: tuple[Device | None, int] = (None, 1)
+    no_words: tuple[str, ...] = ()
+    device, gang = reading.read(lambda: read_device(options), none)
     group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
     replicas = options.get("replicas")
     said = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
     wanted = {
-        "name": full_name(
-            options.get("name"), parent_of(options, environ), seed and f"{seed}\0{owner(options, environ)}"
-        ),
-        "command": tuple(command),
+        "name": reading.read(lambda: name_of(options, environ, seed), ""),
+        "command": reading.read(lambda: read_command(command), no_words),
         "env": dict(options.get("env") or {}),
         "replicas": gang if replicas is None else replicas,
-        "resources": read_resources(options, device),
-        "constraints": read_constraints(options),
-        "coscheduling": read_coscheduling(group_by, options.get("success")),
-        "scheduling_timeout_s": read_time(options.get("scheduling_timeout")),
-        "timeout_s": read_time(options.get("timeout")),
+        "resources": read_resources(options, device, reading),
+        "constraints": read_constraints(options, reading),
+        "coscheduling": reading.read(lambda: read_coscheduling(group_by, options.get("success")), None),
+        "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
+        "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
         "ports": tuple(options.get("ports") or ()),
         "labels": dict(options.get("labels") or {}),
         "user": owner(options, environ),
         **said,
     }
+    reading.finish()
     try:
         return from_builtins(wanted, JobSpec)
     except Undecodable as error:
@@ -101,6 +128,18 @@ def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Co
     if success:
         raise BadAsk("only a gang has a success policy: say group_by too, or ask for a slice of several hosts")
     return None
+
+
+def read_command(command: object) -> tuple[str, ...]:
+    """The words of a command; one text is not split. Raises BadAsk."""
+    if not isinstance(command, Sequence) or isinstance(command, str | bytes):
+        raise BadAsk(f"a command is a list of words, not {command!r}; write for example ['sh', '-c', 'echo hello']")
+    return tuple(command)
+
+
+def name_of(options: JobOptions, environ: Mapping[str, str], seed: str) -> str:
+    """The job's whole name. Raises BadAsk."""
+    return full_name(options.get("name"), parent_of(options, environ), seed and f"{seed}\0{owner(options, environ)}")
 
 
 def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
@@ -141,23 +180,25 @@ def read_tpu(variant: str) -> tuple[Device, int]:
     return (Device("tpu", variant, known.chips_per_vm), known.vm_count) if known else (Device("tpu", variant), 1)
 
 
-def read_resources(options: JobOptions, device: Device | None) -> ResourceAsk:
+def read_resources(options: JobOptions, device: Device | None, reading: Reading) -> ResourceAsk:
     cpu, memory, disk = options.get("cpu"), options.get("memory"), options.get("disk")
     return ResourceAsk(
-        cpu_millis=ResourceAsk().cpu_millis if cpu is None else parse_cpu(str(cpu)),
-        memory_bytes=0 if memory is None else parse_size(str(memory)),
-        disk_bytes=0 if disk is None else parse_size(str(disk)),
+        cpu_millis=ResourceAsk().cpu_millis if cpu is None else reading.read(lambda: parse_cpu(str(cpu)), 0),
+        memory_bytes=0 if memory is None else reading.read(lambda: parse_size(str(memory)), 0),
+        disk_bytes=0 if disk is None else reading.read(lambda: parse_size(str(disk)), 0),
         device=device,
     )
 
 
-def read_constraints(options: JobOptions) -> tuple[Constraint, ...]:
-    """Required ones first, then preferred ones, each in the order given."""
-    required = [_constraint(one, "required") for one in options.get("constraints") or ()]
-    return (*required, *(_constraint(one, "preferred") for one in options.get("prefer") or ()))
+def read_constraints(options: JobOptions, reading: Reading) -> tuple[Constraint, ...]:
+    """Required ones first, then preferred ones, each in the order given; without those that cannot be read."""
+    said: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
+    said += [(one, "preferred") for one in options.get("prefer") or ()]
+    found = [reading.read(partial(_constraint, one, mode), None) for one, mode in said]
+    return tuple(one for one in found if one is not None)
 
 
-def _constraint(said: str | Constraint, mode: Mode) -> Constraint:
+def _constraint(said: str | Constraint, mode: Mode) -> Constraint | None:
     return said if isinstance(said, Constraint) else parse_constraint(said, mode)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
@@ -24,7 +24,7 @@ import msgspec
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 from iris_gateway.client.address import Address, find_gateway
-from iris_gateway.client.ask import JobOptions, job_spec
+from iris_gateway.client.ask import Command, JobOptions, job_spec
 from iris_gateway.client.events import Event, read_events, read_lines
 from iris_gateway.client.jobs import Job
 from iris_gateway.client.problems import BadAsk, NotFound
@@ -86,7 +86,7 @@ class Client:
 
     def run(
         self,
-        command: Sequence[str],
+        command: Command,
         *,
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,
@@ -97,10 +97,16 @@ class Client:
 
         ``workdir``: a directory sent along, the tasks' working directory.
         """
+        self.check_parent(options.get("parent"))
         if workdir is not None:
             options["bundle"] = self.send_bundle(Path(workdir))
         spec = job_spec(command, options, seed=self.seed(idempotency_key))
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
+
+    def check_parent(self, parent: str | None) -> None:
+        """Raises NotFound for a parent, named by whoever submits, that is not there; a task's own job always is."""
+        if parent and parent != os.environ.get("IRIS_JOB"):
+            self.job(parent)
 
     def seed(self, idempotency_key: str | None) -> str:
         """What a nameless job is named by, so that one key words the same job each time, and for nobody else."""

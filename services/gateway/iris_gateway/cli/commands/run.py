@@ -108,6 +108,7 @@ def run(
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
     """
+    client.check_parent(said["parent"])
     options = bundled(client, read_options(said), said["workdir"])
     spec = job_spec(said["command"], options, seed=client.seed(idempotency_key))
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
