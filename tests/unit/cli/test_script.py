@@ -2,7 +2,7 @@ import click
 import pytest
 
 from iris_gateway.cli.commands.run import run
-from iris_gateway.cli.script import find_script, read_script
+from iris_gateway.cli.script import find_script, read_script, sent_along, to_send
 
 
 def script(path, text):
@@ -57,3 +57,23 @@ def test_flags_win_over_the_script(tmp_path):
 
 def test_options_after_the_command_belong_to_the_command():
     assert parsed("echo", "--name", "x")["command"] == ("echo", "--name", "x")
+
+
+def test_a_script_that_tasks_would_not_find_is_sent_along(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path / "job.sh", "#!/bin/sh\n#IRIS --cpu=2\necho hello\n")
+    script(tmp_path / "plain.sh", "echo hello\n")
+    script(tmp_path / "train.py", "print(1)\n")
+    runs = {
+        ("job.sh", "a"): ("./job.sh", "a"),
+        ("./job.sh",): ("./job.sh",),
+        (str(tmp_path / "job.sh"),): ("./job.sh",),
+        ("plain.sh",): ("sh", "./plain.sh"),
+        ("python", "-u", "train.py", "--x"): ("python", "-u", "train.py", "--x"),
+    }
+    for command, sent in runs.items():
+        found = to_send(command)
+        assert found is not None, command
+        assert sent_along(command, found) == sent
+    for command in [("true",), ("/bin/sh", "-c", "x"), ("python", "absent.py"), (str(tmp_path / "plain.sh"),)]:
+        assert to_send(command) is None, command

@@ -10,9 +10,10 @@ import threading
 
 import click
 
-from iris_core.views import JobEvent, JobView, TaskEvent
+from iris_core.views import JobEvent, JobView, LogLineView, TaskEvent
 from iris_gateway.cli.exits import JOB_EXITS, ExitCode
 from iris_gateway.cli.moments import show_span
+from iris_gateway.cli.progress import Progress
 from iris_gateway.cli.tables import state_word
 from iris_gateway.client.client import Client
 from iris_gateway.client.events import Event, read_lines
@@ -22,20 +23,30 @@ from iris_gateway.client.stream import EventStream
 
 _LAST_OUTPUT_S = 10.0
 _WAITING_S = 2.0
+_DRAWN_S = 0.5
+_PLACES_TOLD = 16
+"""Tasks of a job whose workers are named; of larger ones there is the page."""
 _AT_WORK = ("assigned", "building", "running")
 _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
 def follow_to_end(client: Client, job: Job) -> int:
-    """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130."""
+    """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130.
+
+    On a terminal also where tasks run, how many are in which state, and whose each line of output is.
+    """
+    progress = Progress(sys.stderr)
     try:
-        with Output(client, job), Waiting(client, job):
+        with Output(client, job, progress), Waiting(client, job, progress):
             for event in job.follow():
                 if not job.is_end(event):
-                    tell_event(event)
+                    with progress.above():
+                        tell_event(event, places=progress.on and job.view.replicas <= _PLACES_TOLD)
     except KeyboardInterrupt:
+        progress.end()
         detached(job)
         return ExitCode.DETACHED
+    progress.end()
     summarise(job.view)
     return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
 
@@ -43,9 +54,10 @@ def follow_to_end(client: Client, job: Job) -> int:
 class Output:
     """Prints a job's output from a thread of its own; on leaving waits for the last lines, a while."""
 
-    def __init__(self, client: Client, job: Job) -> None:
+    def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._stream = client.open_logs(job.id, {"follow": True})
-        self._thread = threading.Thread(target=print_stream, args=(self._stream,), daemon=True)
+        prefix = job.view.replicas > 1 and sys.stdout.isatty()
+        self._thread = threading.Thread(target=print_stream, args=(self._stream, progress, prefix), daemon=True)
 
     def __enter__(self) -> Output:
         self._thread.start()
@@ -58,10 +70,11 @@ class Output:
 
 
 class Waiting:
-    """Says why the job waits when it has waited for a while, again whenever the reason changes."""
+    """Says why the job waits when it has waited for a while, again whenever the reason changes; draws how far it is."""
 
-    def __init__(self, client: Client, job: Job) -> None:
+    def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._client = client
+        self._progress = progress
         self._path = f"/v1/jobs/{job.id}"
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -75,31 +88,45 @@ class Waiting:
 
     def _watch(self) -> None:
         said = ""
-        while not self._left.wait(_WAITING_S):
+        while not self._left.wait(_DRAWN_S if self._progress.on else _WAITING_S):
             try:
                 view = self._client.get(self._path, JobView)
             except ClientError:
                 continue
+            if self._progress.on and not self._left.is_set():
+                self._progress.show(view)
             stands = not any(view.task_counts.get(state) for state in _AT_WORK)
             reason = view.pending_reason.message if stands and view.pending_reason else ""
             if reason and reason != said:
-                note(f"{view.name} waits: {f'{view.interrupted.message}; ' if view.interrupted else ''}{reason}")
+                before = f"{view.interrupted.message}; " if view.interrupted else ""
+                with self._progress.above():
+                    note(f"{view.name} waits: {before}{reason}")
             said = reason or said
 
 
-def print_stream(stream: EventStream) -> None:
+def print_stream(stream: EventStream, progress: Progress, prefix: bool) -> None:
     """Every line to the stream it was printed on; an unreachable gateway ends it quietly, the news tell of it."""
     try:
         for line in read_lines(stream):
-            out = sys.stderr if line.stream == "stderr" else sys.stdout
-            out.write((f"{line.notice}\n" if line.notice else "") + line.line + "\n")
-            out.flush()
+            with progress.above():
+                print_line(line, prefix=prefix)
     except ClientError as error:
         note(f"the output cannot be shown: {error}")
 
 
-def tell_event(event: Event) -> None:
-    """The news worth a line: what becomes of the job and its children, a task that ended badly or goes back."""
+def print_line(line: LogLineView, *, prefix: bool) -> None:
+    """One line on the stream it was printed to; ``prefix`` says whose it is."""
+    whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
+    out = sys.stderr if line.stream == "stderr" else sys.stdout
+    out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
+    out.flush()
+
+
+def tell_event(event: Event, *, places: bool = False) -> None:
+    """The news worth a line: what becomes of the job and its children, a task that ended badly or goes back.
+
+    ``places``: also where each task runs.
+    """
     if isinstance(event, JobEvent):
         if event.previous:
             note(f"{event.job} {state_word(event.state)}")
@@ -109,6 +136,8 @@ def tell_event(event: Event) -> None:
     why = f" (exit code {event.exit_code})" if event.exit_code else f" ({event.cause})" if event.cause else ""
     if event.state in _TROUBLE:
         note(f"{event.task} {state_word(event.state)}{why}")
+    elif event.state == "running" and places:
+        note(f"{event.task} runs on {event.worker}")
     elif event.state == "pending" and event.previous:
         note(f"{event.task} goes back to the queue{why}")
 

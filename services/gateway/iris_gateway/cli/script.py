@@ -6,6 +6,7 @@ The script is the command itself, or the first file an interpreter is given (``p
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
@@ -42,6 +43,24 @@ def find_script(command: Sequence[str]) -> Path | None:
         words = (word for word in command[1:] if not word.startswith("-"))
     script = next(iter(words), None)
     return Path(script) if script and "\0" not in script and Path(script).is_file() else None
+
+
+def to_send(command: Sequence[str]) -> Path | None:
+    """The script of a command that its tasks would not find: one with ``#IRIS`` lines, or named by a relative path."""
+    script = find_script(command)
+    if script is None or not (read_script(script) or not (script.is_absolute() or shutil.which(str(script)))):
+        return None
+    return script
+
+
+def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
+    """The command that runs a script from the directory it was sent to, by its shell when it names no interpreter."""
+    at = next(place for place, word in enumerate(command) if Path(word) == script)
+    if at:
+        return (*command[:at], script.name, *command[at + 1 :])
+    with script.open("rb") as file:
+        runs_itself = file.read(2) == b"#!"
+    return (*(() if runs_itself else ("sh",)), f"./{script.name}", *command[1:])
 
 
 def read_script(script: Path) -> list[str]:

@@ -18,8 +18,8 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN = frozenset({"\033[2J\033[1;1H"})
-"""What the command line itself steers a terminal with, each in a write of its own: `click.clear`."""
+OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
+"""What the command line itself steers a terminal with, each in a write of its own: `click.clear`, `progress`."""
 
 _COLOUR_OR_CONTROL = re.compile(
     "(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])"

@@ -10,7 +10,7 @@ import click
 
 from iris_core.views import LogLineView, TaskView
 from iris_gateway.cli.exits import ExitCode
-from iris_gateway.cli.follow import note
+from iris_gateway.cli.follow import note, print_line
 from iris_gateway.cli.options import NAME, connected, form_option
 from iris_gateway.cli.tables import print_json
 from iris_gateway.cli.terminal import raw_option
@@ -79,8 +79,5 @@ def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) ->
         if as_json:
             print_json(line, indent=0)
             continue
-        whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
-        out = sys.stderr if line.stream == "stderr" else sys.stdout
-        out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
-        out.flush()
+        print_line(line, prefix=prefix)
     return count

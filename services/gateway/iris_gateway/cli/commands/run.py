@@ -5,7 +5,9 @@ the script that begin with ``#IRIS``.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +19,7 @@ from iris_core.views import PlanView
 from iris_gateway.cli.exits import PLAN_EXITS, ExitCode
 from iris_gateway.cli.follow import detached, follow_to_end, note
 from iris_gateway.cli.options import NAME, connected, form_option
-from iris_gateway.cli.script import ScriptedCommand
+from iris_gateway.cli.script import ScriptedCommand, sent_along, to_send
 from iris_gateway.cli.tables import print_json
 from iris_gateway.cli.terminal import raw_option
 from iris_gateway.client.ask import JobOptions, job_spec
@@ -109,8 +111,13 @@ def run(
     detaches.
     """
     client.check_parent(said["parent"])
-    options = bundled(client, read_options(said), said["workdir"])
-    spec = job_spec(said["command"], options, seed=client.seed(idempotency_key))
+    options, command = read_options(said), said["command"]
+    script = to_send(command) if said["workdir"] is None else None
+    if script is not None:
+        command, options["bundle"] = sent_along(command, script), send_script(client, script)
+    elif said["workdir"] is not None:
+        options["bundle"] = client.send_bundle(said["workdir"])
+    spec = job_spec(command, options, seed=client.seed(idempotency_key))
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
     for warning in () if wait_for_capacity else job.view.warnings:
         note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
@@ -119,17 +126,21 @@ def run(
         return ExitCode.SUCCEEDED
     try:
         note(f"{job.name} submitted")
+        if sys.stderr.isatty():
+            note(f"  {client.address.url.rstrip('/')}/jobs/{job.id}")
     except KeyboardInterrupt:
         detached(job)
         return ExitCode.DETACHED
     return follow_to_end(client, job)
 
 
-def bundled(client: Client, options: JobOptions, workdir: Path | None) -> JobOptions:
-    """The options with the digest of what was sent along."""
-    if workdir is not None:
-        options["bundle"] = client.send_bundle(workdir)
-    return options
+def send_script(client: Client, script: Path) -> str:
+    """Store a script as a bundle of one file that may be run; its digest."""
+    with tempfile.TemporaryDirectory(prefix="iris-script-") as made:
+        copy = Path(made) / script.name
+        shutil.copyfile(script, copy)
+        copy.chmod(0o755)
+        return client.send_bundle(Path(made))
 
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
