@@ -104,6 +104,10 @@ class Job:
         """Its tasks by index, page by page."""
         return self._client.pages(f"/v1/jobs/{self.id}/tasks", TaskView, {"state": state})
 
+    def task(self, index: int) -> TaskView:
+        """One of its tasks. Raises NotFound."""
+        return self._client.task(f"{self.id}/{index}")
+
     def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
         """The lines its tasks printed, in order of arrival; with ``follow`` until the job has ended."""
         return self._client.logs(self.id, follow=follow)

@@ -71,7 +71,17 @@ class Mapped(Generic[R]):
     def _ending(self, index: int) -> ClientError:
         if self.job.state == "succeeded":
             return JobFailed(f"{self.job.name}/{index}", "succeeded", "its result was lost from its output")
-        return job_ended({"name": self.job.name, "state": self.job.state, "error": self.job.view.error})
+        error = ": ".join(part for part in (self.job.view.error or "", self._last_words(index)) if part)
+        return job_ended({"name": self.job.name, "state": self.job.state, "error": error})
+
+    def _last_words(self, index: int) -> str:
+        """The last line a task printed to stderr, which names the exception that ended it."""
+        try:
+            attempts = self.job.task(index).attempts
+        except ClientError:
+            return ""
+        lines = (attempts[-1].stderr_tail or "").strip().splitlines() if attempts else []
+        return lines[-1] if lines else ""
 
 
 def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, tuple[str, Any]]]:
