@@ -1,58 +1,162 @@
-"""A job that no host could ever take says so in the answer to its submission, as `plan` says never."""
-
-import msgspec
-import pytest
-
-from iris_core import codec
-from iris_core.messages import Answer
-from tests.support.script import Script
-
-HOSTS = """
-    worker c0 cpu=4
-    worker s0 rack=r cpu=2
-    worker s1 rack=r cpu=2
-"""
+"""A place is held from assignment until the end is known, whatever becomes of its task. semantics.md section 4."""
 
 
-def warnings(script: Script, line: str) -> list[str]:
-    """What the submission of one line is answered."""
-    script.play(line)
-    answer = codec.unpack(list(script.world._replies.values())[-1], Answer)
-    assert answer.status == "created"
-    return list(msgspec.json.decode(answer.body)["warnings"])
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("submit /j cpu=8", "none of 3 that match has as much cpu in all"),
-        ("submit /j where=zone:eu", "none of 3 matches what it asks for"),
-        ("submit /j replicas=3 gang=rack", "no group by rack has 3 workers"),
-        ("submit /j replicas=2 gang=rack cpu=4", "no group by rack has 2 workers"),
-    ],
-)
-def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Script, line: str, why: str) -> None:
-    script.play(HOSTS)
-    (warning,) = warnings(script, line)
-    assert warning.startswith("no registered worker can ever take /j: ")
-    assert why in warning
-
-
-@pytest.mark.parametrize("line", ["submit /j cpu=4", "submit /j replicas=2 gang=rack", "submit /j replicas=50"])
-def test_a_job_that_would_fit_an_empty_cluster_is_not_warned_of(script: Script, line: str) -> None:
-    script.play(HOSTS)
+def test_capacity_is_held_from_assignment_to_the_end(script):
     script.play("""
-        submit /busy cpu=4
-        place /busy/0 c0
+        worker w0 cpu=2 memory=4
+        submit /a memory=3
+        schedule
+        capacity w0     -> cpu=1 memory=1 building=1
+        /a/0 running
+        capacity w0     -> cpu=1 memory=1 building=0
+        /a/0 exit 0
+        capacity w0     -> cpu=2 memory=4 building=0
     """)
-    assert warnings(script, line) == []
 
 
-def test_a_cluster_without_hosts_may_be_starting_and_lost_hosts_do_not_count(script: Script) -> None:
-    assert warnings(script, "submit /early cpu=64") == []
+def test_killing_frees_nothing_before_the_process_has_ended(script):
     script.play("""
-        worker c0 cpu=1
-        worker big cpu=64
-        lose big
+        worker w0
+        submit /a
+        submit /b
+        schedule        -> placed 1
+        /a/0 running
+        cancel /a
+        capacity w0     -> cpu=0
+        schedule        -> placed 0
+        place /b/0 w0   -> no_room
+        /a/0 stopped
+        capacity w0     -> cpu=1
+        schedule        -> placed 1
     """)
-    assert len(warnings(script, "submit /late cpu=64")) == 1
+
+
+def test_preempting_frees_nothing_before_the_process_has_ended(script):
+    script.play("""
+        worker w0
+        submit /low band=batch
+        schedule
+        /low/0 running
+        submit /high band=production
+        /low/0 preempt for /high/0
+        capacity w0         -> cpu=0
+        schedule            -> placed 0
+        /low/0#0 stopped
+        schedule            -> placed 1
+        /high/0             -> ASSIGNED
+    """)
+
+
+def test_bouncing_a_late_task_frees_nothing_before_it_has_ended(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 building
+        wait 901
+        /a/0            -> PENDING preemptions=1
+        capacity w0     -> cpu=0
+        /a/0#0 missing
+        capacity w0     -> cpu=1
+    """)
+
+
+def test_a_worker_takes_a_bounded_number_of_tasks_at_once_that_are_being_built(script):
+    script.play("""
+        worker w0 cpu=100
+        submit /a replicas=10
+        schedule            -> placed 8
+        place /a/8 w0       -> building_window_full
+        capacity w0         -> building=8
+        /a/0 running
+        place /a/8 w0       -> placed
+        /a/1 exit 0
+        place /a/9 w0       -> placed
+    """)
+
+
+def test_being_stopped_is_not_being_built(script):
+    script.play("""
+        worker w0 cpu=100
+        submit /a replicas=8
+        schedule
+        capacity w0     -> building=8
+        cancel /a
+        capacity w0     -> building=0 cpu=92
+    """)
+
+
+def test_a_plan_cannot_take_the_same_room_twice(script):
+    from iris_core.messages import Placement, Plan
+
+    script.play("""
+        worker w0
+        submit /a replicas=2
+    """)
+    taken = script.world.plan(Plan("s", 0, ("w0",), (Placement(1, (0, 1), (0, 0)),)))
+    assert taken.placed == 1
+    assert taken.refused == ((1, 1, "no_room"),)
+
+
+def test_nothing_is_placed_on_a_worker_that_takes_no_work(script):
+    script.play("""
+        worker w0
+        worker w1
+        worker w2
+        submit /a
+        admin drain w0          -> accepted
+        beat w1 unhealthy       -> degraded
+        lose w2                 -> lost
+        place /a/0 w0           -> worker_unavailable
+        place /a/0 w1           -> worker_unavailable
+        place /a/0 w2           -> worker_unavailable
+        place /a/0 w9           -> worker_unavailable
+    """)
+
+
+def test_a_task_is_placed_once(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        place /a/0 w0   -> placed
+        place /a/0 w0   -> not_pending
+    """)
+
+
+def test_a_malformed_plan_is_refused_and_harms_nobody(script):
+    from iris_core.messages import Placement, Plan
+
+    script.play("""
+        worker w0
+        submit /a
+    """)
+    nonsense = [
+        Placement(1, (0,), (3,)),
+        Placement(1, (0,), (1,)),
+        Placement(1, (0,), (-1,)),
+        Placement(1, (0, 0), (0,)),
+        Placement(1, (1,), (0,)),
+        Placement(1, (-1,), (0,)),
+        Placement(9, (0,), (0,)),
+    ]
+    for placement in nonsense:
+        assert script.world.plan(Plan("s", 0, ("w0",), (placement,))).placed == 0
+    script.play("/a/0 -> PENDING")
+
+
+def test_nothing_is_placed_where_it_does_not_match(script):
+    """A plan may have been made before a host said what it is; what it says now counts."""
+    script.play("""
+        worker eu zone=eu
+        worker us zone=us
+        worker bad taint:flaky=1
+        submit /a where=zone:eu
+        submit /b
+        submit /c tpu=v4-8
+        place /a/0 us       -> no_match
+        place /b/0 bad      -> no_match
+        place /c/0 eu       -> no_room
+        place /a/0 eu       -> placed
+        place /b/0 us       -> placed
+        session /c/0        -> PENDING tries=ScheduleNewSessions:1
+    """)

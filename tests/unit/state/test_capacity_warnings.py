@@ -1,0 +1,58 @@
+"""A job that no host could ever take says so in the answer to its submission, as `plan` says never."""
+
+import msgspec
+import pytest
+
+from iris_core import codec
+from iris_core.messages import Answer
+from tests.support.script import Script
+
+HOSTS = """
+    worker c0 cpu=4
+    worker s0 rack=r cpu=2
+    worker s1 rack=r cpu=2
+"""
+
+
+def warnings(script: Script, line: str) -> list[str]:
+    """What the submission of one line is answered."""
+    script.play(line)
+    answer = codec.unpack(list(script.world._replies.values())[-1], Answer)
+    assert answer.status == "created"
+    return list(msgspec.json.decode(answer.body)["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("submit /j cpu=8", "none of 3 that match has as much cpu in all"),
+        ("submit /j where=zone:eu", "none of 3 matches what it asks for"),
+        ("submit /j replicas=3 gang=rack", "no group by rack has 3 workers"),
+        ("submit /j replicas=2 gang=rack cpu=4", "no group by rack has 2 workers"),
+    ],
+)
+def test_a_job_that_no_host_could_ever_take_is_told_so_at_submission(script: Script, line: str, why: str) -> None:
+    script.play(HOSTS)
+    (warning,) = warnings(script, line)
+    assert warning.startswith("no registered worker can ever take /j: ")
+    assert why in warning
+
+
+@pytest.mark.parametrize("line", ["submit /j cpu=4", "submit /j replicas=2 gang=rack", "submit /j replicas=50"])
+def test_a_job_that_would_fit_an_empty_cluster_is_not_warned_of(script: Script, line: str) -> None:
+    script.play(HOSTS)
+    script.play("""
+        submit /busy cpu=4
+        place /busy/0 c0
+    """)
+    assert warnings(script, line) == []
+
+
+def test_a_cluster_without_hosts_may_be_starting_and_lost_hosts_do_not_count(script: Script) -> None:
+    assert warnings(script, "submit /early cpu=64") == []
+    script.play("""
+        worker c0 cpu=1
+        worker big cpu=64
+        lose big
+    """)
+    assert len(warnings(script, "submit /late cpu=64")) == 1
