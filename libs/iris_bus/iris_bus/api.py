@@ -13,7 +13,7 @@ import msgspec
 
 from iris_bus import headers as header_block
 from iris_bus.asks import Asks
-from iris_bus.contract import Fenced, Full, Headers, Message, Unavailable
+from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, Unavailable
 from iris_bus.patience import Busy, patiently
 
 WRONG_LAST_SEQUENCE = 10071
@@ -22,6 +22,7 @@ NO_MESSAGE = 10037
 STORE_FAILED = 10077
 _NO_ROOM = (10002, 10047)  # the account's limit, the server's
 _BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
+_OF_THE_COPY = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
 T = TypeVar("T")
@@ -174,13 +175,37 @@ class Api:
             raise ApiError(f"message of {stream}", got.error)
         return to_stored(got.message) if got.message is not None else None
 
+    async def copy(self, stream: str, seq: int) -> Message | None:
+        """One stored message as the server we are connected to has it, if it keeps a copy of the stream; else None.
+
+        Raises Unavailable.
+        """
+        try:
+            got = await self._asks.ask(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
+        except NoResponders:
+            return None
+        if "Status" in got.headers:
+            return None
+        shown = {name: value for name, value in got.headers.items() if name not in _OF_THE_COPY}
+        return Message(got.headers.get("Nats-Subject", ""), got.data, shown, "", seq)
+
+    async def step_down(self, stream: str) -> None:
+        """Have another server lead the stream. Raises ApiError, Unavailable."""
+        got = await self.call(f"STREAM.LEADER.STEPDOWN.{stream}", None, Plain)
+        if got.error is not None:
+            raise ApiError(f"change of leader of {stream}", got.error)
+
+    async def change(self, verb: str, config: object) -> None:
+        """STREAM.CREATE, STREAM.UPDATE or STREAM.DELETE, the verb with its stream. Raises ApiError, Unavailable."""
+        got = await self.call(verb, config, Plain)
+        if got.error is not None:
+            raise ApiError(verb, got.error)
+
     async def annotate(self, stream: str, key: str, value: str) -> None:
         """Write one entry of a stream's metadata. Raises ApiError, Unavailable."""
         config = (await self.info(stream)).config
         config["metadata"] = {**(config.get("metadata") or {}), key: value}
-        got = await self.call(f"STREAM.UPDATE.{stream}", config, Plain)
-        if got.error is not None:
-            raise ApiError(f"note on {stream}", got.error)
+        await self.change(f"STREAM.UPDATE.{stream}", config)
 
     async def purge(self, stream: str, **what: object) -> None:
         """Drop messages: all, below ``seq``, or of a subject ``filter``. Raises ApiError, Unavailable."""

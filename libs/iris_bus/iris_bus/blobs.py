@@ -23,13 +23,12 @@ from iris_bus.api import Api
 from iris_bus.connection import Link
 from iris_bus.contract import Blob, Fenced, Message, Unavailable
 from iris_bus.patience import patiently
-from iris_bus.reader import JetReader
+from iris_bus.raw import RawStream
 
 CHUNK_BYTES = 512 << 10
 _IN_FLIGHT = 16
 _ANSWER_S = 10.0
 _READ_S = 30.0
-_STALLED_S = 1.0
 
 
 class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -193,29 +192,14 @@ class JetBlobs:
         return data
 
     async def _all(self, subject: str) -> list[Message]:
-        """Every message on ``subject`` as of now. Raises Unavailable."""
+        """Every message on ``subject`` as of now that can be read. Raises Unavailable."""
         try:
             async with asyncio.timeout(_READ_S):
-                while True:
-                    messages = await self._pass(subject)
-                    if messages is not None:
-                        return messages
+                end = (await self._patient.info(self._stream)).state.last_seq
+                raw = RawStream(self._link, self._api, self._stream)
+                return [message async for message in raw.readable(0, end, subject)]
         except TimeoutError as error:
             raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
-
-    async def _pass(self, subject: str) -> list[Message] | None:
-        """Read ``subject`` once; None when it stalls, because what was announced has been deleted since."""
-        reader = JetReader(self._link, self._api, self._stream, 0, subject, dense=False, strict=False)
-        messages: list[Message] = []
-        try:
-            while not await reader.finished():
-                more = await reader.batch(wait=_STALLED_S)
-                if not more:
-                    return None
-                messages += more
-            return messages
-        finally:
-            await reader.close()
 
 
 def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Meta:

@@ -57,12 +57,13 @@ class DamagedCommit(Exception):
     """A message of the journal is not what was written there: its checksum, its place, or what it holds.
 
     Attributes:
-        sequence: where it stands.
+        sequence: where it stands. why: what is wrong with it.
     """
 
     def __init__(self, sequence: int, why: str) -> None:
         super().__init__(f"the journal is damaged at {sequence}: {why}")
         self.sequence = sequence
+        self.why = why
 
 
 class Subscription(Protocol):

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from iris_bus.ending import end
-from iris_bus.nats_process import NatsProcess, StartFailed
+from iris_bus.nats_process import DamagedFiles, NatsProcess, StartFailed
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class EmbeddedNats:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
             try:
                 await self._launch()
+            except DamagedFiles:
+                raise
             except (StartFailed, TimeoutError) as error:
                 log.warning("nats-server did not come back: %s", error)
                 self.process.kill()

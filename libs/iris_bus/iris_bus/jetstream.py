@@ -21,6 +21,7 @@ from iris_bus.connection import Credentials, Link
 from iris_bus.core import CoreBus
 from iris_bus.framing import PART_BYTES
 from iris_bus.journal import JetJournal
+from iris_bus.raw import RawStream
 from iris_bus.streams import JetStreams
 from iris_bus.teller import JetTeller
 from iris_core.subjects import STREAMS, Stream
@@ -53,6 +54,10 @@ class Connection:
 
     def blobs(self, bucket: str) -> JetBlobs:
         return JetBlobs(self._link, self._api, bucket)
+
+    def raw(self, stream: str) -> RawStream:
+        """A stream as verification, repair and backup need it."""
+        return RawStream(self._link, self._api, stream)
 
     @property
     def connected(self) -> bool:

@@ -9,13 +9,14 @@ Not in this room: what an entry means. Source: architecture.md section 2; nats.m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Sequence
 
 from iris_bus.api import Api
 from iris_bus.asks import Forbidden
 from iris_bus.commits import AssembledReader
 from iris_bus.connection import Link
-from iris_bus.contract import Entry, Fenced, Gap, NoResponders, Unavailable
+from iris_bus.contract import DamagedCommit, Entry, Fenced, Gap, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.reader import JetReader
 from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
@@ -23,6 +24,11 @@ from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
 _ANSWER_S = 1.5
 _PATIENCE_S = 15.0
 _SETTLED_S = 0.25
+_SILENT_S = 2.0
+_LOOKED_UP = 1000
+_SERVERS = 3
+
+log = logging.getLogger(__name__)
 
 
 class JetJournal:
@@ -96,18 +102,47 @@ class JetJournal:
         return self._entries(after, state.last_seq)
 
     async def _entries(self, after: int, end: int) -> AsyncIterator[Entry]:
-        if end <= after:
-            return
-        reader, assembler = self._reader(after), Assembler()
-        try:
-            while after < end:
-                for message in await reader.batch(limit=1 << 20):
-                    after = message.sequence
-                    entry = assembler.add(after, message.data) if after <= end else None
-                    if entry is not None:
-                        yield entry
-        finally:
-            await reader.close()
+        assembler = Assembler()
+        async for message in self._messages(after, end):
+            entry = assembler.add(message.sequence, message.data)
+            if entry is not None:
+                yield entry
+
+    async def _messages(self, after: int, end: int) -> AsyncIterator[Message]:
+        """Every message behind ``after`` up to ``end``. Raises DamagedCommit when one is missing, Gap, Unavailable.
+
+        A server delivers nothing in place of a message it cannot read. So when the reader jumps or falls silent, the
+        next messages are looked up one by one, which is also quick enough for a hole that another server can fill.
+        """
+        while after < end:
+            reader = self._reader(after)
+            try:
+                while after < end and (messages := await _arrived(reader)):
+                    for message in messages:
+                        after = message.sequence
+                        if after <= end:
+                            yield message
+            finally:
+                await reader.close()
+            for sequence in range(after + 1, min(end, after + _LOOKED_UP) + 1):
+                yield await self._look_up(sequence)
+                after = sequence
+
+    async def _look_up(self, sequence: int) -> Message:
+        """One message from any server that has it. Raises DamagedCommit, Gap when it was trimmed, Unavailable."""
+        for _ in range(_SERVERS):
+            found = await self._patient.message(JOURNAL.name, seq=sequence)
+            found = found or await self._api.copy(JOURNAL.name, sequence)
+            if found is not None:
+                return found
+            info = await self._patient.info(JOURNAL.name)
+            if info.state.first_seq > sequence:
+                raise Gap(f"the journal begins at {info.state.first_seq}, {sequence} is needed")
+            if info.config.get("num_replicas", 1) == 1:
+                break
+            log.warning("the leader of the journal has lost message %d, asking another server to lead", sequence)
+            await self._api.step_down(JOURNAL.name)
+        raise DamagedCommit(sequence, "no server can read this message")
 
     async def end(self) -> int:
         return (await self._patient.info(JOURNAL.name)).state.last_seq
@@ -125,3 +160,11 @@ class JetJournal:
 
     def _reader(self, after: int) -> JetReader:
         return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True, bare=True)
+
+
+async def _arrived(reader: JetReader) -> Sequence[Message]:
+    """What has arrived; nothing when messages are missing, or none has come for a while."""
+    try:
+        return await reader.batch(limit=1 << 20, wait=_SILENT_S)
+    except Gap:
+        return []

@@ -20,13 +20,16 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from iris_bus import nats_binary
-from iris_core.subjects import STREAMS
+from iris_bus import blocks, nats_binary
+from iris_bus.blocks import Files
+from iris_core.subjects import JOURNAL, STREAMS
 
 PAYLOAD_BYTES = 8 << 20
 USER = "iris"
+ACCOUNT = "IRIS"
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
 """Streams that are not synced, because the journal can tell their messages again."""
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
@@ -56,7 +59,7 @@ jetstream {{
 }}
 accounts {{
   SYS: {{ users: [ {{ user: "sys", password: {password} }} ] }}
-  IRIS: {{ jetstream: enabled, users: [ {{ user: "{user}", password: {password} }} ] }}
+  {account}: {{ jetstream: enabled, users: [ {{ user: "{user}", password: {password} }} ] }}
 }}
 system_account: SYS
 """
@@ -68,6 +71,10 @@ class Occupied(Exception):
 
 class StartFailed(Exception):
     """The server ended or did not answer; the text holds the end of its log."""
+
+
+class DamagedFiles(StartFailed):
+    """The journal's files have holes; the server was not started, for it would drop what stands behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +93,12 @@ class NatsProcess:
     Args:
         directory: made when missing.
         sync: ``sync_interval`` of the store; "always" is what durability rests on.
+        guarded: do not start on a journal with messages missing, of which the server would drop even more.
     """
 
-    def __init__(self, directory: Path, *, sync: str = "always") -> None:
+    def __init__(self, directory: Path, *, sync: str = "always", guarded: bool = True) -> None:
         self.directory = directory.absolute()
+        self._guarded = guarded
         self.ports: Ports | None = None
         self._run = self.directory / "run"
         self._log = self.directory / "nats.log"
@@ -142,6 +151,8 @@ class NatsProcess:
         program = nats_binary.find()
         nats_binary.check_version(nats_binary.version_of(program))
         self._take_lock()
+        if self._guarded:
+            self._check_journal()
         config = self._render()
         checked = subprocess.run([program, "-t", "-c", config], capture_output=True, text=True, timeout=20, check=False)
         if checked.returncode != 0:
@@ -261,6 +272,12 @@ class NatsProcess:
             raise Occupied(f"a nats-server already runs on {self.directory}") from error
         self._lock = descriptor
 
+    def _check_journal(self) -> None:
+        """Raises DamagedFiles."""
+        files = journal_of(self.directory)
+        if files.missing:
+            raise DamagedFiles(_damaged(files, self.directory))
+
     def _render(self) -> Path:
         path = self.directory / "nats.conf"
         text = _CONFIG.format(
@@ -273,6 +290,7 @@ class NatsProcess:
             sync=json.dumps(self._sync),
             payload=PAYLOAD_BYTES,
             user=USER,
+            account=ACCOUNT,
             password=json.dumps(self.password),
         )
         _write_private(path, text)
@@ -285,6 +303,30 @@ class NatsProcess:
             return Ports(_port(listed["nats"][0]), _port(listed["monitoring"][0]))
         except (OSError, ValueError, LookupError):
             return None
+
+
+def streams_of(directory: Path) -> Path:
+    """Where a server on ``directory`` keeps the files of each stream."""
+    return directory / "store" / "jetstream" / ACCOUNT / "streams"
+
+
+def journal_of(directory: Path) -> Files:
+    """Every message of the journal in the files of a server that does not run."""
+    files = sorted((streams_of(directory) / JOURNAL.name / "msgs").glob("*.blk"))
+    return blocks.journal(path.read_bytes() for path in files)
+
+
+def _damaged(files: Files, directory: Path) -> str:
+    found, missing = files
+    first, last = missing[0][0], missing[-1][1]
+    count = sum(to - since + 1 for since, to in missing)
+    near = found.get(first - 1) or found[last + 1]
+    stored = datetime.fromtimestamp(near.stored_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return (
+        f"the journal is damaged at {first}: {count} messages between {first} and {last} cannot be read, the first "
+        f"was stored at about {stored}; {len(found)} can be read, up to {max(found)}. The server was "
+        "not started, for it would drop what stands behind"
+    )
 
 
 def _port(url: str) -> int:

@@ -33,7 +33,7 @@ from prometheus_client import CollectorRegistry
 
 from iris_bus import log_lines
 from iris_bus.connection import Credentials
-from iris_bus.contract import Unavailable
+from iris_bus.contract import DamagedCommit, Unavailable
 from iris_bus.jetstream import Connection, connect
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer
@@ -47,6 +47,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 OK = 0
 FAILED = 1
 MISUSED = 2
+DAMAGED = 65
+"""Stored data is damaged: starting again cannot help, `iris admin repair` can. The number is EX_DATAERR."""
 _LAST_WORDS_S = 5.0
 _GC_YOUNG = 50_000
 
@@ -215,7 +217,8 @@ def run_service(
     main: Callable[[Service[S]], Awaitable[None]],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Be the service ``name`` until it ends, then exit: 0, 1 after a failure, 2 for settings that cannot be used.
+    """Be the service ``name`` until it ends, then exit: 0, 1 after a failure, 2 for settings that
+    cannot be used, 65 for stored data that is damaged.
 
     Args:
         name: also the service's section in `iris.toml`.
@@ -253,6 +256,9 @@ async def _play(
     except BadSetting as error:
         log.critical("%s", error)
         return MISUSED
+    except DamagedCommit as error:
+        log.critical("%s; see `iris admin verify`, mend it with `iris admin repair`", error)
+        return DAMAGED
     except Unavailable as error:
         log.critical("%s", error)
         return FAILED

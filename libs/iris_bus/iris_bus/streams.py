@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError
 from iris_bus.connection import Link
 from iris_bus.contract import Headers, Message
 from iris_bus.nats_binary import check_version
@@ -113,17 +113,12 @@ class JetStreams:
         except ApiError as error:
             if error.number != STREAM_NOT_FOUND:
                 raise
-            await self._change(f"STREAM.CREATE.{name}", config)
+            await self._api.change(f"STREAM.CREATE.{name}", config)
             return
         changed = {**present, **{key: value for key, value in config.items() if key not in _FIXED}}
         if changed != present:
             log.info("stream %s is declared differently now", name)
-            await self._change(f"STREAM.UPDATE.{name}", changed)
-
-    async def _change(self, verb: str, config: dict[str, Any]) -> None:
-        answer = await self._api.call(verb, config, StreamInfo)
-        if answer.error is not None:
-            raise ApiError(verb, answer.error)
+            await self._api.change(f"STREAM.UPDATE.{name}", changed)
 
     async def publish(
         self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0

@@ -29,7 +29,8 @@ CHUNK = 400
 EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _LONGEST_PAUSE_S = 1.0
-_MARK = "iris-told"
+MARK = "iris-told"
+"""Where in the metadata of the stream it is written how far events were told."""
 _MARK_AFTER_S = 30.0
 
 Opened = tuple[Link, Api]
@@ -206,7 +207,7 @@ class JetTeller:
             return newest, stored.headers.get("Nats-Msg-Id", "")
         if newest == self._window.confirmed:
             return newest, self.told
-        marked_at, _, told = str((info.config.get("metadata") or {}).get(_MARK, "")).partition(" ")
+        marked_at, _, told = str((info.config.get("metadata") or {}).get(MARK, "")).partition(" ")
         return newest, told if marked_at == str(newest) else ""
 
     async def _mark_now_and_then(self) -> None:
@@ -220,7 +221,7 @@ class JetTeller:
             return
         mark = f"{self._window.confirmed} {self.told}"
         with contextlib.suppress(Unavailable):
-            await self._opened[1].annotate(EVENTS.name, _MARK, mark)
+            await self._opened[1].annotate(EVENTS.name, MARK, mark)
             self._marked = mark.partition(" ")[2]
 
     def _fail(self, error: Exception) -> None:

@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from iris_bus.contract import Connection, Entry, Fenced, Gap, Teller
+from iris_bus.contract import Connection, DamagedCommit, Entry, Fenced, Gap, Teller
 from iris_core import subjects
 from iris_state.clock import Clock
 from iris_state.machine import Machine
+from iris_state.outbox import told_before
 from iris_state.policy import Policy
-from iris_state.snapshotter import newest
+from iris_state.snapshotter import newest, newest_commit
 from iris_state.untold import Untold
 
 log = logging.getLogger(__name__)
@@ -48,21 +50,28 @@ class Replica:
     async def recover(self) -> None:
         """Know everything up to the journal's present end.
 
-        Raises Gap when neither a good snapshot nor the journal reaches back far enough, TooNew, Unavailable.
+        Raises DamagedCommit when a commit is missing or is not what was written, TooNew, Unavailable.
         """
         for _ in range(_RECOVERIES):
             with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
                 await self._recover()
                 return
         log.error("the journal does not reach back to the last event told: some events will never be told")
-        await self._recover(all_events=False)
+        try:
+            await self._recover(all_events=False)
+        except Gap as gap:
+            raise DamagedCommit(self.machine.sequence + 1, str(gap)) from gap
 
     async def _recover(self, *, all_events: bool = True) -> None:
         began_ms = self.clock.now_ms()
         streams = self.connection.streams
         last = await streams.last(subjects.EVENTS.name)
         told = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
-        image = await newest(self.connection.blobs(subjects.SNAPSHOTS_BUCKET), told if all_events else "")
+        blobs = self.connection.blobs(subjects.SNAPSHOTS_BUCKET)
+        known = max(await newest_commit(blobs), told_before(told)[0])
+        if known > (end := await self.journal.end()):
+            raise DamagedCommit(end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}")
+        image = await newest(blobs, told if all_events else "")
         if all_events and not await streams.end(subjects.EVENTS.name):
             image = None  # nothing was ever told, or power loss took it all: the whole journal tells it again
         machine = Machine(self.policy, self.name)
@@ -71,10 +80,13 @@ class Replica:
             told = told or image.rest.told
         self.machine, self.untold = machine, Untold(machine.sequence, told)
         begin = machine.sequence
-        async for entry in await self.journal.replay(begin):
-            self.apply(entry.sequence, entry.data)
-            if entry.sequence % _TURN == 0:
-                await asyncio.sleep(0)  # a leader that reads its records anew answers pings meanwhile
+        try:
+            async for entry in await self.journal.replay(begin):
+                self.apply(entry.sequence, entry.data)
+                if entry.sequence % _TURN == 0:
+                    await asyncio.sleep(0)  # a leader that reads its records anew answers pings meanwhile
+        except DamagedCommit as damaged:
+            raise DamagedCommit(damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}") from damaged
         self.clock.start_after(machine.last_ms)
         log.info(
             "recovered",
@@ -84,6 +96,15 @@ class Replica:
                 "seconds": (self.clock.now_ms() - began_ms) / 1000,
                 "jobs": len(machine.ledger.jobs),
             },
+        )
+
+    def _whole(self, begin: int, end: int) -> str:
+        """How far the record could be read, for whoever has to mend it."""
+        machine = self.machine
+        at = datetime.fromtimestamp(machine.last_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return (
+            f"the record is whole up to commit {machine.sequence} (epoch {machine.ledger.epoch}, {at}), of which a "
+            f"snapshot holds {begin}; the journal ends at {end}"
         )
 
     def apply(self, sequence: int, data: bytes) -> None:

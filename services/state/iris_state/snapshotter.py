@@ -55,6 +55,11 @@ async def newest(blobs: Blobs, told: str) -> Image | None:
     return None
 
 
+async def newest_commit(blobs: Blobs) -> int:
+    """The newest commit that any snapshot holds, be it damaged; 0 without one. Raises Unavailable."""
+    return max((place[0] for name in await _names(blobs) if (place := place_of(name))), default=0)
+
+
 async def _names(blobs: Blobs) -> list[str]:
     """Oldest commit first."""
     return sorted(name for name in await blobs.names() if place_of(name) is not None)

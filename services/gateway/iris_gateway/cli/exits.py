@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     CONFLICT = 11
     PLAN_NOT_NOW = 12
     PLAN_NEVER = 13
+    DAMAGED = 65
     TRY_AGAIN = 75
     DETACHED = 130
 

@@ -21,6 +21,7 @@ from iris_gateway.client.problems import BadAsk, NoGateway
 from iris_gateway.client.typed import from_json
 
 CLUSTER_FILE = "cluster.json"
+DAMAGE_FILE = "damage.txt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from iris_bus.nats_binary import NoServer
+from iris_bus.nats_process import DamagedFiles, StartFailed
 from iris_bus.nats_process import Occupied as NatsOccupied
-from iris_bus.nats_process import StartFailed
 from iris_bus.settings import BadSetting, load
 from iris_gateway.cli.cluster.blueprint import Blueprint
-from iris_gateway.cli.cluster.layout import Layout, Occupied, take_lock
+from iris_gateway.cli.cluster.layout import Layout, Occupied, note_damage, take_lock
 from iris_gateway.cli.cluster.orders import Orders
 from iris_gateway.cli.cluster.settings import ClusterSettings, read_listen
 from iris_gateway.cli.cluster.supervisor import Supervisor, wait_for_end
@@ -36,6 +36,8 @@ def main(reply: int, orders: Orders) -> int:
         supervisor.start()
     except Occupied as error:
         return answer(reply, f"occupied {error}")
+    except DamagedFiles as error:
+        return answer(reply, f"failed {note_damage(layout, str(error))}")
     except (BadAsk, BadSetting, NatsOccupied, NoServer, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
     answer(reply, f"started {blueprint.url} {len(blueprint.hosts())} {blueprint.settings.ready_s}")

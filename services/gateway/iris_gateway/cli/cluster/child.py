@@ -21,7 +21,9 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
-_MISUSED = 2  # what a service ends with that cannot use its settings; `iris_bus.run` takes too long to load for it
+# What a service ends with, that starting again cannot help; `iris_bus.run` takes too long to load for these.
+_MISUSED = 2
+DAMAGED = 65
 _FIRST_PAUSE_S = 0.0
 _SECOND_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
@@ -82,13 +84,13 @@ class Child:
         """How it has just ended (negative: the signal), once; None while it runs or nothing changed."""
         if not self.pid or self._process is None or self._process.poll() is None:
             return None
-        if self.program.kept:
+        if self.program.kept and self._process.returncode != DAMAGED:
             self._plan_restart(now)
         return self._process.returncode
 
-    def is_misused(self, code: int) -> bool:
-        """Whether it ended with ``code`` because it never had settings it could start with."""
-        return code == _MISUSED and self._starts == 1
+    def never_began(self, code: int) -> bool:
+        """Whether it ended with ``code`` because it never had settings or data it could start with."""
+        return code in (_MISUSED, DAMAGED) and self._starts == 1
 
     def signal(self, number: signal.Signals) -> None:
         if self.pid:

@@ -52,7 +52,7 @@ def launch(data: Path, config: Path | None, said: Mapping[str, Any], *, detach: 
         supervisor.wait()
         return ExitCode.DETACHED
     if missing:
-        complain(missing)
+        complain(layout.damage.read_text() if layout.damage.exists() else missing)
         show_logs(layout)
         supervisor.terminate()
         supervisor.wait()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from iris_gateway.client.address import CLUSTER_FILE, ClusterFile
+from iris_gateway.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile
 
 
 class Occupied(Exception):
@@ -40,6 +40,11 @@ class Layout:
     def nats(self) -> Path:
         return self.data / "nats"
 
+    @property
+    def damage(self) -> Path:
+        """What was said of damaged data at the last start; not there when nothing was."""
+        return self.data / DAMAGE_FILE
+
     def worker(self, worker: str) -> Path:
         """Where one worker keeps its attempts."""
         return self.data / "workers" / worker
@@ -61,6 +66,16 @@ def take_lock(layout: Layout) -> int:
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
+
+
+def note_damage(layout: Layout, what: str) -> str:
+    """Keep for `iris doctor` that stored data is damaged, and say what to do."""
+    words = (
+        f"{what}. Stop what is left with `iris down`; `iris admin verify --data {layout.data}` says what is lost, "
+        f"`iris admin repair --data {layout.data}` repairs it; details are in {layout.logs}"
+    )
+    layout.damage.write_text(words)
+    return words
 
 
 def lock_holder(layout: Layout) -> int | None:

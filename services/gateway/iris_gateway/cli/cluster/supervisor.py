@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from iris_bus.nats_process import NatsProcess, StartFailed
-from iris_gateway.cli.cluster.child import Child, Program, adopt_orphans, children
-from iris_gateway.cli.cluster.layout import Layout, write_cluster
+from iris_bus.nats_process import DamagedFiles, NatsProcess, StartFailed
+from iris_gateway.cli.cluster.child import DAMAGED, Child, Program, adopt_orphans, children
+from iris_gateway.cli.cluster.layout import Layout, note_damage, write_cluster
 from iris_gateway.client.address import ClusterFile
 
 _WORKER_GRACE_S = 12.0
@@ -64,6 +64,7 @@ class Supervisor:
         """Start everything; returns before it can be used. Raises what `NatsProcess.start` raises, OSError."""
         adopt_orphans()
         self._listen_to_signals()
+        self._layout.damage.unlink(missing_ok=True)
         self._nats.start()
         self._nats_pid = self._nats.pid
         self._children = [Child(program, self._layout.logs) for program in self._programs(self._nats.url)]
@@ -103,7 +104,9 @@ class Supervisor:
         code = child.look(now)
         if code is not None:
             self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else "; its host is gone"))
-            self._stopping |= child.is_misused(code)
+            self._stopping |= child.never_began(code)
+            if code == DAMAGED:
+                self._say(note_damage(self._layout, f"{child.program.name} has found stored data damaged"))
         if child.due is not None and child.due <= now:
             child.start(now)
             self._say(f"{child.program.name} started as {child.pid}")
@@ -123,6 +126,10 @@ class Supervisor:
     def _start_nats_again(self, now: float) -> None:
         try:
             self._nats.start()
+        except DamagedFiles as error:
+            self._say(note_damage(self._layout, str(error)))
+            self._nats_due = None
+            return
         except (StartFailed, OSError) as error:
             self._say(f"nats-server did not come back: {error}")
             self._nats_due = now + self._nats_pause

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import sys
@@ -14,7 +15,7 @@ import click
 from iris_gateway.cli.exits import ExitCode
 from iris_gateway.cli.options import connect
 from iris_gateway.cli.tables import Row
-from iris_gateway.client.address import data_dir, read_cluster
+from iris_gateway.client.address import DAMAGE_FILE, data_dir, read_cluster
 from iris_gateway.client.problems import ClientError
 from iris_gateway.client.transport import Request
 
@@ -50,6 +51,8 @@ def look_around() -> Iterator[Finding]:
     data = data_dir()
     free = shutil.disk_usage(next(path for path in (data, *data.parents) if path.exists())).free
     yield Finding(free > 1 << 30, "data", f"{data}, {free >> 30} GiB free")
+    with contextlib.suppress(FileNotFoundError):
+        yield Finding(False, "stored data", (data / DAMAGE_FILE).read_text())
     cluster = read_cluster(data)
     yield Finding(None if cluster is None else True, "local cluster", cluster.url if cluster else "none is up")
 

@@ -1,0 +1,110 @@
+"""Streams as verification, repair and backup need them: every message that can still be read, and a stream made anew.
+
+A stored message that was damaged is left out by the server without a word, and a consumer that should deliver it
+waits for ever. So nothing here waits for a message without looking where the next readable one stands.
+Not in this room: what the messages mean. See also: `reader`, for streams that are whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamState
+from iris_bus.connection import Link
+from iris_bus.contract import Headers, Message, Unavailable
+from iris_bus.patience import patiently
+from iris_bus.reader import JetReader
+
+SILENT_S = 1.0
+"""A reader that has delivered nothing for so long is asked no more; what it should have delivered is looked up."""
+_PATIENCE_S = 15.0
+_STORE_S = 10.0
+
+
+class RawStream:
+    """One stream on the server."""
+
+    def __init__(self, link: Link, api: Api, name: str) -> None:
+        self._link = link
+        self._api = api
+        self._patient = api.patient(_PATIENCE_S)
+        self.name = name
+
+    async def state(self) -> StreamState | None:
+        """Its first and last sequence; None when there is no such stream. Raises Unavailable."""
+        try:
+            return (await self._patient.info(self.name)).state
+        except ApiError as error:
+            if error.number == STREAM_NOT_FOUND:
+                return None
+            raise
+
+    async def message(self, sequence: int) -> Message | None:
+        """One message, from the stream's leader or else from the server we are connected to; None when neither has it.
+
+        Raises Unavailable.
+        """
+        return await self._patient.message(self.name, seq=sequence) or await self._api.copy(self.name, sequence)
+
+    async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:
+        """Every message behind ``after`` up to ``end``, on ``subject`` if given, that can be read here, in order.
+
+        Raises Unavailable.
+        """
+        while after < end:
+            async for message in self._stretch(after, end, subject):
+                after = message.sequence
+                yield message
+            if after >= end:
+                return
+            following = await self._patient.message(self.name, seq=after + 1, next_by_subj=subject or ">")
+            if following is None or following.sequence > end:
+                return
+            after = following.sequence
+            yield following
+
+    async def _stretch(self, after: int, end: int, subject: str) -> AsyncIterator[Message]:
+        """What a reader delivers until it has delivered all, or falls silent."""
+        reader = JetReader(self._link, self._api, self.name, after, subject, dense=False, strict=False)
+        try:
+            while after < end and (messages := await self._batch(reader)):
+                for message in messages:
+                    after = message.sequence
+                    if after <= end:
+                        yield message
+        finally:
+            await reader.close()
+
+    @staticmethod
+    async def _batch(reader: JetReader) -> Sequence[Message]:
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                if await reader.finished():
+                    return []
+                return await reader.batch(limit=1 << 12, wait=SILENT_S)
+        except TimeoutError as error:
+            raise Unavailable("the stream could not be read in time") from error
+
+    async def replace(self, first: int) -> None:
+        """Drop the stream and make it anew, empty, its first message to come at ``first``.
+
+        Raises Unavailable; ApiError when there is no such stream.
+        """
+        config = {**(await self._patient.info(self.name)).config, "first_seq": first}
+        await self._api.change(f"STREAM.DELETE.{self.name}", None)
+        await patiently(partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _PATIENCE_S)
+
+    async def store(self, messages: Sequence[Message]) -> None:
+        """Put messages back in their order. Raises Full, Unavailable."""
+        await asyncio.gather(*(self._api.store(m.subject, m.data, _STORE_S, _plain(m.headers)) for m in messages))
+
+    async def annotate(self, key: str, value: str) -> None:
+        """Write one entry of the stream's metadata. Raises Unavailable."""
+        await self._api.annotate(self.name, key, value)
+
+
+def _plain(headers: Headers) -> Headers:
+    """What a message says, without what it asked of the stream that stored it."""
+    return {name: value for name, value in headers.items() if not name.startswith("Nats-Expected-")}
