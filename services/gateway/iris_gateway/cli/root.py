@@ -38,6 +38,7 @@ COMMANDS = {
     "session": ("Look at sessions.", "session:session"),
     "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
     "context": ("Name gateways and choose one.", "context:context"),
+    "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
     "completion": ("Print completion for a shell.", "completion:completion"),
     "server": ("Run one service.", "server:server"),
 }

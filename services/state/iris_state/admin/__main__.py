@@ -1,0 +1,200 @@
+"""``python -m iris_state.admin``: verify, repair, backup and restore as a process; `iris admin` starts it.
+
+Ends with 0 when all is well or was put right, 65 when data is damaged, 1 when it could not be done, 2 for misuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from iris_bus import log_lines
+from iris_bus.contract import DamagedCommit, Full, Unavailable
+from iris_bus.nats_binary import NoServer
+from iris_bus.nats_process import Occupied, StartFailed
+from iris_bus.run import DAMAGED, FAILED, MISUSED, OK, NatsSettings, read_settings
+from iris_bus.settings import BadSetting
+from iris_core import subjects
+from iris_core.errors import InvariantBroken
+from iris_state.admin import backup, words
+from iris_state.admin.archive import BadArchive, Item, Writer
+from iris_state.admin.examine import Examination, examine
+from iris_state.admin.repair import repair
+from iris_state.admin.stored import Stored, copy_of, in_files, on_servers, set_aside
+from iris_state.policy import Policy
+from iris_state.snapshot import TooNew
+
+_REFUSALS = (BadArchive, Full, InvariantBroken, NoServer, Occupied, StartFailed, TooNew, Unavailable, backup.NotEmpty)
+
+
+async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
+    """Do what was asked for. Raises one of the refusals."""
+    if options.verb == "verify":
+        return await verify(options, nats)
+    if options.verb == "repair":
+        return await mend(options, nats)
+    path = Path(options.file)
+    if options.verb == "backup":
+        async with opened(options, nats) as stored:
+            about = await backup.backup(stored.connection, path, events=options.events, logs=options.logs)
+        say(f"{path}: {described(about)}")
+        return OK
+    async with opened(options, nats) as stored:
+        if await stored.is_led():
+            raise backup.NotEmpty("a state service runs there: a backup is restored onto an empty cluster only")
+        about = await backup.restore(stored.connection, path)
+    say(f"restored: {described(about)}")
+    return OK
+
+
+async def verify(options: argparse.Namespace, nats: NatsSettings) -> int:
+    """Say what a backup, a stopped store or the servers hold; 65 when that is damaged."""
+    if options.file:
+        say(f"{options.file} is whole: {described(backup.verify(Path(options.file)))}")
+        return OK
+    if not options.store:
+        async with on_servers(nats) as stored:
+            return await looked_at(stored)
+    with tempfile.TemporaryDirectory(prefix="iris-verify-", dir=Path(options.store).parent) as copy:
+        await asyncio.to_thread(copy_of, Path(options.store), Path(copy))
+        async with in_files(Path(copy)) as stored:
+            return await looked_at(stored)
+
+
+async def looked_at(stored: Stored) -> int:
+    found = await examine(stored, Policy())
+    tell(found)
+    bad = await bad_bundles(stored)
+    for wrong in bad:
+        say(f"bundle {wrong}")
+    if found.is_damaged:
+        say("damaged: stop the state services and run `iris admin repair`")
+    unsound = bool(bad or found.unlike or found.salvaged.wrong)
+    if not found.is_damaged:
+        say("not everything is as it should be" if unsound else "everything that is needed is whole")
+    return DAMAGED if found.is_damaged or unsound else OK
+
+
+async def bad_bundles(stored: Stored) -> list[str]:
+    """Names of bundles that are not what they were, each with what is wrong."""
+    blobs = stored.connection.blobs(subjects.BUNDLES_BUCKET)
+    bad = []
+    for name in await blobs.names():
+        try:
+            await blobs.get(name)
+        except ValueError as error:
+            bad.append(str(error))
+    return bad
+
+
+async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
+    """Find out what is lost, ask, keep a copy, repair."""
+    stamp = time.time_ns()
+    copy = Path(options.store).with_name(f"replaced-{stamp}") if options.store else Path(f"iris-replaced-{stamp}")
+    if options.store:
+        await asyncio.to_thread(set_aside, Path(options.store), copy)
+    kept = False
+    try:
+        async with opened(options, nats) as stored:
+            if await stored.is_led():
+                say("a state service leads: stop the state services first")
+                return FAILED
+            found = await examine(stored, Policy())
+            tell(found)
+            if not found.is_damaged:
+                say("nothing to repair")
+                return OK
+            if not (options.yes or agreed(found)):
+                say("nothing was changed")
+                return FAILED
+            kept = True
+            if not options.store:
+                await keep_messages(stored, copy)
+            await repair(stored, found)
+            say(f"repaired; what was replaced is kept as {copy}")
+            return OK
+    finally:
+        if not kept:
+            shutil.rmtree(copy, ignore_errors=True)
+
+
+async def keep_messages(stored: Stored, path: Path) -> None:
+    """Every message of journal and snapshots that can be read, into a file of the form of a backup."""
+    with Writer(path) as out:
+        for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
+            raw = stored.connection.raw(name)
+            state = await raw.state()
+            if state is None:
+                continue
+            async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq):
+                out.add(Item(name, message.subject, message.data, dict(message.headers), message.sequence))
+
+
+def opened(options: argparse.Namespace, nats: NatsSettings) -> AbstractAsyncContextManager[Stored]:
+    return in_files(Path(options.store)) if options.store else on_servers(nats)
+
+
+def agreed(found: Examination) -> bool:
+    """Ask whoever sits at the terminal."""
+    lost = sum(one.size for one in found.survey.lost)
+    sys.stdout.write(f"repair, and go on without {lost} entries of the journal? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def tell(found: Examination) -> None:
+    for line in words.examination(found):
+        say(line)
+
+
+def described(about: backup.About) -> str:
+    return f"{about.jobs} jobs and {about.workers} workers as of {words.moment(about.at_ms)}, commit {about.sequence}"
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="iris admin")
+    parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
+    parser.add_argument("--store", default="", metavar="DIR", help="the directory of a stopped embedded NATS server")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("verify").add_argument("file", nargs="?", default="")
+    verbs.add_parser("repair").add_argument("--yes", action="store_true")
+    wanted = verbs.add_parser("backup")
+    wanted.add_argument("--events", action="store_true")
+    wanted.add_argument("--logs", action="store_true")
+    for verb in (wanted, verbs.add_parser("restore")):
+        verb.add_argument("file")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    log_lines.set_up("admin", "warning", "plain")
+    if options.store and options.verb != "restore" and not (Path(options.store) / "store").is_dir():
+        sys.stderr.write(f"iris admin: nothing is stored in {options.store}\n")
+        return MISUSED
+    try:
+        return asyncio.run(run(options, read_settings(options.config).section("nats", NatsSettings)))
+    except BadSetting as error:
+        sys.stderr.write(f"iris admin: {error}\n")
+        return MISUSED
+    except DamagedCommit as error:
+        sys.stderr.write(f"iris admin: {error}; see `iris admin verify`\n")
+        return DAMAGED
+    except (*_REFUSALS, OSError) as error:
+        sys.stderr.write(f"iris admin: {error}\n")
+        return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

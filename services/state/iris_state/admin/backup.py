@@ -1,0 +1,171 @@
+"""Backup of a running cluster into one file, and restore onto an empty one.
+
+The records are those of one commit: the newest snapshot and the journal behind it, replayed here beside the leader and
+cut anew. With them: commands that this commit has not read, bundles, and on request events and output.
+Not in this room: the file (`archive`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from iris_bus.contract import Message, Telling
+from iris_bus.jetstream import Connection
+from iris_bus.teller import MARK
+from iris_core import codec, subjects
+from iris_core.subjects import Stream
+from iris_state import check, snapshot
+from iris_state.admin.archive import Item, Writer, read
+from iris_state.clock import Clock
+from iris_state.outbox import told_before
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+from iris_state.snapshot import name_of
+
+_AT_ONCE = 64
+
+
+class NotEmpty(Exception):
+    """There are records on the cluster that should be restored onto."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a backup holds.
+
+    Attributes:
+        at_ms: the time of the last commit (Unix, ms). sequence: that commit. cursor: the last command it has read.
+        told: the id of its last event. events: the sequence of the last event that had been published.
+    """
+
+    at_ms: int
+    sequence: int
+    cursor: int
+    told: str
+    events: int
+    jobs: int
+    workers: int
+    with_events: bool = False
+    with_logs: bool = False
+
+
+async def backup(connection: Connection, path: Path, *, events: bool, logs: bool) -> About:
+    """Write a backup of everything that is committed now, while the cluster goes on.
+
+    Raises DamagedCommit, InvariantBroken when the records contradict themselves, Unavailable, OSError.
+    """
+    replica = Replica("backup", Policy(), connection, Clock())
+    await replica.recover()
+    machine = replica.machine
+    check.check(machine.ledger)
+    told = await connection.streams.last(subjects.EVENTS.name)
+    published = told.headers.get("Nats-Msg-Id", "") if told is not None else ""
+    unpublished = replica.untold.behind(published) or []
+    about = About(
+        machine.last_ms,
+        machine.sequence,
+        machine.cursor,
+        max([*(event.message_id for event in unpublished), published], key=told_before),
+        told.sequence if told is not None else 0,
+        len(machine.ledger.jobs),
+        len(machine.ledger.workers),
+        events,
+        logs,
+    )
+    with Writer(path) as out:
+        out.add(Item("about", "", codec.to_json(about)))
+        data = snapshot.cut(machine.ledger, machine.sequence, machine.cursor, machine.last_ms, about.told)
+        out.add(Item("snapshot", name_of(machine.sequence, machine.cursor), data))
+        async for message in _stored(connection, subjects.COMMANDS, machine.cursor):
+            out.add(_item("command", message))
+        bundles = connection.blobs(subjects.BUNDLES_BUCKET)
+        for name in await bundles.names():
+            bundle = await bundles.get(name)
+            if bundle is not None:
+                out.add(Item("bundle", name, bundle))
+        if events:
+            async for item in _events(connection, machine.sequence, unpublished):
+                out.add(item)
+        if logs:
+            async for message in _stored(connection, subjects.LOGS, 0):
+                out.add(_item("log", message))
+    return about
+
+
+async def restore(connection: Connection, path: Path) -> About:
+    """Fill an empty cluster from a backup; run it again when it was interrupted.
+
+    Raises BadArchive before anything is changed, NotEmpty, Full, Unavailable.
+    """
+    about = verify(path)
+    state = await connection.raw(subjects.JOURNAL.name).state()
+    if state is not None and state.last_seq:
+        raise NotEmpty(f"the journal has {state.last_seq} entries: a backup is restored onto an empty cluster only")
+    await connection.streams.ensure()
+    raw = {stream: connection.raw(stream.name) for stream in (subjects.COMMANDS, subjects.EVENTS, subjects.LOGS)}
+    firsts = [item.sequence for item in read(path) if item.kind == "event" and item.sequence]
+    await raw[subjects.COMMANDS].replace(about.cursor + 1)
+    await raw[subjects.EVENTS].replace(firsts[0] if firsts else max(about.events, 1) + 1)
+    await raw[subjects.LOGS].replace(1)
+    bundles = connection.blobs(subjects.BUNDLES_BUCKET)
+    image = Item("snapshot", "", b"")
+    streams = {"command": subjects.COMMANDS, "event": subjects.EVENTS, "log": subjects.LOGS}
+    for batch in _batches(read(path)):
+        for kind, stream in streams.items():
+            await raw[stream].store([Message(i.name, i.data, i.headers) for i in batch if i.kind == kind])
+        for item in batch:
+            if item.kind == "bundle":
+                await bundles.put(item.name, item.data)
+            elif item.kind == "snapshot":
+                image = item
+    events = await raw[subjects.EVENTS].state()
+    await raw[subjects.EVENTS].annotate(MARK, f"{events.last_seq if events else 0} {about.told}")
+    await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(image.name, image.data)
+    await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
+    return about
+
+
+def verify(path: Path) -> About:
+    """Read a whole backup and say what it holds. Raises BadArchive, OSError."""
+    about: About | None = None
+    for item in read(path):
+        if item.kind == "about":
+            about = codec.from_json(item.data, About)
+        elif item.kind == "snapshot":
+            snapshot.read(item.data)
+    assert about is not None
+    return about
+
+
+async def _stored(connection: Connection, stream: Stream, after: int) -> AsyncIterator[Message]:
+    raw = connection.raw(stream.name)
+    state = await raw.state()
+    if state is not None:
+        async for message in raw.readable(max(after, state.first_seq - 1, 0), state.last_seq):
+            yield message
+
+
+async def _events(connection: Connection, end: int, unpublished: Sequence[Telling]) -> AsyncIterator[Item]:
+    """Every event of commits up to ``end``, in order, also those that nobody has published yet."""
+    last = (0, -1)
+    async for message in _stored(connection, subjects.EVENTS, 0):
+        place = told_before(message.headers.get("Nats-Msg-Id", ""))
+        if place[0] <= end:
+            last = place
+            yield _item("event", message)
+    for event in unpublished:
+        if told_before(event.message_id) > last:
+            yield Item("event", event.subject, event.data, {**event.headers, "Nats-Msg-Id": event.message_id})
+
+
+def _item(kind: str, message: Message) -> Item:
+    return Item(kind, message.subject, message.data, dict(message.headers), message.sequence)
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, _AT_ONCE)):
+        yield batch

@@ -1,0 +1,164 @@
+"""What a cluster's stored data is worth: snapshots, journal, and whether a state service can start from them.
+
+Nothing is changed here. See also: `repair`, which acts on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from iris_bus.contract import Blobs
+from iris_core import subjects
+from iris_state import snapshot
+from iris_state.admin.salvage import Salvaged, salvage
+from iris_state.admin.stored import Stored
+from iris_state.admin.survey import Lost, Survey, survey
+from iris_state.outbox import told_before
+from iris_state.policy import Policy
+from iris_state.sealed import encoder
+from iris_state.snapshot import Damaged, place_of
+
+
+class Examination(msgspec.Struct):
+    """What was found.
+
+    Attributes:
+        snapshots: every snapshot by name, and what is wrong with it, empty when it is whole.
+        image: the newest whole one, as stored. begin: the last commit it holds, 0 without one.
+        journal: first and last sequence that NATS says the journal has.
+        end: the last sequence that is known to have existed, and ``proof`` of it when that is not the journal.
+        survey: the journal behind ``begin``.
+        told: the id of the last event that was published.
+        touched: jobs of which events of lost commits speak.
+        unlike: records of a snapshot that a replay from the one before does not agree with.
+    """
+
+    snapshots: dict[str, str]
+    image: bytes | None
+    begin: int
+    journal: tuple[int, int]
+    end: int
+    proof: str
+    survey: Survey
+    told: str
+    touched: list[str]
+    unlike: list[str]
+    salvaged: Salvaged
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a state service cannot start, or would start with commits missing."""
+        first, last = self.journal
+        return bool(self.survey.lost) or last < self.end or (first > self.begin + 1 and last > self.begin)
+
+
+async def examine(stored: Stored, policy: Policy) -> Examination:
+    """Read everything a state service would start from. Raises Unavailable, TooNew."""
+    blobs = stored.connection.blobs(subjects.SNAPSHOTS_BUCKET)
+    found, wrong = await _snapshots(blobs)
+    begin, image = max(found.items(), default=(0, None))
+    told = await last_told(stored)
+    state = await stored.connection.raw(subjects.JOURNAL.name).state()
+    first, last = (state.first_seq, state.last_seq) if state is not None else (0, 0)
+    proofs = {
+        last: "",
+        begin: "the newest snapshot holds it",
+        told_before(told)[0]: "its events were published",
+        max(stored.on_disk, default=0): "the server's files hold it",
+    }
+    end = max(proofs)
+    behind = survey(await stored.journal(begin, end), begin, end)
+    return Examination(
+        snapshots=wrong,
+        image=image,
+        begin=begin,
+        journal=(first, last),
+        end=end,
+        proof=proofs[end] if end > last else "",
+        survey=behind,
+        told=told,
+        touched=await _touched(stored, behind.lost),
+        unlike=await _unlike(stored, policy, found),
+        salvaged=salvage(policy, image, behind),
+    )
+
+
+async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
+    """The whole ones by their last commit, and what is wrong with each. Raises TooNew, Unavailable."""
+    found: dict[int, bytes] = {}
+    wrong: dict[str, str] = {}
+    for name in await blobs.names():
+        place = place_of(name)
+        if place is None:
+            continue
+        try:
+            data = await blobs.get(name)
+            if data is not None:
+                found[snapshot.read(data).rest.sequence] = data
+                wrong[name] = ""
+        except (ValueError, Damaged) as error:
+            wrong[name] = str(error)
+    return found, wrong
+
+
+async def last_told(stored: Stored) -> str:
+    """The id of the last event in the stream that can be read; empty when there is none. Raises Unavailable."""
+    raw = stored.connection.raw(subjects.EVENTS.name)
+    state = await raw.state()
+    if state is None:
+        return ""
+    newest = ""
+    async for message in raw.readable(max(state.last_seq - 1000, 0), state.last_seq):
+        newest = message.headers.get("Nats-Msg-Id", newest)
+    return newest
+
+
+async def _touched(stored: Stored, lost: list[Lost]) -> list[str]:
+    """Names of jobs that events of lost commits speak of. Raises Unavailable."""
+    raw = stored.connection.raw(subjects.EVENTS.name)
+    state = await raw.state() if lost else None
+    names: set[str] = set()
+    if state is not None:
+        async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq):
+            sequence, _ = told_before(message.headers.get("Nats-Msg-Id", ""))
+            if any(one.first <= sequence <= one.last for one in lost):
+                names.add(message.headers.get("Iris-Job", ""))
+    return sorted(names - {""})
+
+
+async def _unlike(stored: Stored, policy: Policy, found: Mapping[int, bytes]) -> list[str]:
+    """What the newest snapshot, cut by a leader, and a replay from the one before do not agree on."""
+    if len(found) < 2:
+        return []
+    before, newest = sorted(found)[-2:]
+    raw = stored.connection.raw(subjects.JOURNAL.name)
+    between = survey({message.sequence: message.data async for message in raw.readable(before, newest)}, before, newest)
+    if between.lost:
+        return []
+    replayed = salvage(policy, found[before], between).machine
+    ours = digests(snapshot.cut(replayed.ledger, newest, 0, 0))
+    theirs = digests(found[newest])
+    return [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
+
+
+def digests(data: bytes) -> dict[str, str]:
+    """A digest of each job of a snapshot and of each kind of record beside them: equal records have equal ones."""
+    image = snapshot.read(data)
+    parts: dict[str, object] = {}
+    for name, value in msgspec.structs.asdict(image.rest).items():
+        if name not in _OF_THE_MOMENT:
+            parts[name] = sorted(map(encoder.encode, value)) if isinstance(value, list) else value
+    for job in (*image.sealed, *image.open):
+        job.children = sorted(job.children)
+        parts[f"job j{job.number}"] = job
+    return {name: hashlib.sha256(_canonical(part)).hexdigest() for name, part in parts.items()}
+
+
+def _canonical(part: object) -> bytes:
+    return encoder.encode(dict(sorted(part.items())) if isinstance(part, dict) else part)
+
+
+_OF_THE_MOMENT = frozenset({"sequence", "cursor", "at_ms", "told"})

@@ -1,0 +1,47 @@
+"""Replacing what is damaged: one snapshot of everything that could be read, and an empty journal behind it.
+
+In this order, so that it can be interrupted anywhere and run again: events that were not published yet, the snapshot,
+the journal. Not in this room: what could be read (`examine`), the copy of what is replaced (`__main__`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from iris_bus.contract import Connection, Telling
+from iris_core import subjects
+from iris_state import outbox, snapshot
+from iris_state.admin.examine import Examination
+from iris_state.admin.stored import Stored
+from iris_state.outbox import told_before
+from iris_state.snapshot import name_of
+
+log = logging.getLogger(__name__)
+
+_TELL_S = 60.0
+
+
+async def repair(stored: Stored, found: Examination) -> None:
+    """Make a store that a state service starts from. Raises Full, Unavailable; run it again then."""
+    connection, machine = stored.connection, found.salvaged.machine
+    await connection.streams.ensure()
+    told = await _publish(connection, found)
+    data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, told)
+    await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(name_of(found.end, machine.cursor), data)
+    await connection.raw(subjects.JOURNAL.name).replace(found.end + 1)
+
+
+async def _publish(connection: Connection, found: Examination) -> str:
+    """Publish the events of commits that nobody published; the id of the last one. Raises Unavailable."""
+    teller = connection.teller()
+    try:
+        told = await teller.resume() or found.told
+        place = told_before(told)
+        events: list[Telling] = []
+        for sequence, facts in found.salvaged.facts:
+            events += outbox.unheard(facts, sequence, place)
+        teller.tell(events)
+        await teller.drain(_TELL_S)
+        return events[-1].message_id if events else told
+    finally:
+        await teller.close()

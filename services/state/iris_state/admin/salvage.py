@@ -1,0 +1,122 @@
+"""The records from a snapshot and every commit that can be read, though some are lost. Pure.
+
+Up to the first loss the journal is replayed as always. Behind it a change may speak of what was never read: such a
+change is left out, and its job stays as it was before the loss, but for its admission. Workers repeat which attempts
+they run, so what differs from the world by then is put right as after any outage; commands that are still stored are
+read again, and known by their ids if they had their effect. Source: docs/adr/0019-damaged-data.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_core import codec
+from iris_state import check, snapshot
+from iris_state.admin.survey import Found, Survey
+from iris_state.changes import Assigned, Change, Commit, JobAdmitted
+from iris_state.machine import Machine
+from iris_state.policy import Policy
+from iris_state.records import Told
+
+NUMBERS = 1_000_000
+"""Job numbers that are left out after a loss: a worker may still run a job of a lost commit, under its number."""
+_DOES_NOT_FIT = (LookupError, AttributeError, AssertionError, TypeError, ValueError)
+
+
+class Salvaged(msgspec.Struct):
+    """What was made of it.
+
+    Attributes:
+        machine: the records as of the end.
+        facts: the public facts of each commit that was applied.
+        stopped: number and name of each job that stays as it was before the loss; "" for one that is not known.
+        left_out: how many readable changes were not applied.
+        wrong: invariants that do not hold of the records, in words; heartbeats of workers mend what is held where.
+    """
+
+    machine: Machine
+    facts: list[tuple[int, list[Told]]]
+    stopped: dict[int, str]
+    left_out: int
+    wrong: list[str]
+
+
+def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
+    """The records from the snapshot ``data``, if any, and the commits behind it.
+
+    Replays two or three times when commits are lost. Raises snapshot.Damaged, snapshot.TooNew.
+    """
+    stopped: set[int] = set()
+    while True:
+        attempt = _Attempt(policy, snapshot.read(data) if data is not None else None, found, stopped)
+        more = attempt.doubtful - stopped
+        if not more:
+            return attempt.outcome()
+        stopped |= more
+
+
+class _Attempt:
+    """One replay that leaves the jobs in ``stopped`` as they were before the first loss."""
+
+    def __init__(self, policy: Policy, image: snapshot.Image | None, found: Survey, stopped: set[int]) -> None:
+        self.doubtful: set[int] = set()
+        self._machine = Machine(policy, "repair")
+        self._found = found
+        self._stopped = stopped
+        self._facts: list[tuple[int, list[Told]]] = []
+        self._left_out = 0
+        if image is not None:
+            self._machine.restore(image)
+        first = found.lost[0].first if found.lost else found.end + 1
+        cursor = self._machine.cursor
+        for one in found.commits:
+            if one.sequence < first:
+                self._facts.append((one.sequence, self._replay(one, one.commit.changes)))
+                cursor = self._machine.cursor
+            else:
+                self._facts.append((one.sequence, self._behind_loss(one)))
+        self._machine.sequence = found.end
+        if found.lost:
+            self._after_loss(cursor)
+
+    def outcome(self) -> Salvaged:
+        ledger = self._machine.ledger
+        names = {number: ledger.jobs[number].name if number in ledger.jobs else "" for number in sorted(self._stopped)}
+        return Salvaged(self._machine, self._facts, names, self._left_out, list(check.violations(ledger)))
+
+    def _replay(self, one: Found, changes: list[Change]) -> list[Told]:
+        commit = one.commit
+        self._machine.serial = -1
+        return self._machine.replay(
+            one.sequence, codec.pack(Commit(commit.epoch, commit.serial, commit.cursor, commit.at_ms, changes))
+        )
+
+    def _behind_loss(self, one: Found) -> list[Told]:
+        """Change by change, so that one that does not fit costs no other."""
+        facts: list[Told] = []
+        for change in one.commit.changes:
+            admitted = isinstance(change, JobAdmitted)
+            job = None if admitted else getattr(change, "job", None)
+            if job in self._stopped:
+                self._left_out += 1
+                continue
+            try:
+                if isinstance(change, Assigned):
+                    self._machine.ledger.workers[change.worker]
+                facts += self._replay(one, [change])
+            except _DOES_NOT_FIT:
+                self._left_out += 1
+                self._machine.ledger.told.clear()
+                if job is not None:
+                    self.doubtful.add(job)
+        return facts
+
+    def _after_loss(self, cursor: int) -> None:
+        """Lost commits may have admitted jobs, read commands, and changed the leader."""
+        machine, ledger = self._machine, self._machine.ledger
+        machine.cursor = cursor
+        ledger.next_number += NUMBERS
+        ledger.epoch += sum(lost.size for lost in self._found.lost)
+        for job in ledger.jobs.values():
+            if any(wrong for sentence in check.OF_JOB for wrong in sentence(ledger, job)):
+                self.doubtful.add(job.number)

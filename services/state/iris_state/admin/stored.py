@@ -1,0 +1,123 @@
+"""A cluster's stored data as one sees it who takes no part: on every server of NATS, or in the files of a stopped one.
+
+Not in this room: what it means (`examine`), and changing it (`repair`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from iris_bus.blocks import Record
+from iris_bus.contract import NoResponders, Unavailable
+from iris_bus.jetstream import Connection, connect
+from iris_bus.nats_process import NatsProcess, journal_of, streams_of
+from iris_bus.run import NatsSettings
+from iris_core import subjects
+
+_PING_S = 1.0
+_LOOKED_UP = 200_000
+"""Missing messages asked of each server, one by one."""
+
+
+class Stored:
+    """Connections to every server that was named, and what was found in files before a server was started on them.
+
+    Attributes:
+        connection: the one to ask for what all servers agree on.
+    """
+
+    def __init__(self, connections: Sequence[Connection], on_disk: Mapping[int, Record]) -> None:
+        self._connections = connections
+        self.connection = connections[0]
+        self.on_disk = on_disk
+
+    async def journal(self, after: int, end: int) -> dict[int, bytes]:
+        """Every message of the journal behind ``after`` that can be read anywhere, by sequence, ascending."""
+        raw = self.connection.raw(subjects.JOURNAL.name)
+        found = {sequence: record.data for sequence, record in self.on_disk.items() if after < sequence <= end}
+        async for message in raw.readable(after, end):
+            found[message.sequence] = message.data
+        missing = [sequence for sequence in range(after + 1, end + 1) if sequence not in found]
+        for sequence in missing[:_LOOKED_UP] if len(self._connections) > 1 else []:
+            for connection in self._connections:
+                if copy := await connection.raw(subjects.JOURNAL.name).message(sequence):
+                    found[sequence] = copy.data
+                    break
+        return dict(sorted(found.items()))
+
+    async def is_led(self) -> bool:
+        """Whether a state service leads now. Raises Unavailable when it cannot be known."""
+        try:
+            await self.connection.bus.request(subjects.STATE_PING, b"", timeout=_PING_S)
+        except NoResponders:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
+    """What the servers of ``settings.url`` hold. Raises Unavailable when none answers."""
+    made: list[Connection] = []
+    try:
+        for url in settings.url.split(","):
+            with contextlib.suppress(Unavailable):
+                made.append(
+                    await connect(
+                        url.strip(),
+                        name="admin",
+                        credentials=settings.credentials(),
+                        replicas=settings.replicas,
+                        table=settings.streams(),
+                        patience=settings.patience_s,
+                    )
+                )
+        if not made:
+            raise Unavailable(f"no server of {_without_password(settings.url)} answers")
+        yield Stored(made, {})
+    finally:
+        for connection in made:
+            await connection.close()
+
+
+@asynccontextmanager
+async def in_files(directory: Path) -> AsyncIterator[Stored]:
+    """What a stopped server's directory holds; a server runs on it for as long as the block lasts.
+
+    Raises Occupied, StartFailed, NoServer.
+    """
+    on_disk = (await asyncio.to_thread(journal_of, directory)).records
+    server = NatsProcess(directory, guarded=False)
+    await asyncio.to_thread(server.start)
+    try:
+        connection = await connect(server.url, name="admin")
+        try:
+            await connection.streams.ensure()
+            yield Stored([connection], on_disk)
+        finally:
+            await connection.close()
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+def set_aside(directory: Path, target: Path) -> None:
+    """Copy what a repair replaces, as it lies on disk."""
+    for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
+        if (streams_of(directory) / name).exists():
+            shutil.copytree(streams_of(directory) / name, target / name)
+
+
+def copy_of(directory: Path, target: Path) -> None:
+    """Copy a stopped server's store but for what tasks printed, so that a server may run on the copy."""
+    printed = str(streams_of(directory) / subjects.LOGS.name)
+    shutil.copytree(
+        directory / "store", target / "store", ignore=lambda at, names: [n for n in names if f"{at}/{n}" == printed]
+    )
+
+
+def _without_password(url: str) -> str:
+    return ",".join(part.rpartition("@")[2] for part in url.split(","))

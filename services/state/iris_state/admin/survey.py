@@ -1,0 +1,105 @@
+"""What a journal still holds: whole commits in order, and which sequences are lost. Pure.
+
+Not in this room: reading the journal (`examine`), and what becomes of the commits (`salvage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from iris_bus.contract import DamagedCommit
+from iris_bus.framing import Assembler, verify
+from iris_core import codec
+from iris_state.changes import Commit
+
+
+class Found(NamedTuple):
+    """One whole commit; ``sequence`` is that of its last message."""
+
+    sequence: int
+    commit: Commit
+
+
+class Lost(NamedTuple):
+    """Sequences that cannot be read, first and last; with the times (Unix, ms, 0: not known) of the commits around."""
+
+    first: int
+    last: int
+    after_ms: int = 0
+    before_ms: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+class Survey(msgspec.Struct):
+    """The journal behind ``after`` up to ``end``."""
+
+    after: int
+    end: int
+    commits: list[Found]
+    lost: list[Lost]
+
+
+def survey(messages: Mapping[int, bytes], after: int, end: int) -> Survey:
+    """Sort what can be read into commits and losses.
+
+    Args:
+        messages: bodies by sequence, ascending.
+        end: the last sequence that is known to have existed.
+
+    A message that a leader left behind which ended in the middle of a commit is neither.
+    """
+    commits: list[Found] = []
+    gone: list[tuple[int, int]] = []
+    assembler, begun, last = Assembler(), 0, after
+    for sequence, data in messages.items():
+        if not after < sequence <= end:
+            continue
+        if sequence > last + 1:
+            gone.append((begun or last + 1, sequence - 1))
+            assembler, begun = Assembler(), 0
+        last = sequence
+        try:
+            part, _ = verify(sequence, data)
+            entry = assembler.add(sequence, data)
+            if entry is not None:
+                commits.append(Found(sequence, _decoded(sequence, entry.data)))
+        except DamagedCommit:
+            gone.append((begun or sequence, sequence))
+            assembler, begun = Assembler(), 0
+            continue
+        if part == 0:
+            begun = sequence
+        if entry is not None:
+            begun = 0
+    if last < end:
+        gone.append((begun or last + 1, end))
+    return Survey(after, end, commits, _dated(gone, commits))
+
+
+def _decoded(sequence: int, data: bytes) -> Commit:
+    try:
+        return codec.unpack(data, Commit)
+    except codec.Undecodable as error:
+        raise DamagedCommit(sequence, str(error)) from error
+
+
+def _dated(gone: list[tuple[int, int]], commits: list[Found]) -> list[Lost]:
+    """Neighbouring losses are one; each with the times of the commits around it."""
+    merged: list[tuple[int, int]] = []
+    for first, last in gone:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], last)
+        else:
+            merged.append((first, last))
+    dated = []
+    for first, last in merged:
+        before = [found.commit.at_ms for found in commits if found.sequence < first]
+        behind = [found.commit.at_ms for found in commits if found.sequence > last]
+        dated.append(Lost(first, last, before[-1] if before else 0, behind[0] if behind else 0))
+    return dated

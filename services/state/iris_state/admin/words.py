@@ -1,0 +1,60 @@
+"""What verification and repair print, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from iris_state.admin.examine import Examination
+from iris_state.admin.survey import Lost
+
+_NAMES = 20
+
+
+def examination(found: Examination) -> Iterator[str]:
+    """What is there, what is lost, what can be done about it."""
+    for name, wrong in found.snapshots.items():
+        yield f"{name}: {wrong or 'whole'}"
+    first, last = found.journal
+    yield f"journal: {first} to {last}; {len(found.survey.commits)} commits behind the snapshot of {found.begin}"
+    if found.proof:
+        yield f"the journal is cut off: commit {found.end} has existed, {found.proof}"
+    for lost in found.survey.lost:
+        yield f"lost: {stretch(lost)}"
+    if found.survey.lost:
+        yield f"can be read: {_readable(found)}"
+        yield f"jobs that events of lost commits speak of: {names(found.touched)}"
+        yield f"jobs that stay as they were before the loss: {names(_stopped(found))}"
+        yield f"changes that can be read and mean nothing without those lost: {found.salvaged.left_out}"
+    for record in found.unlike:
+        yield f"the newest snapshot and the replay from the one before do not agree on: {record}"
+    for wrong in found.salvaged.wrong:
+        yield f"does not hold: {wrong}"
+    jobs = len(found.salvaged.machine.ledger.jobs)
+    yield f"records: {jobs} jobs, {len(found.salvaged.machine.ledger.workers)} workers, as of commit {found.end}"
+
+
+def stretch(lost: Lost) -> str:
+    """``commits 138 to 140, of between 2026-11-21T16:07:23.952Z and …``; a large commit is several entries."""
+    which = f"{lost.first}" if lost.size == 1 else f"{lost.first} to {lost.last}"
+    return f"entry {which} of the journal, between {moment(lost.after_ms)} and {moment(lost.before_ms)}"
+
+
+def moment(at_ms: int) -> str:
+    if not at_ms:
+        return "an unknown time"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def names(some: list[str]) -> str:
+    more = f" and {len(some) - _NAMES} more" if len(some) > _NAMES else ""
+    return (", ".join(some[:_NAMES]) + more) or "none"
+
+
+def _stopped(found: Examination) -> list[str]:
+    return [name or f"j{number}, of which only the number is known" for number, name in found.salvaged.stopped.items()]
+
+
+def _readable(found: Examination) -> str:
+    commits = found.survey.commits
+    return f"{len(commits)} commits, {commits[0].sequence} to {commits[-1].sequence}" if commits else "no commit"

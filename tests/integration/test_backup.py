@@ -1,0 +1,138 @@
+"""A backup is taken while jobs are submitted, and restored onto an empty cluster: the same jobs, nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from pathlib import Path
+
+import pytest
+
+from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess
+from iris_core import subjects
+from iris_state import snapshot
+from iris_state.admin import archive
+from iris_state.admin.examine import digests
+from iris_state.admin.salvage import salvage
+from iris_state.admin.survey import survey
+from iris_state.policy import Policy
+from tests.support.cluster import settings, start, stop
+from tests.support.damage import admin
+from tests.support.disk_cluster import Acknowledged
+from tests.support.records import jobs_of, ledger_of
+from tests.support.replicas import replicas
+
+pytestmark = pytest.mark.integration
+
+BUNDLE = b"code" * 200_000
+OFTEN = "state.snapshot_changes=60"
+
+
+def snapshot_in(path: Path) -> bytes:
+    return next(item.data for item in archive.read(path) if item.kind == "snapshot")
+
+
+@pytest.mark.parametrize("more", [(), ("--events", "--logs")], ids=["records", "and events and output"])
+async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp_path: Path, more: tuple[str, ...]):
+    file, target = tmp_path / "backup", tmp_path / "restored" / "nats"
+    source = NatsProcess(tmp_path / "nats")
+    source.start()
+    connection = await connect(source.url, name="test")
+    await connection.streams.ensure()
+    await connection.blobs(subjects.BUNDLES_BUCKET).put("b", BUNDLE)
+    acknowledged: list[str] = []
+    enough = asyncio.Event()
+
+    async with replicas(source.url, tmp_path, connection, OFTEN) as group:
+        await group.start()
+
+        async def submit() -> None:
+            for number in itertools.count():
+                name = f"/job-{number}"
+                assert (await group.submit(name)).status == "created"
+                acknowledged.append(name)
+                if len(acknowledged) == 40:
+                    enough.set()
+
+        load = asyncio.create_task(submit())
+        await enough.wait()
+        before = set(acknowledged)
+        taken = await asyncio.to_thread(admin, "backup", *more, file, url=source.url)
+        assert taken.code == 0, taken
+        at_the_end = len(acknowledged)
+        load.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await load
+    assert at_the_end > len(before)  # submissions went on
+    assert admin("verify", file).code == 0
+    target.parent.mkdir()
+    restored = admin("restore", file, store=target)
+    assert restored.code == 0, restored
+    copy = NatsProcess(target)
+    copy.start()
+    try:
+        ledger = await ledger_of(copy.url)
+        assert before <= jobs_of(ledger)
+        for server in (source, copy):
+            assert await records_of(server.url, file) == digests(snapshot_in(file))
+        again = await connect(copy.url, name="test")
+        assert await again.blobs(subjects.BUNDLES_BUCKET).get("b") == BUNDLE
+        async with replicas(copy.url, target.parent, again) as group:
+            await group.start()
+            await group.leader()
+            assert before <= await group.names()
+            assert (await group.submit("/after")).status == "created"
+            assert "/after" in await group.names()
+        await again.close()
+        refused = admin("restore", file, url=copy.url)
+        assert (refused.code, "empty cluster only" in refused.err) == (1, True)
+    finally:
+        await connection.close()
+        copy.stop()
+        source.stop()
+
+
+async def records_of(url: str, file: Path) -> dict[str, str]:
+    """Digests of the records of a server as of the commit of a backup, from the journal that it keeps."""
+
+    end = snapshot.read(snapshot_in(file)).rest.sequence
+    connection = await connect(url, name="judge")
+    try:
+        blobs = connection.blobs(subjects.SNAPSHOTS_BUCKET)
+        begin, image = 0, None
+        for name in await blobs.names():
+            data = await blobs.get(name)
+            if data is not None and begin < snapshot.read(data).rest.sequence <= end:
+                begin, image = snapshot.read(data).rest.sequence, data
+        messages = {m.sequence: m.data async for m in connection.raw(subjects.JOURNAL.name).readable(begin, end)}
+        found = survey(messages, begin, end)
+        assert found.lost == []
+        return digests(snapshot.cut(salvage(Policy(), image, found).machine.ledger, end, 0, 0))
+    finally:
+        await connection.close()
+
+
+def test_a_local_cluster_is_backed_up_while_it_works_and_restored_with_its_jobs_and_their_events(tmp_path: Path):
+    data, other, file = tmp_path / "data", tmp_path / "other", tmp_path / "backup"
+    cluster = start(data, "--workers", "1", *settings(data, "[state]\nsnapshot_changes = 100\n"))
+    try:
+        assert cluster.iris("quota", "set", "ann", "--max-running-cpu", "7").code == 0
+        with Acknowledged(cluster.url) as load:
+            load.more(30)
+            names = list(load.names)
+            taken = cluster.iris("admin", "backup", file, "--events", "--logs", "--data", data)
+            assert taken.code == 0, taken
+            load.more(5)
+        quotas = cluster.iris("quota", "show", "ann", "-o", "json").out
+    finally:
+        stop(cluster)
+    assert cluster.iris("admin", "restore", file, "--data", other).code == 0
+    copy = start(other, "--workers", "1")
+    try:
+        assert {copy.client.job(name).wait(60).state for name in names} == {"succeeded"}
+        assert copy.iris("quota", "show", "ann", "-o", "json").out == quotas
+        assert copy.iris("admin", "verify", "--data", other).code == 0
+    finally:
+        stop(copy)

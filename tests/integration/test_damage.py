@@ -1,0 +1,218 @@
+"""A disk gives back other bytes than were written: it is noticed, said, and repaired with a list of what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from iris_bus.jetstream import connect
+from iris_bus.nats_process import DamagedFiles, NatsProcess
+from iris_bus.run import DAMAGED
+from iris_core import subjects
+from tests.support import damage
+from tests.support.cluster import IRIS, Ended, environment, start, stop
+from tests.support.damage import Hurt, admin
+from tests.support.records import jobs_of, ledger_of
+from tests.support.replicas import replicas
+
+pytestmark = pytest.mark.integration
+
+JOBS = 12
+NAMES = {f"/job-{number}" for number in range(JOBS)}
+SAID_S = 15.0
+"""In which a damaged store has to be said: two silences of a reader and some starting, on a machine that is busy."""
+
+
+async def work(directory: Path, *given: str, trimmed: bool = False) -> None:
+    """Have jobs admitted by a state service on a server of its own, until the journal is trimmed if wanted."""
+    server = NatsProcess(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    await connection.streams.ensure()
+    async with replicas(server.url, directory.parent, connection, *given) as group:
+        await group.start()
+        for name in sorted(NAMES):
+            assert (await group.submit(name)).status == "created"
+        for number in itertools.count() if trimmed else ():
+            state = await connection.raw(subjects.JOURNAL.name).state()
+            if state is not None and state.first_seq > 1:
+                break
+            await group.submit(f"/more-{number}")
+        for process in group.running:
+            process.terminate()
+            await process.wait()
+    await connection.close()
+    server.stop()
+
+
+async def words_of_a_start(directory: Path) -> str:
+    """What is said by whoever refuses to start on a store: the server's keeper or the state service."""
+    server = NatsProcess(directory)
+    try:
+        server.start()
+    except DamagedFiles as refusal:
+        server.stop()
+        return str(refusal)
+    connection = await connect(server.url, name="test")
+    try:
+        await connection.streams.ensure()
+        async with replicas(server.url, directory.parent, connection) as group:
+            began = time.monotonic()
+            process = await group.start()
+            leading = asyncio.create_task(group.leader())
+            ended = asyncio.create_task(process.wait())
+            await asyncio.wait({leading, ended}, return_when=asyncio.FIRST_COMPLETED)
+            leading.cancel()
+            if not ended.done():
+                ended.cancel()
+                return ""
+            assert ended.result() == DAMAGED
+            assert time.monotonic() - began < SAID_S
+            return group.log()
+    finally:
+        await connection.close()
+        server.stop()
+
+
+async def names_after_a_start(directory: Path) -> set[str]:
+    """The jobs that a state service knows which has read everything there is."""
+    server = NatsProcess(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    try:
+        await connection.streams.ensure()
+        async with replicas(server.url, directory.parent, connection) as group:
+            await group.start()
+            await group.leader()
+            assert (await group.submit("/after")).status == "created"
+            ledger = await ledger_of(server.url)
+            return jobs_of(ledger) - {"/after"}
+    finally:
+        await connection.close()
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        damage.flip_middle,
+        damage.flip_first,
+        damage.flip_last,
+        damage.flip_after_crash,
+        damage.truncate,
+        damage.remove,
+    ],
+    ids=lambda hurt: hurt.__name__,
+)
+async def test_damage_to_the_journal_is_said_and_repaired_and_commands_are_carried_out_again(
+    tmp_path: Path, hurt: Hurt
+):
+    directory = tmp_path / "nats"
+    await work(directory)
+    hurt(directory)
+    assert admin("verify", store=directory).code == DAMAGED
+    said = await words_of_a_start(directory)
+    assert "the journal is damaged at" in said
+    assert "iris admin repair" in said
+    repaired = admin("repair", "--yes", store=directory)
+    assert repaired.code == 0, repaired
+    assert "lost: entry" in repaired.out
+    assert list(tmp_path.glob("replaced-*/IRIS_JOURNAL/msgs"))
+    assert await names_after_a_start(directory) == NAMES
+    assert admin("verify", store=directory).code == 0
+    again = admin("repair", "--yes", store=directory)
+    assert (again.code, "nothing to repair" in again.out) == (0, True)
+
+
+@pytest.mark.parametrize("hurt", [damage.flip_index, damage.remove_index], ids=lambda hurt: hurt.__name__)
+async def test_an_index_that_is_damaged_or_gone_costs_nothing(tmp_path: Path, hurt: Hurt):
+    directory = tmp_path / "nats"
+    await work(directory)
+    hurt(directory)
+    assert admin("verify", store=directory).code == 0
+    assert await names_after_a_start(directory) == NAMES
+
+
+async def test_a_damaged_newest_snapshot_is_said_and_costs_nothing(tmp_path: Path):
+    directory = tmp_path / "nats"
+    await work(directory, "state.snapshot_changes=10")
+    damage.flip_newest_snapshot(directory)
+    found = admin("verify", store=directory)
+    assert "parts are there" in found.out or "does not match" in found.out
+    assert "everything that is needed is whole" in found.out
+    assert await names_after_a_start(directory) == NAMES
+
+
+async def test_with_every_snapshot_damaged_what_the_trimmed_journal_still_has_on_disk_is_read(tmp_path: Path):
+    directory = tmp_path / "nats"
+    await work(directory, "state.snapshot_changes=10", "state.events_settle_s=0", trimmed=True)
+    damage.flip_snapshots(directory)
+    assert "damaged at 1:" in await words_of_a_start(directory)
+    assert admin("repair", "--yes", store=directory).code == 0
+    assert await names_after_a_start(directory) >= NAMES
+
+
+async def test_a_file_that_changes_under_a_running_server_is_said_when_it_is_read_again(tmp_path: Path):
+    directory = tmp_path / "nats"
+    server = NatsProcess(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    await connection.streams.ensure()
+    async with replicas(server.url, tmp_path, connection) as group:
+        await group.start()
+        for name in sorted(NAMES):
+            await group.submit(name)
+        damage.flip_middle(directory)
+        assert await group.names() == NAMES
+    await connection.close()
+    server.kill()
+    server.stop()
+    assert "the journal is damaged at" in await words_of_a_start(directory)
+    assert admin("repair", "--yes", store=directory).code == 0
+    assert await names_after_a_start(directory) == NAMES
+
+
+def ups(data: Path) -> Ended:
+    """Try to start a cluster, and be told why not."""
+    done = run(
+        [*IRIS, "up", "--data", str(data), "--http", "127.0.0.1:0", "--workers", "1", "--detach"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("hurt", [damage.flip_middle, damage.flip_last], ids=lambda hurt: hurt.__name__)
+def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, hurt: Hurt):
+    data = tmp_path / "data"
+    cluster = start(data, "--workers", "1")
+    jobs = [cluster.submit("true", name=f"/job-{number}") for number in range(5)]
+    for job in jobs:
+        job.wait()
+    stop(cluster)
+    hurt(data / "nats")
+    failed = ups(data)
+    assert failed.code == 1
+    assert f"iris admin repair --data {data}" in failed.err
+    assert f"iris admin repair --data {data}" in cluster.iris("doctor").out
+    assert cluster.processes() == []
+    assert cluster.iris("admin", "verify", "--data", data).code == DAMAGED
+    declined = cluster.iris("admin", "repair", "--data", data)
+    assert (declined.code, "nothing was changed" in declined.out) == (1, True)
+    repaired = cluster.iris("admin", "repair", "--yes", "--data", data)
+    assert repaired.code == 0, repaired
+    cluster = start(data, "--workers", "1")
+    try:
+        for job in jobs:
+            assert cluster.client.job(job.name).wait().state == "succeeded"
+        assert "stored data" not in cluster.iris("doctor").out
+    finally:
+        stop(cluster)

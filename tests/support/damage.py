@@ -1,0 +1,122 @@
+"""Stored data that a disk gives back other than it was written: bytes flipped, files cut off, files gone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import run
+
+from iris_bus.blocks import records
+from iris_bus.nats_process import journal_of, streams_of
+from iris_core import subjects
+from tests.support.cluster import Ended
+
+Hurt = Callable[[Path], None]
+"""Does harm to the store of a server on this directory."""
+
+
+def files_of(directory: Path, stream: str = subjects.JOURNAL.name) -> list[Path]:
+    return sorted((streams_of(directory) / stream / "msgs").glob("*.blk"))
+
+
+def flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 0x10]))
+        os.fsync(file.fileno())
+
+
+def place_of(directory: Path, sequence: int) -> tuple[Path, int]:
+    """The file and the place in it where the body of a message of the journal begins."""
+    for path in files_of(directory):
+        block = path.read_bytes()
+        for record in records(block):
+            if record.sequence == sequence:
+                return path, block.index(record.data)
+    raise LookupError(sequence)
+
+
+def middle(directory: Path) -> int:
+    """A sequence half-way through the journal."""
+    found = list(journal_of(directory).records)
+    return found[len(found) // 2]
+
+
+def flip_middle(directory: Path) -> None:
+    path, at = place_of(directory, middle(directory))
+    flip(path, at + 20)
+
+
+def flip_first(directory: Path) -> None:
+    """In the length of the first record."""
+    flip(files_of(directory)[0], 0)
+
+
+def flip_last(directory: Path) -> None:
+    path, at = place_of(directory, max(journal_of(directory).records))
+    flip(path, at + 20)
+
+
+def truncate(directory: Path) -> None:
+    path, at = place_of(directory, middle(directory))
+    os.truncate(path, at + 5)
+
+
+def remove(directory: Path) -> None:
+    for path in files_of(directory):
+        path.unlink()
+
+
+def flip_index(directory: Path) -> None:
+    path = streams_of(directory) / subjects.JOURNAL.name / "msgs" / "index.db"
+    flip(path, path.stat().st_size // 2)
+
+
+def remove_index(directory: Path) -> None:
+    (streams_of(directory) / subjects.JOURNAL.name / "msgs" / "index.db").unlink()
+
+
+def flip_after_crash(directory: Path) -> None:
+    """A server that was killed has left no index; starting, it cuts the file off behind what it cannot read."""
+    flip_middle(directory)
+    remove_index(directory)
+
+
+def snapshots_in(directory: Path) -> list[tuple[Path, int]]:
+    """Where in which file each snapshot begins, oldest first."""
+    found = []
+    for path in files_of(directory, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
+        block, at = path.read_bytes(), -1
+        while (at := block.find(b"IRISSNAP", at + 1)) >= 0:
+            found.append((path, at))
+    return found
+
+
+def flip_snapshots(directory: Path) -> None:
+    """In all of them."""
+    for path, at in snapshots_in(directory):
+        flip(path, at + 60)
+
+
+def flip_newest_snapshot(directory: Path) -> None:
+    path, at = snapshots_in(directory)[-1]
+    flip(path, at + 60)
+
+
+def admin(*words: object, store: Path | None = None, url: str = "", answer: str = "") -> Ended:
+    """Run the program that `iris admin` starts."""
+    where = ["--store", str(store)] if store is not None else []
+    done = run(
+        [sys.executable, "-m", "iris_state.admin", *where, *map(str, words)],
+        env={**os.environ, "IRIS_NATS_URL": url} if url else None,
+        input=answer,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,57 @@
+"""The file of a backup is whole or it is refused, whichever byte of it is another."""
+
+from pathlib import Path
+
+import pytest
+
+from iris_state.admin.archive import BadArchive, Item, Writer, read
+
+ITEMS = [Item("about", "", b"{}"), Item("snapshot", "s", b"x" * 30, {"a": "b"}, 7), Item("bundle", "b", b"")]
+
+
+def written(path: Path) -> bytes:
+    with Writer(path) as out:
+        for item in ITEMS:
+            out.add(item)
+    return path.read_bytes()
+
+
+def test_what_was_written_is_read(tmp_path: Path):
+    written(tmp_path / "file")
+    assert list(read(tmp_path / "file")) == ITEMS
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_every_flipped_byte_is_noticed(tmp_path: Path):
+    data = written(tmp_path / "file")
+    for at in range(len(data)):
+        (tmp_path / "other").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        with pytest.raises(BadArchive):
+            list(read(tmp_path / "other"))
+
+
+def test_every_missing_end_is_noticed(tmp_path: Path):
+    data = written(tmp_path / "file")
+    for size in range(len(data)):
+        (tmp_path / "other").write_bytes(data[:size])
+        with pytest.raises(BadArchive):
+            list(read(tmp_path / "other"))
+
+
+def test_a_record_that_was_taken_out_is_noticed(tmp_path: Path):
+    whole, fewer = written(tmp_path / "file"), tmp_path / "fewer"
+    first = 10 + 12 + int.from_bytes(whole[10:18], "little")
+    fewer.write_bytes(whole[:10] + whole[first:])
+    with pytest.raises(BadArchive, match="digest"):
+        list(read(fewer))
+
+
+def test_a_backup_that_fails_leaves_no_file(tmp_path: Path):
+    def fail() -> None:
+        with Writer(tmp_path / "file") as out:
+            out.add(ITEMS[0])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert list(tmp_path.iterdir()) == []
