@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import run
+from subprocess import DEVNULL, run
 
-from iris_bus.blocks import records
-from iris_bus.nats_process import journal_of, streams_of
+from iris_bus.blocks import Record, journal, records
 from iris_core import subjects
 from tests.support.cluster import Ended
 
@@ -18,7 +17,12 @@ Hurt = Callable[[Path], None]
 
 
 def files_of(directory: Path, stream: str = subjects.JOURNAL.name) -> list[Path]:
-    return sorted((streams_of(directory) / stream / "msgs").glob("*.blk"))
+    return sorted((directory / "store" / "jetstream").glob(f"*/streams/{stream}/msgs/*.blk"))
+
+
+def journal_in(directory: Path) -> dict[int, Record]:
+    """Every message of the journal in the files of a server, whichever account they are of."""
+    return journal(path.read_bytes() for path in files_of(directory)).records
 
 
 def flip(path: Path, at: int) -> None:
@@ -42,7 +46,7 @@ def place_of(directory: Path, sequence: int) -> tuple[Path, int]:
 
 def middle(directory: Path) -> int:
     """A sequence half-way through the journal."""
-    found = list(journal_of(directory).records)
+    found = list(journal_in(directory))
     return found[len(found) // 2]
 
 
@@ -57,7 +61,7 @@ def flip_first(directory: Path) -> None:
 
 
 def flip_last(directory: Path) -> None:
-    path, at = place_of(directory, max(journal_of(directory).records))
+    path, at = place_of(directory, max(journal_in(directory)))
     flip(path, at + 20)
 
 
@@ -71,13 +75,17 @@ def remove(directory: Path) -> None:
         path.unlink()
 
 
+def index_of(directory: Path) -> Path:
+    return files_of(directory)[0].with_name("index.db")
+
+
 def flip_index(directory: Path) -> None:
-    path = streams_of(directory) / subjects.JOURNAL.name / "msgs" / "index.db"
+    path = index_of(directory)
     flip(path, path.stat().st_size // 2)
 
 
 def remove_index(directory: Path) -> None:
-    (streams_of(directory) / subjects.JOURNAL.name / "msgs" / "index.db").unlink()
+    index_of(directory).unlink()
 
 
 def flip_after_crash(directory: Path) -> None:
@@ -107,13 +115,14 @@ def flip_newest_snapshot(directory: Path) -> None:
     flip(path, at + 60)
 
 
-def admin(*words: object, store: Path | None = None, url: str = "", answer: str = "") -> Ended:
+def admin(*words: object, store: Path | None = None, url: str = "", cwd: Path | None = None) -> Ended:
     """Run the program that `iris admin` starts."""
     where = ["--store", str(store)] if store is not None else []
     done = run(
         [sys.executable, "-m", "iris_state.admin", *where, *map(str, words)],
         env={**os.environ, "IRIS_NATS_URL": url} if url else None,
-        input=answer,
+        cwd=cwd,
+        stdin=DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,

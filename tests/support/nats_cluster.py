@@ -62,6 +62,12 @@ class Node:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
 
+    def end(self) -> None:
+        """Have it write down what it has, and end."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(_START_S)
+
     def healthy(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/healthz", timeout=1) as answer:

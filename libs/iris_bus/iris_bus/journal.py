@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from iris_bus.api import Api
 from iris_bus.asks import Forbidden
@@ -18,6 +19,7 @@ from iris_bus.commits import AssembledReader
 from iris_bus.connection import Link
 from iris_bus.contract import DamagedCommit, Entry, Fenced, Gap, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
+from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
 from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
 
@@ -131,11 +133,11 @@ class JetJournal:
     async def _look_up(self, sequence: int) -> Message:
         """One message from any server that has it. Raises DamagedCommit, Gap when it was trimmed, Unavailable."""
         for _ in range(_SERVERS):
-            found = await self._patient.message(JOURNAL.name, seq=sequence)
+            found = await patiently(partial(self._api.message, JOURNAL.name, seq=sequence), self._patience)
             found = found or await self._api.copy(JOURNAL.name, sequence)
             if found is not None:
                 return found
-            info = await self._patient.info(JOURNAL.name)
+            info = await patiently(partial(self._api.info, JOURNAL.name), self._patience)
             if info.state.first_seq > sequence:
                 raise Gap(f"the journal begins at {info.state.first_seq}, {sequence} is needed")
             if info.config.get("num_replicas", 1) == 1:

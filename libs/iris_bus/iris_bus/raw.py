@@ -41,12 +41,9 @@ class RawStream:
                 return None
             raise
 
-    async def message(self, sequence: int) -> Message | None:
-        """One message, from the stream's leader or else from the server we are connected to; None when neither has it.
-
-        Raises Unavailable.
-        """
-        return await self._patient.message(self.name, seq=sequence) or await self._api.copy(self.name, sequence)
+    async def copy(self, sequence: int) -> Message | None:
+        """One message as the server we are connected to has it; None when it has none. Raises Unavailable."""
+        return await self._api.copy(self.name, sequence)
 
     async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:
         """Every message behind ``after`` up to ``end``, on ``subject`` if given, that can be read here, in order.
@@ -59,7 +56,8 @@ class RawStream:
                 yield message
             if after >= end:
                 return
-            following = await self._patient.message(self.name, seq=after + 1, next_by_subj=subject or ">")
+            look_up = partial(self._api.message, self.name, seq=after + 1, next_by_subj=subject or ">")
+            following = await patiently(look_up, _PATIENCE_S)
             if following is None or following.sequence > end:
                 return
             after = following.sequence

@@ -32,6 +32,7 @@ class Examination(msgspec.Struct):
         end: the last sequence that is known to have existed, and ``proof`` of it when that is not the journal.
         survey: the journal behind ``begin``.
         told: the id of the last event that was published.
+        lacking: entries behind ``begin`` that a server cannot read and another can, by server.
         touched: jobs of which events of lost commits speak.
         unlike: records of a snapshot that a replay from the one before does not agree with.
     """
@@ -44,15 +45,18 @@ class Examination(msgspec.Struct):
     proof: str
     survey: Survey
     told: str
+    lacking: dict[str, list[int]]
     touched: list[str]
     unlike: list[str]
     salvaged: Salvaged
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a state service cannot start, or would start with commits missing."""
+        """Whether a state service cannot start, would start with commits missing, or a copy has lost some."""
         first, last = self.journal
-        return bool(self.survey.lost) or last < self.end or (first > self.begin + 1 and last > self.begin)
+        return (
+            bool(self.survey.lost or self.lacking) or last < self.end or (first > self.begin + 1 and last > self.begin)
+        )
 
 
 async def examine(stored: Stored, policy: Policy) -> Examination:
@@ -80,6 +84,7 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
         proof=proofs[end] if end > last else "",
         survey=behind,
         told=told,
+        lacking=stored.lacking,
         touched=await _touched(stored, behind.lost),
         unlike=await _unlike(stored, policy, found),
         salvaged=salvage(policy, image, behind),

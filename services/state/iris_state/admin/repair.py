@@ -24,7 +24,8 @@ _TELL_S = 60.0
 async def repair(stored: Stored, found: Examination) -> None:
     """Make a store that a state service starts from. Raises Full, Unavailable; run it again then."""
     connection, machine = stored.connection, found.salvaged.machine
-    await connection.streams.ensure()
+    if await connection.raw(subjects.JOURNAL.name).state() is None:  # else they stay as they are declared
+        await connection.streams.ensure()
     told = await _publish(connection, found)
     data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, told)
     await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(name_of(found.end, machine.cursor), data)

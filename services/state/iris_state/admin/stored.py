@@ -20,8 +20,7 @@ from iris_bus.run import NatsSettings
 from iris_core import subjects
 
 _PING_S = 1.0
-_LOOKED_UP = 200_000
-"""Missing messages asked of each server, one by one."""
+_AT_ONCE = 256
 
 
 class Stored:
@@ -29,12 +28,14 @@ class Stored:
 
     Attributes:
         connection: the one to ask for what all servers agree on.
+        lacking: entries of the journal that one server cannot read and another can, by server.
     """
 
     def __init__(self, connections: Sequence[Connection], on_disk: Mapping[int, Record]) -> None:
         self._connections = connections
         self.connection = connections[0]
         self.on_disk = on_disk
+        self.lacking: dict[str, list[int]] = {}
 
     async def journal(self, after: int, end: int) -> dict[int, bytes]:
         """Every message of the journal behind ``after`` that can be read anywhere, by sequence, ascending."""
@@ -42,13 +43,28 @@ class Stored:
         found = {sequence: record.data for sequence, record in self.on_disk.items() if after < sequence <= end}
         async for message in raw.readable(after, end):
             found[message.sequence] = message.data
-        missing = [sequence for sequence in range(after + 1, end + 1) if sequence not in found]
-        for sequence in missing[:_LOOKED_UP] if len(self._connections) > 1 else []:
-            for connection in self._connections:
-                if copy := await connection.raw(subjects.JOURNAL.name).message(sequence):
-                    found[sequence] = copy.data
-                    break
+        if len(self._connections) > 1:
+            await self._compare_copies(after, end, found)
         return dict(sorted(found.items()))
+
+    async def _compare_copies(self, after: int, end: int, found: dict[int, bytes]) -> None:
+        """Read each server's own copy: what it has alone is found, what it lacks is noted."""
+        sequences = range(after + 1, end + 1)
+        missing: list[set[int]] = []
+        for connection in self._connections:
+            raw = connection.raw(subjects.JOURNAL.name)
+            there: set[int] = set()
+            for at in range(0, len(sequences), _AT_ONCE):
+                for copy in await asyncio.gather(*map(raw.copy, sequences[at : at + _AT_ONCE])):
+                    if copy is not None:
+                        there.add(copy.sequence)
+                        found.setdefault(copy.sequence, copy.data)
+            missing.append(set(sequences) - there)
+        self.lacking = {
+            connection.server: sorted(lost & found.keys())
+            for connection, lost in zip(self._connections, missing, strict=True)
+            if lost & found.keys()
+        }
 
     async def is_led(self) -> bool:
         """Whether a state service leads now. Raises Unavailable when it cannot be known."""

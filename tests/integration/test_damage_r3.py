@@ -1,0 +1,131 @@
+"""Three NATS servers of which one or all give back other bytes than were written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iris_bus.contract import Unavailable
+from iris_bus.jetstream import Connection, connect
+from iris_bus.run import DAMAGED
+from iris_core import subjects
+from tests.support import damage
+from tests.support.damage import Hurt, admin
+from tests.support.nats_cluster import NatsCluster, Node, nats_cluster
+from tests.support.replicas import Replicas, replicas
+
+pytestmark = pytest.mark.integration
+
+NAMES = {f"/job-{number}" for number in range(10)}
+LOOK_S = 0.05
+WAIT_S = 30.0
+
+
+async def led_by(connection: Connection, node: Node) -> None:
+    """Have this server lead the journal."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            with contextlib.suppress(Unavailable):
+                info = await connection._api.call(f"STREAM.INFO.{subjects.JOURNAL.name}", {}, dict)
+                if info.get("cluster", {}).get("leader") == node.name:
+                    return
+                wanted = {"placement": {"preferred": node.name}}
+                await connection._api.call(f"STREAM.LEADER.STEPDOWN.{subjects.JOURNAL.name}", wanted, dict)
+            await asyncio.sleep(LOOK_S)
+
+
+async def work(cluster: NatsCluster, connection: Connection, logs: Path) -> None:
+    """Have jobs admitted by a state service, and stop it."""
+    async with replicas(cluster.url, logs, connection, "nats.replicas=3") as group:
+        await group.start()
+        for name in sorted(NAMES):
+            assert (await group.submit(name)).status == "created"
+
+
+async def same_on_all(cluster: NatsCluster) -> None:
+    """Return when every server has the whole journal in its files."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            copies = [list(damage.journal_in(node.directory)) for node in cluster.nodes]
+            if copies[0] and copies[0] == copies[1] == copies[2]:
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def hurt_while_down(cluster: NatsCluster, connection: Connection, hurt: Hurt, *nodes: Node) -> None:
+    """Stop servers, do harm to their files, and start them again; the first leads the journal then."""
+    await same_on_all(cluster)
+    for node in nodes:
+        node.end()
+    for node in nodes:
+        hurt(node.directory)
+        cluster.start(node)
+    await cluster.healthy()
+    await led_by(connection, nodes[0])
+
+
+async def names_of(group: Replicas) -> set[str]:
+    """The jobs that a state service knows which has read every command before its newest."""
+    await group.start()
+    await group.leader()
+    assert (await group.submit("/after")).status == "created"
+    return await group.names() - {"/after"}
+
+
+@pytest.mark.parametrize("hurt", [damage.flip_middle, damage.flip_last, damage.flip_after_crash, damage.truncate])
+async def test_what_one_server_of_three_has_lost_is_read_from_another(tmp_path: Path, hurt: Hurt):
+    (tmp_path / "nats").mkdir()
+    async with nats_cluster(tmp_path / "nats") as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
+        await connection.streams.ensure()
+        await work(cluster, connection, tmp_path)
+        await hurt_while_down(cluster, connection, hurt, cluster.nodes[0])
+        async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
+            assert await names_of(group) == NAMES
+        if hurt is damage.flip_middle:
+            verified = await asyncio.to_thread(admin, "verify", url=cluster.url)
+            assert (verified.code, "server n0 cannot read 1 entries" in verified.out) == (DAMAGED, True), verified
+        await connection.close()
+
+
+async def test_a_server_that_was_wiped_gets_its_copy_from_the_others(tmp_path: Path):
+    (tmp_path / "nats").mkdir()
+    async with nats_cluster(tmp_path / "nats") as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
+        await connection.streams.ensure()
+        await work(cluster, connection, tmp_path)
+        await same_on_all(cluster)
+        wiped = cluster.nodes[1]
+        wiped.end()
+        shutil.rmtree(wiped.directory / "store")
+        cluster.start(wiped)
+        await cluster.healthy()
+        await same_on_all(cluster)
+        await connection.close()
+
+
+async def test_what_all_three_servers_have_lost_is_said_and_repaired(tmp_path: Path):
+    (tmp_path / "nats").mkdir()
+    async with nats_cluster(tmp_path / "nats") as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
+        await connection.streams.ensure()
+        await work(cluster, connection, tmp_path)
+        await hurt_while_down(cluster, connection, damage.flip_middle, *cluster.nodes)
+        async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
+            refusing = await group.start()
+            async with asyncio.timeout(WAIT_S):
+                assert await refusing.wait() == DAMAGED
+            assert "no server can read this message" in group.log()
+            repaired = await asyncio.to_thread(admin, "repair", "--yes", url=cluster.url, cwd=tmp_path)
+            assert repaired.code == 0, repaired
+            assert "lost: entry" in repaired.out
+            assert list(tmp_path.glob("iris-replaced-*"))
+            for stream in (subjects.JOURNAL.name, subjects.EVENTS.name):
+                assert (await connection._api.info(stream)).config["num_replicas"] == 3
+            assert await names_of(group) == NAMES
+        await same_on_all(cluster)
+        await connection.close()
