@@ -231,18 +231,8 @@ async def test_a_reader_takes_no_more_than_it_is_asked_to(bus):
 
 async def test_a_reader_of_one_subject_sees_no_other(bus):
     for n in range(6):
-        await bus.streams.publish(f"iris.log.w0.1.{n % 2}", b"%d" % n)
-    assert await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.*.1.1"), 3) == [b"1", b"3", b"5"]
-
-
-async def test_a_subject_of_output_keeps_its_first_line_however_many_follow(bus):
-    for n in range(10_001):
-        if n % 1000:
-            bus.bus.publish("iris.log.w0.1.0", b"%d" % n)
-        else:  # the server drops what it cannot queue
-            await bus.streams.publish("iris.log.w0.1.0", b"%d" % n)
-    assert (await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.*.1.0"), 1))[0] == b"0"
-    assert (await bus.streams.last("IRIS_LOGS", subject="iris.log.w0.1.0")).data == b"10000"
+        await bus.streams.publish(f"iris.log.{n % 2}.0", b"%d" % n)
+    assert await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.1.*"), 3) == [b"1", b"3", b"5"]
 
 
 async def test_many_messages_arrive_whole_and_in_order(bus):
@@ -313,7 +303,7 @@ async def test_the_end_of_a_stream_is_remembered_when_its_messages_are_forgotten
 
 
 async def test_a_plain_publish_on_a_streams_subject_is_stored_too(bus):
-    bus.bus.publish("iris.log.w0.1.0", b"line")
+    bus.bus.publish("iris.log.1.0", b"line")
     assert await read(bus.streams.read("IRIS_LOGS", 0), 1) == [b"line"]
 
 

@@ -190,10 +190,10 @@ class FakeState:
         return await self.streams.publish(subjects.event("task", state), to_json(event))
 
     async def print(self, job: int, index: int, text: str, **more: Any) -> int:
-        """Store one chunk of output, as the worker w0 does."""
+        """Store one chunk of output."""
         ref = AttemptRef(job, index, more.pop("attempt", 0))
         chunk = LogChunk(**{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more})
-        return await self.streams.publish(subjects.log("w0", job, index), pack(TaskOutput(ref, (chunk,))))
+        return await self.streams.publish(subjects.log(job, index), pack(TaskOutput(ref, (chunk,))))
 
 
 def refusal(code: str, detail: str) -> Answer:

@@ -185,7 +185,7 @@ class FakeState:
 
     async def chunks(self, ref: AttemptRef) -> list[LogChunk]:
         """The pieces of its output as they stand in the log stream, repeated ones included."""
-        subject = subjects.task_logs(ref.job, ref.index)
+        subject = subjects.log(ref.job, ref.index)
         last = await self.connection.streams.last(subjects.LOGS.name, subject=subject)
         found: list[LogChunk] = []
         if last is None:

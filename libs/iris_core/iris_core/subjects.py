@@ -62,7 +62,7 @@ EVENTS = Stream(
 )
 LOGS = Stream(
     "IRIS_LOGS",
-    ("iris.log.*.*.*",),
+    ("iris.log.*.*",),
     "what tasks print; outlives attempt and worker",
     discard_new=False,
     max_age_s=7 * DAY_S,
@@ -72,8 +72,8 @@ LOGS = Stream(
 )
 STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
 
-JOB_BUCKETS, TASK_BUCKETS = 128, 8
-"""Of the subjects of output, see `log`."""
+JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
+"""Whose output shares a subject, see `log`."""
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
@@ -121,7 +121,7 @@ SUBJECTS = (
     Subject("session.state.*", Stored.STREAM, "state (leader)", "anyone", "SessionEvent"),
     Subject("deployment.state.*", Stored.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("iris.log.*.*.*", Stored.STREAM, "worker", "gateway", "TaskOutput"),
+    Subject("iris.log.*.*", Stored.STREAM, "worker", "gateway", "TaskOutput"),
     Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
     Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
     Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
@@ -158,28 +158,19 @@ def order(worker: str) -> str:
     return f"iris.worker.{to_token(worker)}.order"
 
 
-def log(worker: str, job: int, index: int) -> str:
-    """Where a worker publishes the output of a task: its own token, the job's bucket, the task's bucket.
+def log(job: int, index: int) -> str:
+    """Where the output of a task is published, with that of its neighbours: 64 jobs, of each 16 tasks.
 
-    The server keeps memory for each subject it ever saw, so there are at most 1,024 per worker; the message says whose
-    output it is. Source: ADR 18.
+    The server keeps memory for each subject of a stream, and finds the messages of one without looking at others;
+    neighbours print at about the same time, so they lie close together. The message says whose output it is.
+    Source: ADR 18.
     """
-    return f"iris.log.{to_token(worker)}.{job % JOB_BUCKETS}.{_task_bucket(job, index)}"
-
-
-def task_logs(job: int, index: int) -> str:
-    """The subjects that hold a task's output, on whatever worker, among that of other tasks."""
-    return f"iris.log.*.{job % JOB_BUCKETS}.{_task_bucket(job, index)}"
+    return f"iris.log.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
 
 
 def job_logs(job: int) -> str:
-    """The subjects that hold the output of a job's tasks, among that of other jobs."""
-    return f"iris.log.*.{job % JOB_BUCKETS}.*"
-
-
-def _task_bucket(job: int, index: int) -> int:
-    """Jobs of one task are spread over the buckets as well as the tasks of one job."""
-    return (job // JOB_BUCKETS + index) % TASK_BUCKETS
+    """The subjects that hold the output of a job's tasks, and of its neighbours."""
+    return f"iris.log.{job // JOBS_TOGETHER}.*"
 
 
 def event(entity: str, state: str) -> str:

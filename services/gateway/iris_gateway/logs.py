@@ -47,7 +47,7 @@ class Wish:
         """What to read."""
         if self.index is None:
             return subjects.job_logs(self.job)
-        return subjects.task_logs(self.job, self.index)
+        return subjects.log(self.job, self.index)
 
     def wants(self, ref: AttemptRef) -> bool:
         if ref.job != self.job or self.index not in (None, ref.index):

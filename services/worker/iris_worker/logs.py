@@ -78,14 +78,9 @@ class Batch:
 
 
 class Logs:
-    """All outputs of this worker that are not wholly stored.
+    """All outputs of this worker that are not wholly stored."""
 
-    Args:
-        worker: whose subjects they are published on.
-    """
-
-    def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
-        self._worker = worker
+    def __init__(self, limits: LogLimits | None = None) -> None:
         self._limits = limits or LogLimits()
         self._live: dict[AttemptRef, Tail] = {}
         self._finishing: dict[AttemptRef, Tail] = {}
@@ -107,7 +102,7 @@ class Logs:
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
         else:
             streams = (Stream("stdout", slot.out), Stream("stderr", slot.err))
-        subject = subjects.log(self._worker, ref.job, ref.index)
+        subject = subjects.log(ref.job, ref.index)
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
     def finish(self, ref: AttemptRef) -> bool:

@@ -17,7 +17,7 @@ class NoopWorkshop:
     """Keeps the manners of `Workshop`."""
 
     def __init__(self, agent: Agent, clock: Clock, on_change: Callable[[], None]) -> None:
-        self.logs = Logs("")
+        self.logs = Logs()
         self.has_trash = False
         self.trouble = ""
         self._on_change = on_change

@@ -59,7 +59,7 @@ class Workshop:
         on_change: Callable[[], None],
     ) -> None:
         root = settings.root
-        self.logs = Logs(host.worker_id(settings), settings.log_limits)
+        self.logs = Logs(settings.log_limits)
         self.slots = Slots(root)
         self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
         self.has_trash = False

@@ -30,7 +30,7 @@ def slot(tmp_path: Path) -> Iterator[Slot]:
 
 
 def following(slot: Slot, limits: LogLimits | None = None) -> Logs:
-    logs = Logs("w0", limits)
+    logs = Logs(limits)
     logs.follow(slot, 0.0)
     return logs
 
@@ -52,7 +52,7 @@ def test_both_outputs_are_told_with_their_offsets(slot: Slot):
     os.write(slot.err, b"oh\n")
     assert said(first) == [("stdout", 0, b"one\n", False)]
     assert said(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
-    assert first.messages[0][0] == "iris.log.w0.1.2"
+    assert first.messages[0][0] == "iris.log.0.0"
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
@@ -121,7 +121,7 @@ def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
 
 def test_an_adopted_attempt_goes_on_where_it_stood(slot: Slot):
     os.write(slot.out, b"old\nnew\n")
-    logs = Logs("w0")
+    logs = Logs()
     logs.follow(slot, 0.0, (4, 0))
     assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
 
@@ -229,7 +229,7 @@ def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: S
     os.write(slot.out, b"y\n" * 500_000 + b"the end\n")
     logs.accept()
     [(_, *positions)] = logs.stored(batch)
-    again = Logs("w0", LogLimits(attempt_bytes=100_000))
+    again = Logs(LogLimits(attempt_bytes=100_000))
     again.follow(slot, 0.0, (positions[0], positions[1]))
     os.write(slot.out, b"y\n" * 50_000)
     again.finish(REF)
