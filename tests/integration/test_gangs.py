@@ -109,6 +109,21 @@ def test_a_member_with_a_retry_left_brings_the_whole_gang_back(pod: Cluster, tmp
     assert len(slices(pod, job)) == 1
 
 
+def test_a_gang_succeeds_with_its_leader_and_the_others_are_stopped(pod: Cluster, tmp_path: Path) -> None:
+    script = f"[ $IRIS_TASK_INDEX = 0 ] && exit 0; echo $$ > {tmp_path}/pid; exec sleep 1000"
+    job = gang(pod, "led", script, success="leader")
+    ended = job.wait(30)
+    leader, other = job.tasks()
+
+    assert (ended.state, leader.state, other.state) == ("succeeded", "succeeded", "succeeded")
+    assert (leader.cause, other.cause, other.attempts[0].charged_to) == ("exited", "leader_done", None)
+    until(lambda: not (tmp_path / "pid").exists() or not _lives(tmp_path / "pid"), "the other's process has ended")
+
+
+def _lives(pid: Path) -> bool:
+    return Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
 def test_a_gang_that_no_slice_can_hold_is_accepted_and_waits(pod: Cluster) -> None:
     job = gang(pod, "huge", "true", tpu="v4-64")
     reason = until(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import or_
 
 from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
-from iris_core.states import Cause, JobState, TaskState, WorkerState
+from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state import snapshot
 from iris_state.changes import Commit, JobAdmitted, Led
@@ -101,6 +102,7 @@ class Judge:
         self._nothing_runs_on()
         heard = self._events_are_once_and_in_order(machine)
         self._events_match_the_ledger(machine, heard)
+        self._gangs_succeeded_together(machine, heard)
         self._replays_are_equal(machine, policy)
         digest = hashlib.sha256()
         for entry in self._server.journal_of_all_times:
@@ -150,6 +152,25 @@ class Judge:
                 charged = task.failure_count
                 expect(failed == charged, f"{job.name}/{index} failed {failed} times, charged {charged}")
                 expect(failed <= job.spec.max_retries_failure + 1, f"{job.name}/{index} failed {failed} times")
+                paid = sum(attempt.charged_to is Budget.PREEMPTION for attempt in task.attempts)
+                lost = task.preemption_count
+                expect(paid == lost, f"{job.name}/{index} was charged for {paid} losses and shows {lost}")
+
+    def _gangs_succeeded_together(self, machine: Machine, heard: Heard) -> None:
+        """All tasks of a gang that succeeded did so in one commit, exit 0 each or stopped for the leader that did."""
+        latest = {name: number for number, name in sorted(_admitted(self._server).items())}
+        for job in machine.ledger.jobs.values():
+            if not job.is_gang or job.state is not JobState.SUCCEEDED:
+                continue
+            last = [task.attempts[-1] for task in job.tasks]
+            done = [attempt.exit_code == 0 for attempt in last]
+            stopped = [attempt.cause is Cause.LEADER_DONE for attempt in last]
+            leads = job.spec.coscheduling is not None and job.spec.coscheduling.success == "leader"
+            expect(all(done) or (leads and done[0]), f"{job.name} succeeded, its tasks exited 0: {done}")
+            expect(all(map(or_, done, stopped)), f"{job.name} succeeded with tasks that did not: {done} {stopped}")
+            if latest[job.name] == job.number:
+                commits = {heard.tasks[f"{job.name}/{index}"][-1].seq for index in range(len(job.tasks))}
+                expect(len(commits) == 1, f"{job.name} succeeded in the commits {sorted(commits)}")
 
     def _nothing_is_stuck(self, machine: Machine) -> None:
         living = [f"{job.name} {job.state.name}" for job in machine.ledger.jobs.values() if not job.is_terminal]

@@ -220,7 +220,7 @@ def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
             command=("work",),
             replicas=2,
             resources=ResourceAsk(cpu_millis=dice.choice((1000, 3000))),
-            coscheduling=Coscheduling("rack"),
+            coscheduling=Coscheduling("rack", dice.choice(("all", "all", "leader"))),
             band=dice.choice(("production", "interactive", "batch")),
             max_retries_failure=dice.choice((0, 1, 3)),
             timeout_s=dice.choice((None, 20.0)),

@@ -16,7 +16,7 @@ from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
-from iris_core.states import Budget, Outcome, TaskState
+from iris_core.states import ACTIVE, Budget, Outcome, TaskState
 from iris_state import (
     attendance,
     cascade,
@@ -38,6 +38,7 @@ from iris_state.intake import hosts, people, plans
 from iris_state.leader import Leader
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
+from iris_state.records import Task
 from iris_state.replica import Replica
 from iris_state.untold import Untold
 from iris_worker.agent import Agent
@@ -440,6 +441,28 @@ def gives_nobody_up(put: Put) -> None:
 def a_gang_ignores_its_members(put: Put) -> None:
     """One member ends badly and the others run on."""
     put(cascade, "siblings", lambda ledger, moved: [])
+
+
+@plant
+def a_member_that_exits_0_succeeds_alone(put: Put) -> None:
+    """What is done has ended, and its gang cannot start again."""
+    put(hosts.table, "FINISH", hosts.table.SUCCEED)
+
+
+@plant
+def nobody_waits_for_the_rest_of_a_gang(put: Put) -> None:
+    """The session is over, and its tasks wait for it for ever."""
+    put(cascade, "complete", lambda job: [])
+
+
+@plant
+def the_loss_of_a_host_ends_members_that_are_done(put: Put) -> None:
+    """What a finished attempt is reported to have come to once more is believed."""
+
+    def last(task: Task) -> Any:
+        return task.attempts[-1] if task.state in ACTIVE else None
+
+    put(Task, "current", property(last))
 
 
 @plant
