@@ -17,12 +17,13 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
 
 from iris_gateway.client.problems import TryAgain
 from tests.soak.slopes import judge
-from tests.support.cluster import Cluster, settings, start, stop
+from tests.support.cluster import Cluster, settings, start, stop, until
 
 SAMPLES = 120
 _CONFIG = """
@@ -98,7 +99,7 @@ class Load(threading.Thread):
 
 
 def crowd(cluster: Cluster, size: int) -> None:
-    """Watchers that come, hear one thing, and go."""
+    """Watchers that come, hear one thing, and go; the gateway has noticed when this returns."""
     place = urlsplit(cluster.url)
     with ExitStack() as watchers:
         made = [watchers.enter_context(socket.create_connection((place.hostname, place.port), 30)) for _ in range(size)]
@@ -106,6 +107,13 @@ def crowd(cluster: Cluster, size: int) -> None:
             watcher.sendall(_WATCH)
         for watcher in made:
             watcher.recv(1 << 12)
+    until(lambda: b"\niris_http_watchers 0.0\n" in exposition(cluster), "every watcher's place is free", 60)
+
+
+def exposition(cluster: Cluster) -> bytes:
+    with urlopen(f"{cluster.url}/metrics", timeout=30) as answer:
+        text: bytes = answer.read()
+        return text
 
 
 def figures(cluster: Cluster) -> dict[str, float]:

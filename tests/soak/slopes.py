@@ -22,6 +22,7 @@ class Bound:
 
 
 BOUNDS: Mapping[str, Bound] = {
+    "nats-0 memory": Bound(64 * MIB, 64),
     "memory": Bound(6 * MIB, 64),
     "descriptors": Bound(3),
     "threads": Bound(2),
@@ -30,7 +31,7 @@ BOUNDS: Mapping[str, Bound] = {
     "disk of logs": Bound(1 * MIB, 1_000),
 }
 """By the last words of a figure's name. Events and output are kept for days, so the NATS server's disk grows with each
-job, and its memory by what it remembers of them; so do the services' own logs."""
+job, and its memory by what it remembers of them; its heap also takes its time to fill. So do the services' own logs."""
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ def run_service(
         main: the service; returns when it has drained.
         argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's own when None.
     """
-    options = _options(name, argv)
+    options = _options(name, kind, argv)
     try:
         settings = read_settings(options.config, options.set)
         if options.show_config:
@@ -290,8 +290,10 @@ def quiet_gc() -> None:
     gc.set_threshold(_GC_YOUNG, 20, 100)
 
 
-def _options(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"iris server {name}")
+def _options(name: str, kind: type[msgspec.Struct], argv: Sequence[str] | None) -> argparse.Namespace:
+    keys = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
+    meaning = f"Keys of [{name}]: {keys}. What each means: docs/configuration.md; their values: --show-config."
+    parser = argparse.ArgumentParser(prog=f"iris server {name}", epilog=meaning)
     parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="wins over all else")
     parser.add_argument("--show-config", action="store_true", help="print every setting with its origin, and end")

@@ -1,6 +1,8 @@
 """Whole command lines against a small real HTTP server: what is asked, what is printed, how it ends."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -331,3 +333,22 @@ def test_a_parent_that_is_not_there_is_refused_and_a_tasks_own_job_is_not_asked_
         monkeypatch.setenv("IRIS_JOB", "/nope")
         assert iris("run", "-d", "--url", server.url, "--parent", "/nope", "true")[0] == 0
         assert [asked.method for asked in server.asked] == ["POST"]
+
+
+def test_doctor_says_in_one_line_what_is_wrong(iris):
+    code, out, _ = iris("doctor", "--url", "http://127.0.0.1:1")
+    assert (code, "checks failed: gateway" in out.splitlines()[-1]) == (1, True)
+
+    def well(asked):
+        return Said(200, {"items": [{"state": "healthy"}] if "workers" in asked.path else [], "total": 0})
+
+    with answering(well) as server:
+        code, out, _ = iris("doctor", "--url", server.url)
+    assert (code, out.splitlines()[-1]) == (0, "nothing is wrong")
+
+
+def test_help_of_a_service_is_its_own_and_names_its_keys():
+    command = [sys.executable, "-m", "iris_gateway.cli", "server", "worker", "--help"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "usage: iris server worker" in done.stdout
+    assert "bundles_kept" in done.stdout

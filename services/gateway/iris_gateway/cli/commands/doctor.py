@@ -33,11 +33,13 @@ class Finding(NamedTuple):
 @click.pass_context
 def doctor(ctx: click.Context, url: str | None) -> int:
     """Check this machine and the way to the gateway; ends with 1 when something is wrong."""
-    wrong = False
+    findings = []
     for finding in (*look_around(), *look_at_gateway(ctx, url)):
         mark, colour = {True: ("ok", "green"), False: ("no", "red"), None: ("--", "yellow")}[finding.good]
         click.echo(f"{click.style(mark, fg=colour)}  {finding.what}: {finding.detail}")
-        wrong |= finding.good is False
+        findings.append(finding)
+    wrong = [finding.what for finding in findings if finding.good is False]
+    click.echo(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(wrong)}" if wrong else "nothing is wrong")
     return ExitCode.UNEXPECTED if wrong else ExitCode.SUCCEEDED
 
 
