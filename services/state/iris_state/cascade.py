@@ -97,7 +97,8 @@ def job(ledger: Ledger, job: Job) -> JobMoved | None:
     """The job's state as its tasks' counts have it now; None when it is what it was."""
     if job.is_terminal:
         return None
-    facts = {"max_task_failures": job.spec.max_task_failures, "started": int(job.state is JobState.RUNNING)}
+    tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a collective that lost a member has failed
+    facts = {"max_task_failures": tolerated, "started": int(job.state is JobState.RUNNING)}
     row = derive(job_table.TABLE, job.counted(), facts)
     if row is None or row.target is job.state:
         return None

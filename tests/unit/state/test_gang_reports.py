@@ -84,6 +84,7 @@ def say(world: World, ref: AttemptRef, status: KernelStatus, ended: Ended | None
     replicas=st.integers(2, 4),
     failures=st.integers(0, 1),
     preemptions=st.integers(0, 1),
+    tolerated=st.integers(0, 2),
     draws=st.integers(0, 2**32),
     orders=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)),
 )
@@ -92,6 +93,7 @@ def test_the_order_of_reports_decides_nothing(
     replicas: int,
     failures: int,
     preemptions: int,
+    tolerated: int,
     draws: int,
     orders: tuple[int, int],
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_order_of_reports_decides_nothing(
         coscheduling=Coscheduling("rack", success),
         max_retries_failure=failures,
         max_retries_preemption=preemptions,
+        max_task_failures=tolerated,
     )
     first, second = (live(spec, random.Random(draws), random.Random(order)) for order in orders)
     assert first == second

@@ -198,12 +198,22 @@ def test_a_terminal_preemption_ends_the_siblings_at_once(script):
     assert states == ["preempted", "preempted"]
 
 
-def test_a_failure_tolerated_by_the_job_ends_the_gang_all_the_same(script):
+def test_a_gang_tolerates_no_failed_task_while_others_run(script):
     script.play(RACK + gang(tolerate=1) + RUNNING)
     script.play("""
         /g/0 exit 1             -> FAILED
         /g/1                    -> WORKER_FAILED
-        job /g                  -> WORKER_FAILED tasks=failed:1,worker_failed:1
+        job /g                  -> FAILED cause=failed tasks=failed:1,worker_failed:1
+    """)
+
+
+def test_a_gang_tolerates_no_failed_task_when_the_others_are_done(script):
+    script.play(RACK + gang(tolerate=1) + RUNNING)
+    script.play("""
+        /g/1 exit 0
+        /g/0 exit 1             -> FAILED
+        /g/1                    -> SUCCEEDED
+        job /g                  -> FAILED cause=failed tasks=failed:1,succeeded:1
     """)
 
 

@@ -1,4 +1,4 @@
-"""How a job's state follows from its tasks': eight rules, the first that matches.
+"""How a job's state follows from its tasks': eight rules, the first that matches. A gang tolerates no failure.
 
 Sources: TS "Job State Derivation" and its prose on PREEMPTED; semantics.md section 5.
 """

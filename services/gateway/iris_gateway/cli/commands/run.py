@@ -53,7 +53,7 @@ _OPTIONS = (
     click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
     click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
     click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),
-    click.option("--max-task-failures", type=int, help="Failed tasks the job bears.  [default: 0]"),
+    click.option("--max-task-failures", type=int, help="Failed tasks the job bears; a gang bears none.  [default: 0]"),
     click.option("--scheduling-timeout", help="Give up when it has not started by then: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
     click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
