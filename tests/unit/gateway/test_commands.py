@@ -108,7 +108,7 @@ async def test_nothing_is_said_to_a_leader_that_has_not_answered(iris: House, le
 
 async def test_only_so_many_are_said_at_once(iris: House, leader: Leader):
     streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams)
+    made = await commands(iris, streams, straight_s=60.0)
     await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(MOST + 5)))
     assert (len(leader.heard), len(streams.ids)) == (MOST, 5)
 
