@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef, Promise, WorkerRow
+from iris_core.messages import AttemptRef, Promise
 from iris_core.reasons import Reason
 from iris_scheduler.capacity import Need, Room
 from iris_scheduler.classes import JobClass
@@ -84,7 +84,6 @@ class Cycle:
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.notes: dict[int, Reason] = {}
         self.reserved: dict[int, Reservation] = {}
-        self._lost: list[WorkerRow] | None = None
         self._walks: dict[JobClass, Walk] = {}
         self._group_walks: dict[JobClass, GroupWalk] = {}
 
@@ -146,13 +145,6 @@ class Cycle:
         if any(amounts):
             self.wake_at(first_ms + patience_ms + 1)
         return amounts
-
-    def lost(self) -> Sequence[WorkerRow]:
-        """Registered workers that are not among the columns."""
-        if self._lost is None:
-            rows = [host.row for host in self.mirror.hosts.known() if host.row is not None]
-            self._lost = [row for row in rows if row.worker not in self.columns.slot]
-        return self._lost
 
     def delayed(self, job: int, index: int | None = None) -> dict[int, int]:
         """Slots one task is kept off now, or all tasks of a job together, and until when."""

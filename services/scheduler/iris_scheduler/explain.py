@@ -187,7 +187,7 @@ def _held(cycle: Cycle, kind: JobClass, members: list[int], free: set[int]) -> d
     held: dict[str, list[str]] = {}
     names = [cycle.columns.names[slot] for slot in members if slot not in free]
     value = cycle.columns.attributes[members[0]].get(kind.key.group_by)
-    lost = [row.worker for row in cycle.lost() if row.attributes.get(kind.key.group_by) == value]
+    lost = [row.worker for row in cycle.mirror.hosts.lost if row.attributes.get(kind.key.group_by) == value]
     for name in [*sorted(lost), *names][:_NAMED]:
         host = cycle.mirror.hosts.host(name)
         jobs = sorted({cycle.mirror.jobs[ref.job].name for ref in host.holds})

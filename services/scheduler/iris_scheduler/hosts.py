@@ -75,6 +75,7 @@ class Hosts:
 
     Attributes:
         grown: names of workers that may have more room, or more that could be evicted, than when last looked at.
+        lost: rows of the workers that `columns` leaves out.
         ending: names of workers where something that has been told to end still holds room.
     """
 
@@ -86,12 +87,14 @@ class Hosts:
         self._stale: set[str] = set()
         self.grown: set[str] = set()
         self.ending: set[str] = set()
+        self.lost: list[WorkerRow] = []
 
     def columns(self) -> Columns:
         """The workers side by side, LOST ones left out; the same object until one comes, goes or looks different."""
         if self._columns is None:
-            rows = (host.row for host in self._hosts.values())
-            self._columns = Columns({row.worker: row for row in rows if row and row.state is not WorkerState.LOST})
+            rows = [host.row for host in self._hosts.values() if host.row is not None]
+            self._columns = Columns({row.worker: row for row in rows if row.state is not WorkerState.LOST})
+            self.lost = [row for row in rows if row.state is WorkerState.LOST]
             names = self._columns.names
             self._free = np.array([self._hosts[name].room() for name in names], np.int64).reshape(len(names), DEPTH).T
             self._stale.clear()
