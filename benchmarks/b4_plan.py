@@ -92,14 +92,12 @@ def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
 
 
 def _next_cycle(mirror: Mirror, first: Decision) -> float:
-    """The plan was taken and settled, 100 tasks of known classes come: milliseconds until they are planned."""
-    memory = Memory()
-    memory.learn(first.columns, first.learnt, mirror.looked())
-    crowds.accept(mirror, first.plan)
-    while True:
-        settled = plan(mirror, memory, crowds.NOW_MS, SETTINGS)
-        memory.learn(settled.columns, settled.learnt, mirror.looked())
-        if settled.wake_ms is None:
-            break
+    """Every plan was taken until one places nothing, 100 tasks of known classes come: milliseconds to plan them."""
+    memory, made = Memory(), first
+    while made.plan.placements or made.wake_ms is not None:
+        memory.learn(made.columns, made.learnt, mirror.looked())
+        crowds.accept(mirror, made.plan)
+        made = plan(mirror, memory, crowds.NOW_MS, SETTINGS)
+    memory.learn(made.columns, made.learnt, mirror.looked())
     crowds.admit(mirror, *crowds.queue(NEW_TASKS, CLASSES, 10, first=1_000_000))
     return _timed(lambda: plan(mirror, memory, crowds.NOW_MS, SETTINGS))[1]
