@@ -409,6 +409,23 @@ async def test_a_restarted_worker_adopts_what_still_runs(state: FakeState, worke
     assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 4), (Cause.INFRASTRUCTURE, None)}
 
 
+@pytest.mark.parametrize("leaves", ["true", "touch left"])
+async def test_the_directory_of_an_adopted_task_serves_the_next_ones(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path, leaves: str
+):
+    go = tmp_path / "go"
+    ref = await state.run("sh", "-c", f"{leaves}; while ! test -e {go}; do sleep 0.01; done")
+    await state.running(ref)
+    await worker.kill()
+    await worker.start()
+    await state.registration(2)
+    go.touch()
+    await state.ended(ref)
+    for _ in range(3):
+        ended = await state.ended(await state.run("sh", "-c", "ls; touch mine"))
+        assert (ended.cause, ended.exit_code, ended.error) == (Cause.EXITED, 0, "")
+
+
 async def test_an_adopted_task_can_be_stopped(state: FakeState, worker: WorkerProcess, tmp_path: Path):
     ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 1000; true")
     pid = await number_from(tmp_path / "pid")

@@ -82,10 +82,14 @@ class Slots:
         else:
             slot = self.open(self._next)
             self._next += 1
-        slot.ref = ref
         if not slot.made:
-            os.mkdir(slot.workdir, 0o700)
+            try:
+                os.mkdir(slot.workdir, 0o700)
+            except OSError:
+                self._close(slot)
+                raise
             slot.made, slot.empty_ns = True, 0
+        slot.ref = ref
         return slot
 
     def open(self, number: int) -> Slot:
@@ -102,6 +106,7 @@ class Slots:
         """No process is left in it. Whether something went to the trash, which is for `empty_trash` to delete."""
         try:
             seen = os.stat(slot.workdir)
+            slot.made = True  # one that was adopted was made by the worker before
             if seen.st_ctime_ns == slot.empty_ns:
                 return False  # neither what is in it nor its rights were ever changed
             if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):

@@ -116,3 +116,26 @@ def test_an_error_file_that_is_no_file_says_nothing(slots: Slots, make):
     slot = slots.take(A)
     make(f"{slot.workdir}/{ERROR_FILE}")
     assert read_error_file(slot.workdir) == ""
+
+
+@pytest.mark.parametrize("leaves", ["nothing", "a file"])
+def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Slots, tmp_path: Path, leaves: str):
+    adopted = slots.take(A)
+    if leaves == "a file":
+        Path(adopted.workdir, "left").touch()
+    after = Slots(tmp_path)
+    after.begin({adopted.number}, set())
+    slot = after.open(adopted.number)
+    slot.ref = A
+    after.clean(slot, LATER_NS)
+    after.give(slot, printed=True)
+    again = after.take(B)
+    assert (again.number, os.listdir(again.workdir)) == (adopted.number, [])
+
+
+def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Slots):
+    os.rmdir(slots.attempts)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(FileNotFoundError):
+        slots.take(A)
+    assert len(os.listdir("/proc/self/fd")) == before
