@@ -238,6 +238,25 @@ async def test_a_worker_that_is_told_to_end_takes_its_tasks_along(
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
 
 
+async def test_a_worker_that_is_told_to_end_says_that_it_stops_and_that_it_is_gone(
+    state: FakeState, worker: WorkerProcess
+):
+    ref = await state.run("sleep", "1000")
+    await state.running(ref)
+    assert await worker.stop() == 0
+    assert state.leaving == ["stopping", "gone"]
+    assert state.end_of(ref) is not None
+
+
+async def test_an_order_that_has_expired_begins_nothing(state: FakeState, worker: WorkerProcess):
+    await state.until(lambda: len(state.beats) > 0)
+    ref, now_ms = AttemptRef(1000, 0, 0), state.beats[-1].monotonic_ms
+    late = await state.order([template("true", job=1000)], run=[ref], expires_ms=now_ms - 1)
+    assert (late.taken, late.monotonic_ms >= now_ms) == (False, True)
+    assert (await state.order([template("true", job=1000)], run=[ref], expires_ms=now_ms + 60_000)).taken
+    assert (await state.ended(ref)).exit_code == 0
+
+
 async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
     state: FakeState, worker: WorkerProcess, tmp_path: Path
 ):

@@ -17,7 +17,7 @@ from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent import Agent, Attempt, Discard, Instruction, Kill, Prepare
-from iris_worker.heartbeat import Heartbeat, Pulse
+from iris_worker.heartbeat import Heartbeat, Pulse, to_ms
 from tests.sim.network import Link
 from tests.sim.process import Process
 
@@ -59,6 +59,8 @@ class Machine:
         self.fate = fate
         self.started = started
         self.running: dict[AttemptRef, Running] = {}
+        self.deaf_until_s = 0.0
+        """Its worker says what it says and hears no order before that."""
 
     def reboot(self, now_s: float) -> None:
         """Every process is gone, and nobody remembers them."""
@@ -82,6 +84,7 @@ class Worker:
         self._news = asyncio.Event()
         self._registered = self._settled = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,7 +93,15 @@ class Worker:
         await self._bus.subscribe(subjects.order(self.machine.name), self._on_order)
         self._tasks = [loop.create_task(work) for work in (self._beat(), self._watch_pulse(), self._report())]
         self._news.set()
-        await asyncio.gather(*self._tasks)
+        try:
+            await asyncio.gather(*self._tasks)
+        except asyncio.CancelledError:
+            if self._ending is None:
+                raise
+            await self._ending
+
+    def begin_to_stop(self) -> None:
+        self._ending = self._ending or asyncio.get_running_loop().create_task(self.stop())
 
     def _now_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000) + self._process.jump_ms + 1_700_000_000_000
@@ -106,10 +117,12 @@ class Worker:
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_order(self, message: Message) -> None:
+        if self._steady() < self.machine.deaf_until_s:
+            return
         order = codec.unpack(message.data, Order)
         if self._pulse.slept(self._steady()):
             self._doubt()
-        taken, todo = self.agent.on_order(order, self._now_ms())
+        taken, todo = self.agent.on_order(order, self._now_ms(), to_ms(self._steady()))
         self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
             self._pulse.touch(self._steady())
@@ -193,7 +206,7 @@ class Worker:
             if not stages:
                 self._news.clear()
                 continue
-            answer = await self._ask(WorkerReport(self.machine.name, self.agent.incarnation, stages))
+            answer = await self._ask(stages)
             if answer is not None and answer.known:
                 self._taken(stages, answer)
             else:
@@ -205,9 +218,7 @@ class Worker:
             stages = self.agent.tell_all()
             was = self._registered
             register = None if was else self._registration(stages)
-            answer = await self._ask(
-                WorkerReport(self.machine.name, self.agent.incarnation, stages if was else (), register)
-            )
+            answer = await self._ask(stages if was else (), register)
             if answer is None:
                 continue
             self._registered = answer.known or not was
@@ -219,7 +230,22 @@ class Worker:
         machine = self.machine
         return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, self._now_ms(), stages)
 
-    async def _ask(self, report: WorkerReport) -> ReportTaken | None:
+    async def stop(self) -> None:
+        """Told to end: nothing new, an end to what runs, a last word."""
+        self._do(self.agent.stop_all(1000, self._now_ms()))
+        while await self._ask((), leaving="stopping") is None:
+            pass
+        while len(self.agent):
+            await asyncio.sleep(_PULSE_S)
+        for task in self._tasks:
+            task.cancel()
+        await self._ask(self.agent.tell_all(), leaving="gone")
+
+    async def _ask(
+        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
+    ) -> ReportTaken | None:
+        name, incarnation = self.machine.name, self.agent.incarnation
+        report = WorkerReport(name, incarnation, stages, register, to_ms(self._steady()), leaving)
         try:
             answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=_REPORT_S)
             taken = codec.unpack(answer.data, ReportTaken)

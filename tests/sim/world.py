@@ -90,6 +90,8 @@ class World:
         self.links: dict[str, Link] = {}
         self.states: dict[str, State] = {}
         self.machines: dict[str, Machine] = {}
+        self.workers: dict[str, Worker] = {}
+        self.away_s: dict[str, float] = {}
         self.wrong = ""
         self.damaged = False
         self.planted = 0
@@ -143,7 +145,8 @@ class World:
     def _buried(self, process: Process) -> None:
         self._dead.append(process)
         if process.name != "people":
-            self.server.at(0.3 + self.dice.random(), lambda: self._again(process.name))
+            away_s = self.away_s.pop(process.name, 0.0)
+            self.server.at(0.3 + away_s + self.dice.random(), lambda: self._again(process.name))
 
     async def _state(self, process: Process, link: Link) -> None:
         clock = Clock(lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns)
@@ -161,7 +164,8 @@ class World:
 
     async def _worker(self, process: Process, link: Link) -> None:
         incarnation = f"{process.name}.{self._starts[process.name]}"
-        await Worker(self.machines[process.name], link, process, incarnation).run()
+        worker = self.workers[process.name] = Worker(self.machines[process.name], link, process, incarnation)
+        await worker.run()
 
     async def _people(self, process: Process, link: Link) -> None:
         await People(link, self.promises, self._plan).run()
@@ -315,6 +319,14 @@ class World:
             process.frozen = True
             self.server.at(seconds, lambda: setattr(process, "frozen", False))
 
+    def stop(self, name: str) -> None:
+        """As SIGTERM does to a worker; it comes back after a while."""
+        process = self.processes[name]
+        if process.alive and name in self.workers:
+            self.server.count("worker told to stop")
+            self.away_s[name] = self.dice.choice((0.0, 0.0, 6.0, 30.0))
+            process.soon(self.workers[name].begin_to_stop)
+
     def _leader(self) -> State | None:
         """The replica that leads; a deposed one may not know yet that it does not."""
         leading = [state for name, state in self.states.items() if self.processes[name].alive and state.ready]
@@ -326,6 +338,8 @@ class World:
 
     def _clear_up(self) -> None:
         self._stormy = False
+        for machine in self.machines.values():
+            machine.deaf_until_s = 0.0
         self.server.weather = FAIR
 
     def _is_quiet(self) -> bool:
@@ -493,6 +507,24 @@ def _freeze_worker(world: World) -> None:
     world.freeze(world.victim("w"), world.dice.choice((0.3, 4.0, 25.0)))
 
 
+def _stop_worker(world: World) -> None:
+    world.stop(world.victim("w"))
+
+
+def _stop_half(world: World) -> None:
+    """It is killed while it stops, at any point of that."""
+    name = world.victim("w")
+    process = world.processes[name]
+    world.stop(name)
+    world.server.at(world.dice.random() * 0.3, lambda: world.kill(name) if world.processes[name] is process else None)
+
+
+def _deafen(world: World) -> None:
+    """A host that goes on beating and hears no order."""
+    world.server.count("host deaf")
+    world.machines[world.victim("w")].deaf_until_s = world.server.now + world.dice.choice((3.0, 15.0, STORM_S))
+
+
 def _reboot(world: World) -> None:
     name = world.victim("w")
     if world.processes[name].alive:
@@ -571,6 +603,11 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _freeze_leader,
     _freeze_leader,
     _freeze_worker,
+    _stop_worker,
+    _stop_worker,
+    _stop_half,
+    _deafen,
+    _deafen,
     _reboot,
     _lose_for_good,
     _cut,

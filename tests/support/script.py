@@ -6,7 +6,8 @@
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
     beat w0 without /train/0             beat w0 unhealthy                     lose w0    restart w0 without /a/0
-    wait 5      silence 40               orders w0 deaf|listens|held           orders w0 arrive|fail
+    stop w0    stop w0 gone
+    wait 5      silence 40               orders w0 deaf|listens|held|absent    orders w0 arrive|fail
     quota ann max_pending_tasks=3        policy prepare_tries=0
 
 What follows ``->`` is the outcome: a task's state after a line that names a task, an answer's status, a placement's
@@ -37,7 +38,7 @@ from iris_core.spec import Constraint, Coscheduling, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
-from tests.support.world import ADMIN, DEAF, HELD, LISTENS, START_MS, Host, World, picture
+from tests.support.world import ABSENT, ADMIN, DEAF, HELD, LISTENS, START_MS, Host, World, picture
 
 GIB = 1 << 30
 _TASK = re.compile(r"(?P<task>/[^#\s]*/\d+)(?:#(?P<attempt>\d+))?\Z")
@@ -224,12 +225,17 @@ class Script:
         self.world.admin("mark_lost", line.words[1])
         return self._host(line.words[1])
 
+    def _leave(self, line: Line) -> str:
+        """``stop w0``: it says that it is stopping, and refuses orders. ``stop w0 gone``: nothing of it is left."""
+        self.world.leave(line.words[1], line.words[2] if len(line.words) > 2 else "stopping")
+        return self._host(line.words[1])
+
     def _host(self, name: str) -> str:
         return str(self.world.query("worker", id=name)["state"])
 
     def _orders(self, line: Line) -> str:
         name, manner = line.words[1:3]
-        if manner in (LISTENS, DEAF, HELD):
+        if manner in (LISTENS, DEAF, HELD, ABSENT):
             self.world.hosts[name].manner = manner
         else:
             self.world.answer_held(name, "" if manner == "arrive" else f"worker {name} does not listen")
@@ -431,6 +437,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "beat": Script._beat,
     "lose": Script._lose,
     "orders": Script._orders,
+    "stop": Script._leave,
     "wait": Script._wait,
     "silence": Script._wait,
     "at": Script._at,

@@ -62,6 +62,7 @@ class FakeState:
         self.stages: list[Stage] = []
         self.registered: list[Register] = []
         self.beats: list[Beat] = []
+        self.leaving: list[str] = []
         self.silent = False
         self.ignored: list[Stage] = []
         self.known = True
@@ -78,6 +79,8 @@ class FakeState:
 
     def _on_report(self, message: Message) -> None:
         report = codec.unpack(message.data, WorkerReport)
+        if report.leaving:
+            self.leaving.append(report.leaving)
         if report.register is not None:
             self.registered.append(report.register)
             self.known = True
@@ -128,6 +131,7 @@ class FakeState:
         gangs: Sequence[Gang] = (),
         register: bool = False,
         epoch: int = 1,
+        expires_ms: int = 0,
         timeout: float = 5.0,
     ) -> OrderTaken:
         """Give an order to the last incarnation that registered. Raises Unavailable when it does not answer."""
@@ -141,6 +145,7 @@ class FakeState:
             tuple(stop),
             tuple(gangs),
             register,
+            expires_ms,
         )
         answer = await self.connection.bus.request(subjects.order(self.worker), codec.pack(order), timeout=timeout)
         return codec.unpack(answer.data, OrderTaken)

@@ -41,6 +41,8 @@ from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror import Mirror
 from iris_state.check import Growth, check, check_patience
+from iris_state.deliveries import is_awaited
+from iris_state.inputs import Fate
 from iris_state.ledger import Ledger
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Machine, Output
 from iris_state.policy import Policy
@@ -49,8 +51,9 @@ from iris_state.sealed import encoder
 START_MS = 1_000_000
 ADMIN = Caller("root", "admin")
 
-LISTENS, DEAF, HELD = "listens", "deaf", "held"
-"""What a host does with orders: takes them, never answers, or leaves the answer to the story."""
+LISTENS, DEAF, HELD, ABSENT, CLOSING = "listens", "deaf", "held", "absent", "closing"
+"""What a host does with orders: takes them, never answers, leaves the answer to the story, is not subscribed to them,
+or refuses them because it is stopping."""
 
 
 @dataclass
@@ -62,6 +65,7 @@ class Host:
     attributes: dict[str, Attribute]
     incarnation: str = "1"
     manner: str = LISTENS
+    silent: bool = False
     beats: int = 0
     believes: dict[AttemptRef, Stage] = field(default_factory=dict)
     stopping: set[AttemptRef] = field(default_factory=set)
@@ -89,6 +93,7 @@ class World:
         self.reader = Caller("root", "admin")
         self.growth = Growth()
         self.mirror: Mirror | None = None
+        self._unreached: set[str] = set()
         self._replies: dict[str, bytes] = {}
         self._asked = 0
         self._lead()
@@ -134,12 +139,14 @@ class World:
             return
         if host.manner == LISTENS:
             host.take(order, self.now_ms)
-        self._delivered(name, order, "" if host.manner == LISTENS else f"worker {name} does not listen")
+        fate = Fate.NEVER if host.manner in (ABSENT, CLOSING) else Fate.UNKNOWN
+        self._delivered(name, order, "" if host.manner == LISTENS else f"worker {name} does not listen", fate)
 
-    def _delivered(self, name: str, order: Order, error: str) -> None:
+    def _delivered(self, name: str, order: Order, error: str, fate: Fate = Fate.UNKNOWN) -> None:
         """As the shell does: what nobody waits for is not told."""
-        if order.prepare or order.start or error:
-            self.step(Delivered(name, order, error))
+        if error or is_awaited(order) or name in self._unreached:
+            (self._unreached.add if error else self._unreached.discard)(name)
+            self.step(Delivered(name, order, error, fate, self.now_ms))
 
     def answer_held(self, name: str, error: str = "") -> None:
         """The answers that a holding host owes arrive now."""
@@ -159,7 +166,7 @@ class World:
             pause = pace if due is None else max(1, min(pace, due - self.now_ms))
             self.now_ms = min(until, self.now_ms + pause)
             if beat:
-                for name in self.hosts:
+                for name in [name for name, host in self.hosts.items() if not host.silent]:
                     self.beat(name)
             self.step()
 
@@ -248,7 +255,7 @@ class World:
         host.incarnation = str(int(host.incarnation) + 1)
         for ref in without:
             host.believes.pop(ref, None)
-        host.held = []
+        host.held, host.silent, host.manner = [], False, LISTENS
         return self.register(host, attempts=host.believes.values())
 
     def say(self, name: str, *stages: Stage) -> ReportTaken:
@@ -263,19 +270,26 @@ class World:
         return taken
 
     def _report(self, host: Host, **parts: Any) -> ReportTaken:
-        taken: ReportTaken = self.ask(
-            subjects.STATE_REPORT, WorkerReport(host.name, host.incarnation, **parts), ReportTaken
-        )
+        report = WorkerReport(host.name, host.incarnation, monotonic_ms=self.now_ms, **parts)
+        taken: ReportTaken = self.ask(subjects.STATE_REPORT, report, ReportTaken)
         return taken
+
+    def leave(self, name: str, how: str) -> ReportTaken:
+        """A worker that was told to end says that it is "stopping", or that it is "gone"."""
+        host = self.hosts[name]
+        host.manner = CLOSING if how == "stopping" else ABSENT
+        host.silent = how == "gone"
+        return self._report(host, leaving=how)
 
     def beat(self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()) -> Output:
         host = self.hosts[name]
         host.beats += 1
         unsaid = set(without)
         stages = tuple(stage for ref, stage in host.believes.items() if ref not in unsaid)
-        return self.step(
-            Heard(codec.pack(Beat(name, host.incarnation, host.beats, self.now_ms, stages, healthy=healthy)))
-        )
+        now_ms = self.now_ms
+        ails = "" if healthy else "no disk"
+        beat = Beat(name, host.incarnation, host.beats, now_ms, stages, healthy, ails, monotonic_ms=now_ms)
+        return self.step(Heard(codec.pack(beat)))
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -155,12 +155,19 @@ class Register(_Message, frozen=True):
 
 
 class WorkerReport(_Message, frozen=True):
-    """Changes on a host, told at once and repeated until the answer says they are committed."""
+    """Changes on a host, told at once and repeated until the answer says they are committed.
+
+    Attributes:
+        monotonic_ms: the host's monotonic clock as this is sent; 0 when it does not tell.
+        leaving: "stopping" when the worker was told to end and takes nothing new, "gone" when nothing of it is left.
+    """
 
     worker: str
     incarnation: str
     stages: tuple[Stage, ...] = ()
     register: Register | None = None
+    monotonic_ms: int = 0
+    leaving: str = ""
 
 
 class ReportTaken(_Message, frozen=True):
@@ -174,7 +181,10 @@ class ReportTaken(_Message, frozen=True):
 
 
 class Beat(_Message, frozen=True):
-    """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged."""
+    """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged.
+
+    ``monotonic_ms``: the host's monotonic clock as the list was made; 0 when it does not tell.
+    """
 
     worker: str
     incarnation: str
@@ -183,6 +193,7 @@ class Beat(_Message, frozen=True):
     attempts: tuple[Stage, ...] = ()
     healthy: bool = True
     detail: str = ""
+    monotonic_ms: int = 0
 
 
 # ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────
@@ -225,6 +236,7 @@ class Order(_Message, frozen=True):
         run: prepare and start (sessions of one). prepare: prepare only and report PREPARED. start: start what is
             prepared. stop: end it and report its end; an unknown attempt is reported ended with cause missing.
         register: the state service does not know this incarnation: send Register.
+        expires_ms: by the host's monotonic clock; later, nothing of it is taken but the stops. 0: never.
     """
 
     incarnation: str
@@ -236,13 +248,21 @@ class Order(_Message, frozen=True):
     stop: tuple[Stop, ...] = ()
     gangs: tuple[Gang, ...] = ()
     register: bool = False
+    expires_ms: int = 0
 
 
 class OrderTaken(_Message, frozen=True):
-    """The worker has the order. ``incarnation`` differs from the order's when it restarted: nothing was taken."""
+    """The worker has the order. ``incarnation`` differs from the order's when it restarted: nothing was taken.
+
+    Attributes:
+        monotonic_ms: the host's monotonic clock as it answers; 0 when it does not tell.
+        stopping: nothing was taken because the worker is ending.
+    """
 
     incarnation: str
     taken: bool = True
+    monotonic_ms: int = 0
+    stopping: bool = False
 
 
 class LogChunk(_Message, frozen=True):

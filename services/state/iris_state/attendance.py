@@ -11,12 +11,15 @@ from collections.abc import Iterable, Iterator
 
 from iris_core.messages import AttemptRef, Beat, Stage
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
-from iris_state.changes import WorkerMoved
+from iris_state import coordinator
+from iris_state.changes import GANG, WorkerMoved
+from iris_state.inputs import Delivered, Fate
 from iris_state.intake import Step
 from iris_state.intake.hosts import lose, missing, on_stage
 from iris_state.ledger import Ledger
 from iris_state.orders import Orders
-from iris_state.records import AttemptKey, ref_of
+from iris_state.policy import Policy
+from iris_state.records import AttemptKey, Presence, ref_of
 
 _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})
 
@@ -27,8 +30,8 @@ def is_known(ledger: Ledger, worker: str, incarnation: str) -> bool:
     return record is not None and record.incarnation == incarnation and record.state is not WorkerState.LOST
 
 
-def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator[Step]:
-    """Hold a host's whole list against the ledger."""
+def on_beat(ledger: Ledger, policy: Policy, orders: Orders, beat: Beat, floor_ms: int, now_ms: int) -> Iterator[Step]:
+    """Hold a host's whole list against the ledger. ``floor_ms``: when this leader began, or last stood still."""
     if not is_known(ledger, beat.worker, beat.incarnation):
         orders.register(beat.worker, beat.incarnation)
         return
@@ -37,14 +40,19 @@ def on_beat(ledger: Ledger, orders: Orders, beat: Beat, now_ms: int) -> Iterator
     if beat.sequence <= presence.sequence:
         return  # a beat that was overtaken by a later one tells nothing new
     presence.sequence, presence.detail = beat.sequence, beat.detail
-    yield from _health(ledger, beat)
+    presence.hear(beat.monotonic_ms, now_ms)
+    if presence.undelivered:
+        orders.probe(beat.worker)
+    yield from _health(ledger, policy, beat)
     for stage in beat.attempts:
         yield from on_stage(ledger, beat.worker, stage)
     stop_astray(ledger, orders, beat.worker, beat.attempts)
     told = {_key(stage.ref): stage for stage in beat.attempts}
     for key in list(presence.open):
         said = told.get(key)
-        if said is None:
+        if said is None and _expired_unread(presence, key, beat, now_ms - floor_ms > 2 * policy.order_expires_ms):
+            yield from _unread(ledger, policy, key, beat.worker, now_ms)
+        elif said is None:
             yield from _untold(ledger, orders, key, beat)
         elif said.status is KernelStatus.PREPARED:
             _start_again(ledger, orders, key)
@@ -54,12 +62,61 @@ def _key(ref: AttemptRef) -> AttemptKey:
     return (ref.job, ref.index, ref.attempt)
 
 
-def _health(ledger: Ledger, beat: Beat) -> Iterator[Step]:
-    state = ledger.workers[beat.worker].state
+def _health(ledger: Ledger, policy: Policy, beat: Beat) -> Iterator[Step]:
+    state, presence = ledger.workers[beat.worker].state, ledger.presence[beat.worker]
     if not beat.healthy and state is WorkerState.HEALTHY:
         yield WorkerMoved(beat.worker, WorkerState.DEGRADED, beat.detail)
-    elif beat.healthy and state is WorkerState.DEGRADED:
+    elif beat.healthy and state is WorkerState.DEGRADED and presence.undelivered < policy.undelivered_limit:
         yield WorkerMoved(beat.worker, WorkerState.HEALTHY)
+
+
+def on_reached(ledger: Ledger, orders: Orders, delivered: Delivered, now_ms: int) -> Iterator[Step]:
+    """An order was taken: orders reach this host, and those that waited for its clock can be given."""
+    worker = ledger.workers.get(delivered.worker)
+    if worker is None or worker.incarnation != delivered.order.incarnation or worker.state is WorkerState.LOST:
+        return
+    presence = ledger.presence[worker.id]
+    if not presence.heard:
+        presence.hear(delivered.monotonic_ms, now_ms)
+        for key, attempt in presence.open.items():
+            if attempt.status is KernelStatus.SCHEDULED and key not in presence.orders:
+                orders.place(ref_of(key))
+    if presence.undelivered:
+        presence.undelivered = 0
+        if worker.state is WorkerState.DEGRADED and not presence.detail:
+            yield WorkerMoved(worker.id, WorkerState.HEALTHY)
+
+
+def on_unreached(ledger: Ledger, policy: Policy, delivered: Delivered) -> Iterator[Step]:
+    """An order was not taken: a host that orders do not reach, several times in a row, gets nothing new."""
+    worker = ledger.workers.get(delivered.worker)
+    if worker is None or worker.incarnation != delivered.order.incarnation or delivered.fate is Fate.REFUSED:
+        return
+    presence = ledger.presence[worker.id]
+    presence.undelivered += 1
+    if presence.undelivered == policy.undelivered_limit and worker.state is WorkerState.HEALTHY:
+        reason = f"{presence.undelivered} orders in a row did not reach it: {delivered.error}"
+        yield WorkerMoved(worker.id, WorkerState.DEGRADED, reason)
+
+
+def _expired_unread(presence: Presence, key: AttemptKey, beat: Beat, alone: bool) -> bool:
+    """Whether a host that does not speak of an attempt will never begin it: every order for it has expired by its own
+    clock. ``alone``: so have all that the leader before may have given.
+    """
+    ordered, attempt = presence.orders.get(key), presence.open[key]
+    if ordered is None or attempt.building_ms or attempt.started_ms or (ordered.inherited and not alone):
+        return False
+    return 0 < ordered.expires_ms < beat.monotonic_ms
+
+
+def _unread(ledger: Ledger, policy: Policy, key: AttemptKey, worker: str, now_ms: int) -> Iterator[Step]:
+    reason = f"worker {worker} did not read its order within {policy.order_expires_s:g} s"
+    job, index = ledger.jobs[key[0]], key[1]
+    if ledger.presence[worker].open[key].status is KernelStatus.SCHEDULED:
+        session = (job.number, GANG if job.is_gang else index)
+        yield from coordinator.unread(ledger, policy, session, (index,), reason, now_ms)
+    else:
+        yield missing(key, worker, reason)
 
 
 def _untold(ledger: Ledger, orders: Orders, key: AttemptKey, beat: Beat) -> Iterator[Step]:

@@ -150,7 +150,9 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
-    """A host's state changed. ``drained`` says of a LOST one whether it is to be DRAINING when it comes back."""
+    """A host's state changed. ``drained`` says of a LOST one whether it is to be DRAINING when it comes back, and of
+    one that is stopping, False, that it is not.
+    """
 
     worker: str
     state: WorkerState

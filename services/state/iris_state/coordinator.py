@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from iris_core.lifecycle import derive, judge
+from iris_core.messages import Ended
 from iris_core.states import (
     FAILURES,
     KERNEL_UNPREPARED,
@@ -85,6 +86,14 @@ def run(
             yield from settle(ledger, policy, rule, view.id, outcome, why or view.undelivered, now_ms, view.wanting)
 
 
+def unread(ledger: Ledger, policy: Policy, id_: SessionId, members: Sequence[int], reason: str, now_ms: int) -> Steps:
+    """These members, by task index, were never begun and never will be: their session is given up at once.
+
+    Their attempts have ended with that; the others of a gang are stopped and start again with them.
+    """
+    yield from settle(ledger, policy, PREPARE, id_, Outcome.FAILURE, reason, now_ms, members, unread=True)
+
+
 def seen(ledger: Ledger, id_: SessionId) -> tuple[SessionStatus | None, int]:
     """What compare-and-set compares: a session's status and version. (None, 0) when there is no such session."""
     job = ledger.jobs.get(id_[0])
@@ -104,10 +113,12 @@ def settle(
     now_ms: int,
     wanting: Sequence[int] = (),
     version: int = 0,
+    unread: bool = False,
 ) -> Steps:
     """One session, one outcome, one judgement, and what it changes.
 
-    ``wanting``: the members that have failed it, by task index. ``version``: see `changes.Judged`.
+    ``wanting``: the members that have failed it, by task index; ``unread``: it is known that they were never begun,
+    which no further try changes. ``version``: see `changes.Judged`.
     """
     job = ledger.jobs.get(id_[0])
     if job is None:
@@ -119,9 +130,8 @@ def settle(
     tries = session.tries.get(rule.name, 0) if session is not None else 0
     patience = policy.patience_of(status)
     since = ledger.session_since(job, id_[1])
-    result = judge(
-        outcome, tries=tries, limit=policy.tries_of(rule.name), in_status_ms=now_ms - since, patience_ms=patience
-    )
+    limit = 0 if unread else policy.tries_of(rule.name)
+    result = judge(outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, patience_ms=patience)
     if result is Result.EXPIRED:
         reason = reason or f"{status.value} for more than {(patience or 0) / 1000:g} s"
     if result is Result.SKIPPED:
@@ -130,13 +140,13 @@ def settle(
     target = to.status if to is not None else None
     judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
     if id_[1] == GANG and target is not None:
-        yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason)
+        yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason, unread)
         if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
             yield judged  # a member has no retry left: it is the end of this gang, which DetectTermination says
         elif target is not status:
             yield SessionMoved(job.number, target, rule.name, result, reason)
         return
-    claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason))
+    claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason, unread))
     if result is not Result.SUCCESS:  # a session of one follows its kernel; only what did not succeed is worth a record
         stays = target is SessionStatus.PENDING and not _is_requeued(ledger, policy, claims)
         yield msgspec.structs.replace(judged, to_status=None if stays else target)
@@ -165,6 +175,7 @@ def _of_tasks(
     target: SessionStatus | None,
     members: Sequence[int],
     reason: str,
+    unread: bool,
 ) -> Iterator[Claim]:
     """What becomes of the tasks: requeued free from ASSIGNED and charged after, or UNSCHEDULABLE when never placed."""
     if target is SessionStatus.CANCELLED:
@@ -172,10 +183,11 @@ def _of_tasks(
             yield Claim(task_table.EXPIRE, job.number, index, cause=Cause.RESCHEDULES_SPENT, note=reason)
     elif target is SessionStatus.PENDING:
         cause = _CAUSES[rule.name, result]
+        ended = Ended(cause, error=reason) if unread else None
         for index in members:
             free = cause is Cause.UNDELIVERED and job.tasks[index].state is TaskState.ASSIGNED
             row = task_table.UNDELIVER if free else task_table.OVERDUE
-            yield Claim(row, job.number, index, outcome=Outcome.FAILURE, cause=cause, note=reason)
+            yield Claim(row, job.number, index, outcome=Outcome.FAILURE, cause=cause, ended=ended, note=reason)
 
 
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:

@@ -15,6 +15,7 @@ from iris_core.tables.session import PREPARE, START
 from iris_state.changes import GANG
 from iris_state.deadlines import Alarms
 from iris_state.handlers import SessionId
+from iris_state.inputs import Delivered, Fate
 from iris_state.ledger import Ledger
 from iris_state.orders import Orders
 from iris_state.records import Attempt, Job
@@ -58,6 +59,18 @@ class Deliveries:
                 found[(job.number, ref.index)] = None
         yield from found
 
+    def never_taken(self, delivered: Delivered, session: SessionId) -> tuple[int, ...]:
+        """The members of a session, by task index, that no host will ever begin, now that their only order failed."""
+        if delivered.fate is not Fate.NEVER:
+            return ()
+        orders = self._ledger.presence[delivered.worker].orders
+        found = []
+        for ref in (*delivered.order.run, *delivered.order.prepare):
+            ordered = orders.get((ref.job, ref.index, ref.attempt))
+            if ref.job == session[0] and session[1] in (GANG, ref.index) and ordered is not None and ordered.once:
+                found.append(ref.index)
+        return tuple(found)
+
     def wanting(self, job: Job) -> tuple[int, ...]:
         """The members of a gang that have not taken the order its status asks for: not told so, nor past it."""
         starting = job.session is not None and job.session.status in START.sources
@@ -93,6 +106,11 @@ class Deliveries:
                     orders.place(ref)
             elif job.session.status in START.sources and not self._has(job, ref, starting=True):
                 orders.start(ref)
+
+
+def is_awaited(order: Order) -> bool:
+    """Whether somebody waits to hear that an order was taken, not only that it was not."""
+    return bool(order.prepare or order.start or not (order.run or order.stop))
 
 
 _BEFORE_PREPARING = frozenset({KernelStatus.SCHEDULED})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from iris_bus.contract import Telling
 from iris_core.messages import Order
@@ -36,13 +37,29 @@ class Heard:
     data: bytes
 
 
+class Fate(Enum):
+    """What is known of an order that was not taken."""
+
+    UNKNOWN = auto()
+    """Nobody answered: it may still arrive, or was taken and the answer is lost."""
+    REFUSED = auto()
+    """The worker said that it did not take it; it may take the next."""
+    NEVER = auto()
+    """It never reached the worker, or reached one that is stopping: it never will be taken."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """How the delivery of an order ended; ``error`` is empty when its worker took it."""
+    """How the delivery of an order ended; ``error`` is empty when its worker took it, else ``fate`` says more.
+
+    ``monotonic_ms``: the host's monotonic clock as it answered, 0 when it did not tell.
+    """
 
     worker: str
     order: Order
     error: str = ""
+    fate: Fate = Fate.UNKNOWN
+    monotonic_ms: int = 0
 
 
 Input = Command | Asked | Heard | Delivered

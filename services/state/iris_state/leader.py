@@ -22,7 +22,9 @@ from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Answer, Order, OrderTaken, Ping
 from iris_core.pace import Pace
 from iris_state.answers import refusal
+from iris_state.deliveries import is_awaited
 from iris_state.hints import Hints
+from iris_state.inputs import Fate
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
 from iris_state.orders import parts
@@ -69,6 +71,7 @@ class Leader:
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
+        self._unreached: set[str] = set()
         self._snapshots = Snapshotter(
             replica.machine,
             replica.connection,
@@ -293,16 +296,19 @@ class Leader:
     async def _deliver_one(self, worker: str, order: Order) -> None:
         """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
         timeout = self._policy.order_timeout_s
+        taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
             answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
             taken = codec.unpack(answer.data, OrderTaken)
-            error = "" if taken.taken else f"worker {worker} has restarted"
+            error = "" if taken.taken else _why_refused(worker, taken)
+            fate = Fate.NEVER if taken.stopping else Fate.REFUSED
         except NoResponders:
-            error = f"worker {worker} does not listen"
+            error, fate = f"worker {worker} does not listen", Fate.NEVER
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
-        if order.prepare or order.start or error:
-            self._arrive(Delivered(worker, order, error))
+        if error or worker in self._unreached or is_awaited(order):
+            (self._unreached.add if error else self._unreached.discard)(worker)
+            self._arrive(Delivered(worker, order, error, fate, taken.monotonic_ms))
 
     async def _drain(self) -> None:
         """What was committed is told before the process ends."""
@@ -320,6 +326,12 @@ def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
             break
         count += 1
     return inputs[:count], inputs[count:]
+
+
+def _why_refused(worker: str, taken: OrderTaken) -> str:
+    if taken.stopping:
+        return f"worker {worker} is stopping"
+    return f"worker {worker} has restarted, was paused, or read its order too late"
 
 
 def _is_said(one: Input) -> TypeGuard[Asked]:

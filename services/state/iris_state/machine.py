@@ -135,6 +135,8 @@ class Machine:
         for worker in self.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
                 self.ledger.hear(worker.id, self.round.now_ms)
+            if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
+                self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
         self.round.orders.again()
         output = self._finish()
         output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
@@ -202,7 +204,7 @@ class Machine:
         told, self.ledger.told = self.ledger.told, []
         refused, self._refused = self._refused, []
         raised, self._raised = self._raised, []
-        orders = {} if self.torn else self.round.orders.take(self.ledger.epoch)
+        orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
         if not changes and self.cursor - self._marked < UNMARKED:
             return Output(self.sequence, replies=replies, orders=orders, refused=refused, raised=raised)
         self.serial += 1
@@ -434,10 +436,13 @@ class Machine:
             return
         self.ledger.hear(report.worker, self.round.now_ms)
         presence = self.ledger.presence[report.worker]
+        presence.hear(report.monotonic_ms, self.round.now_ms)
         for stage in report.stages:
             presence.told_ms = max(presence.told_ms, stage.at_ms)
             self.round.take(hosts.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
+        if report.leaving:
+            self.round.take(hosts.on_leaving(self.ledger, report.worker, report.leaving))
         drop = attendance.stop_astray(self.ledger, self.round.orders, report.worker, stages)
         self._replies.append((asked.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
@@ -446,7 +451,8 @@ class Machine:
             beat = codec.unpack(data, Beat)
         except Undecodable:
             return
-        self.round.take(attendance.on_beat(self.ledger, self.round.orders, beat, self.round.now_ms))
+        ledger, now_ms = self.ledger, self.round.now_ms
+        self.round.take(attendance.on_beat(ledger, self.policy, self.round.orders, beat, self.floor_ms, now_ms))
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,7 @@ from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, Job
+from iris_state.records import Attempt, Job, Ordered
 
 
 @dataclass(slots=True)
@@ -34,15 +34,19 @@ class _Draft:
 class Orders:
     """The orders of one commit."""
 
-    def __init__(self, ledger: Ledger, stop_grace_ms: int) -> None:
+    def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int) -> None:
         self._ledger = ledger
         self._stop_grace_ms = stop_grace_ms
+        self._expires_ms = expires_ms
         self._drafts: dict[str, _Draft] = {}
+        self._new: set[AttemptRef] = set()
 
     def note(self, change: c.Change) -> None:
         """Add what one applied change asks of hosts."""
         if type(change) is c.Assigned:
-            self.place(AttemptRef(change.job, change.index, change.attempt))
+            ref = AttemptRef(change.job, change.index, change.attempt)
+            self._new.add(ref)
+            self.place(ref)
         elif type(change) is c.Moved:
             if change.attempt >= 0 and (self._drafts or not change.closed):
                 self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
@@ -97,10 +101,47 @@ class Orders:
             if job.session is not None and job.session.status in (SessionStatus.PREPARED, SessionStatus.CREATING):
                 self.start_all(job)
 
-    def take(self, epoch: int) -> dict[str, Order]:
+    def probe(self, worker: str) -> None:
+        """Order nothing: whether a host takes that shows whether orders reach it, and what its clock says."""
+        self._draft(worker)
+
+    def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order, and start anew."""
         drafts, self._drafts = self._drafts, {}
-        return {worker: self._write(worker, draft, epoch) for worker, draft in drafts.items()}
+        orders = {worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()}
+        self._new.clear()
+        return orders
+
+    def _expiry(self, worker: str, draft: _Draft, now_ms: int) -> int:
+        """Until when a host may take its order, by its monotonic clock; 0 when that does not matter or is not known.
+
+        Every order to begin one attempt expires at the same time, so that it can be known that none will be taken.
+        What has expired is not ordered again, nor is anything begun on a host whose clock this leader does not know.
+        """
+        presence = self._ledger.presence.get(worker)
+        if presence is None or not (draft.run or draft.prepare):
+            return 0
+        if not presence.heard:
+            draft.run.clear()
+            draft.prepare.clear()
+            return 0
+        clock_ms = presence.clock_ms
+        fresh_ms = 0 if clock_ms is None else now_ms + clock_ms + self._expires_ms
+        earliest_ms = fresh_ms
+        for ref in (*draft.run, *draft.prepare):
+            key = (ref.job, ref.index, ref.attempt)
+            known = presence.orders.get(key)
+            if known is None:
+                new = ref in self._new
+                presence.orders[key] = Ordered(fresh_ms, once=new, inherited=not new)
+            elif clock_ms is None or not known.expires_ms:
+                presence.orders[key] = Ordered(0)
+            elif now_ms + clock_ms > known.expires_ms:
+                _withdraw(draft, ref)
+            else:
+                presence.orders[key] = known._replace(once=False)
+                earliest_ms = min(earliest_ms, known.expires_ms)
+        return earliest_ms
 
     def _draft(self, worker: str) -> _Draft:
         draft = self._drafts.get(worker)
@@ -108,7 +149,8 @@ class Orders:
             draft = self._drafts[worker] = _Draft()
         return draft
 
-    def _write(self, worker: str, draft: _Draft, epoch: int) -> Order:
+    def _write(self, worker: str, draft: _Draft, epoch: int, now_ms: int) -> Order:
+        expires_ms = self._expiry(worker, draft, now_ms)
         known = self._ledger.workers.get(worker)
         jobs = dict.fromkeys(ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part)
         gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
@@ -122,6 +164,7 @@ class Orders:
             stop=tuple(Stop(ref, self._stop_grace_ms, why) for ref, why in draft.stop.items()),
             gangs=tuple(Gang(job.number, self._hosts(job)) for job in gangs),
             register=bool(draft.incarnation),
+            expires_ms=expires_ms,
         )
 
     def _hosts(self, job: Job) -> tuple[str, ...]:

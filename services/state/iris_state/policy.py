@@ -29,6 +29,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         events_settle_s: how long power loss may still take back an event that was told; what it can be told again from
             is kept for longer. The server syncs events every 2 minutes.
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
+        order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
+        undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
     """
@@ -45,6 +47,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     terminating_patience_s: float = 120.0
     order_timeout_s: float = 5.0
     order_retry_s: float = 1.0
+    order_expires_s: float = 10.0
+    undelivered_limit: int = 3
     beat_interval_s: float = 5.0
     missed_beats: int = 3
     worker_grace_s: float = 30.0
@@ -81,6 +85,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             creating_ms=int(self.creating_patience_s * 1000),
             terminating_ms=int(self.terminating_patience_s * 1000),
         )
+
+    @property
+    def order_expires_ms(self) -> int:
+        return int(self.order_expires_s * 1000)
 
     @property
     def keep_ms(self) -> int:

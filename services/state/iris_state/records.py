@@ -221,16 +221,50 @@ class Worker(msgspec.Struct, array_like=True):
     drained: bool = False
 
 
+class Ordered(NamedTuple):
+    """What a leader knows of its orders to begin one attempt.
+
+    Attributes:
+        expires_ms: by the host's monotonic clock: an order that arrives later is not taken. 0: it never expires.
+        once: this is the only order for it that any leader ever gave.
+        inherited: the leader before may have given orders for it as well.
+    """
+
+    expires_ms: int
+    once: bool = False
+    inherited: bool = False
+
+
 class Presence:
     """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard.
 
-    ``sequence`` is its newest beat's; ``told_ms``, by its own clock, when it last told a stage.
+    Attributes:
+        sequence: its newest beat's. told_ms: by its own wall clock, when it last told a stage.
+        heard: it has said something since this leader leads. clock_ms: its monotonic clock less the leader's time, at
+            most, as of what it said last; None when it does not tell.
+        orders: the orders to begin its open attempts. undelivered: orders in a row that did not reach it.
     """
 
-    __slots__ = ("beat_ms", "building", "committed", "detail", "open", "sequence", "told_ms")
+    __slots__ = (
+        "beat_ms",
+        "building",
+        "clock_ms",
+        "committed",
+        "detail",
+        "heard",
+        "open",
+        "orders",
+        "sequence",
+        "told_ms",
+        "undelivered",
+    )
 
     def __init__(self, beat_ms: int) -> None:
         self.beat_ms = beat_ms
+        self.heard = False
+        self.clock_ms: int | None = None
+        self.orders: dict[AttemptKey, Ordered] = {}
+        self.undelivered = 0
         self.sequence = -1
         self.told_ms = 0
         self.open: dict[AttemptKey, Attempt] = {}
@@ -241,6 +275,13 @@ class Presence:
     def begin(self, told_ms: int) -> None:
         """The host has started anew: its beats count from the start again."""
         self.sequence, self.told_ms = -1, told_ms
+        self.orders.clear()
+        self.undelivered = 0
+
+    def hear(self, monotonic_ms: int, at_ms: int) -> None:
+        """The host has said something, with its monotonic clock at that time."""
+        self.heard = True
+        self.clock_ms = monotonic_ms - at_ms if monotonic_ms else None
 
 
 def ref_of(key: AttemptKey) -> AttemptRef:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from iris_core.messages import AttemptRef
 from iris_core.states import KERNEL_NON_TERMINAL, Cause, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
-from iris_state import cascade, coordinator
+from iris_state import attendance, cascade, coordinator
 from iris_state.changes import (
     GANG,
     Assigned,
@@ -58,7 +58,7 @@ class Round:
         self.changes: list[Change] = []
         self.begun = 0
         self.retention = retention
-        self.orders = Orders(ledger, int(policy.stop_grace_s * 1000))
+        self.orders = Orders(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms)
         self.deltas = DeltaBuilder(ledger, policy.max_building)
         self.deliveries = Deliveries(ledger)
         self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
@@ -160,13 +160,18 @@ class Round:
         """A worker took an order, or it could not be delivered: the sessions in it are judged."""
         order = delivered.order
         if not delivered.error:
+            self.take(attendance.on_reached(self.ledger, self.orders, delivered, self.now_ms))
             self.deliveries.took(order)
             for ref in (*order.prepare, *order.start):
                 self._dirty.setdefault(ref.job, False)
             return
         retry_ms = self.now_ms + int(self.policy.order_retry_s * 1000)
+        self.take(attendance.on_unreached(self.ledger, self.policy, delivered))
         for session in self.deliveries.sessions(order):
-            if session not in self.deliveries.again:  # else another host has failed the same try of it
+            never = self.deliveries.never_taken(delivered, session)
+            if never:
+                self.take(coordinator.unread(self.ledger, self.policy, session, never, delivered.error, self.now_ms))
+            elif session not in self.deliveries.again:  # else another host has failed the same try of it
                 self._round_of(session, delivered.error)
                 self.deliveries.again.set(session, retry_ms)
         for stop in order.stop:

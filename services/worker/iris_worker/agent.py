@@ -94,19 +94,22 @@ class Agent:
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_order(self, order: Order, now_ms: int) -> tuple[OrderTaken, list[Instruction]]:
+    def on_order(self, order: Order, now_ms: int, monotonic_ms: int = 0) -> tuple[OrderTaken, list[Instruction]]:
         """Take an order, or refuse it whole; stopping is taken even in doubt, because it can do no harm.
 
-        Not taken: an order for another incarnation, of a deposed leader, or one that reached a worker in doubt.
+        Not taken: an order for another incarnation, of a deposed leader, one that has expired, or one that reached a
+        worker in doubt.
         """
+        begun = any(ref in self._past for ref in (*order.run, *order.prepare))
+        refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
         if order.incarnation != self.incarnation or order.epoch < self._epoch:
-            return OrderTaken(self.incarnation, False), []
+            return refused, []
         self._epoch = order.epoch
         todo: list[Instruction] = []
         for stop in order.stop:
             self._stop(stop, now_ms, todo)
-        if self.in_doubt or self.closing:
-            return OrderTaken(self.incarnation, False), todo
+        if self.in_doubt or self.closing or 0 < order.expires_ms < monotonic_ms:
+            return refused, todo
         templates = {template.job: template for template in order.templates}
         gangs = {gang.job: gang for gang in order.gangs}
         for ref in order.run:
@@ -115,7 +118,7 @@ class Agent:
             self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
-        return OrderTaken(self.incarnation), todo
+        return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
 
     def _take(
         self,

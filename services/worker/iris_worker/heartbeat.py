@@ -68,4 +68,11 @@ class Heartbeat:
         if lag > self.interval_s:
             self.due_s = now_s + self.interval_s
         self.sequence += 1
-        return Beat(self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail), lag
+        monotonic_ms = to_ms(now_s)
+        beat = Beat(self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail, monotonic_ms)
+        return beat, lag
+
+
+def to_ms(steady_s: float) -> int:
+    """A time of the host's monotonic clock as messages have it; never 0, which is no time."""
+    return max(1, int(steady_s * 1000))

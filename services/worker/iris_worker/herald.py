@@ -17,7 +17,7 @@ from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
 from iris_core.pace import Pace
 from iris_worker.agent import Agent
 from iris_worker.clock import Clock
-from iris_worker.heartbeat import Heartbeat, Pulse
+from iris_worker.heartbeat import Heartbeat, Pulse, to_ms
 from iris_worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Herald:
         while True:
             async with self._turn:
                 stages = await self._next()
-            answer = await self._ask(WorkerReport(self._heart.worker, self._agent.incarnation, stages))
+            answer = await self._ask(stages)
             if answer is not None and answer.known:
                 self._on_taken(stages, answer)
                 continue
@@ -126,7 +126,7 @@ class Herald:
             stages = self._agent.tell_all()
             register = None if registered else self._registration(stages)
             told = stages if registered else ()
-            answer = await self._ask(WorkerReport(self._heart.worker, self._agent.incarnation, told, register))
+            answer = await self._ask(told, register)
             if answer is None:
                 continue
             self._registered = answer.known or not registered
@@ -135,8 +135,21 @@ class Herald:
                 self._agent.in_doubt = False
                 self._on_taken(stages, answer)
 
-    async def _ask(self, report: WorkerReport) -> ReportTaken | None:
+    async def leave(self, how: str) -> None:
+        """Say that this worker is "stopping" or "gone", until that is answered; nothing to say to who does not know us.
+
+        Whatever nobody has acknowledged of the attempts here is said with the last word.
+        """
+        stages = self._agent.tell_all() if how == "gone" else ()
+        while self._registered and await self._ask(stages, leaving=how) is None:
+            pass
+
+    async def _ask(
+        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
+    ) -> ReportTaken | None:
         """Tell the state service; None when it did not answer, after a moment's rest."""
+        monotonic_ms = to_ms(self._clock.steady_s())
+        report = WorkerReport(self._heart.worker, self._agent.incarnation, stages, register, monotonic_ms, leaving)
         try:
             answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=self._timeout_s)
             taken = codec.unpack(answer.data, ReportTaken)

@@ -28,7 +28,7 @@ from iris_worker.bundle import BundleStore
 from iris_worker.childwatch import ChildWatch
 from iris_worker.clock import Clock
 from iris_worker.fetch import Fetcher
-from iris_worker.heartbeat import Heartbeat, Pulse
+from iris_worker.heartbeat import Heartbeat, Pulse, to_ms
 from iris_worker.herald import HANDS, Herald
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop import NoopWorkshop
@@ -124,9 +124,12 @@ class Worker:
             self._changed()
             await self._until_stopped()
             await self._drain()
+            await self._end_tasks()
+            await self._leave()
         finally:
             await orders.close()
             await self._end_tasks()
+            self._failed.cancel()
             self._loop.remove_reader(children.fd)
             children.close()
             self._workshop.close()
@@ -159,7 +162,7 @@ class Worker:
         now_s = self._clock.steady_s()
         if self._pulse.slept(now_s):
             self.herald.doubt("this process was stopped for a while")
-        taken, todo = self.agent.on_order(order, self._clock.wall_ms())
+        taken, todo = self.agent.on_order(order, self._clock.wall_ms(), to_ms(now_s))
         if message.reply:
             self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
@@ -264,11 +267,19 @@ class Worker:
     async def _drain(self) -> None:
         """Stop everything that runs, and have its end told if anybody listens."""
         grace_s = self.settings.stop_grace_s
+        self._spawn(self.herald.leave("stopping"))
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
         if not await self._within(grace_s + _PULSE_S, lambda: not self._workshop.running):
             self._workshop.kill_all()
             await self._within(_LAST_WORDS_S, lambda: not self._workshop.running)
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
+
+    async def _leave(self) -> None:
+        """Say that nothing of this worker is left, once nothing is; who hears nothing finds out by its silence."""
+        if not self._workshop.running:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    await self.herald.leave("gone")
 
     async def _within(self, patience_s: float, done: Callable[[], bool]) -> bool:
         """Wait for something that changes at the end of a round; whether it came to be."""
@@ -290,7 +301,6 @@ class Worker:
             self._failed.set_exception(error)
 
     async def _end_tasks(self) -> None:
-        self._failed.cancel()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -449,7 +449,7 @@ def test_a_new_leader_gives_everybody_a_full_grace_and_every_open_order_again(sc
     script.play("""
         told w0             -> stop:/a/0#0 stop:/a/1#0 stop:/a/2#0
         silence 29
-        worker? w0          -> healthy
+        worker? w0          -> degraded detail=~did_not_reach_it
         silence 2
         worker? w0          -> lost
     """)

@@ -1,6 +1,8 @@
 """How placed work is driven: orders taken or not, tries, patience, history. ST; semantics.md sections 3 and 6."""
 
 from iris_core.tables import session
+from iris_state.policy import Policy
+from tests.support.script import Script
 
 RACK = """
     worker a0 rack=a
@@ -313,7 +315,8 @@ def test_each_handler_has_its_own_number_of_tries(script):
 # ── patience ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_scheduled_for_a_minute_and_not_a_moment_longer(script):
+def test_scheduled_for_a_minute_and_not_a_moment_longer():
+    script = Script(Policy(order_expires_s=100))
     script.play("""
         worker w0
         submit /a preemptions=0

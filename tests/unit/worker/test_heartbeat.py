@@ -50,5 +50,5 @@ def test_beats_that_were_missed_are_not_made_up_for():
 
 def test_a_beat_says_what_ails_the_host():
     heart = Heartbeat("w0", "me", 5.0)
-    assert heart.beat((), 0.0, 7, "disk full") == (Beat("w0", "me", 1, 7, (), False, "disk full"), 0.0)
-    assert heart.beat((), 5.0, 8)[0] == Beat("w0", "me", 2, 8)
+    assert heart.beat((), 0.0, 7, "disk full") == (Beat("w0", "me", 1, 7, (), False, "disk full", 1), 0.0)
+    assert heart.beat((), 5.0, 8)[0] == Beat("w0", "me", 2, 8, monotonic_ms=5000)

@@ -46,7 +46,7 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
             worker.reason = change.reason
         return
     worker.reason = change.reason
-    worker.drained = change.state is WorkerState.DRAINING
+    worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
 
 
 def promised(ledger: Ledger, change: c.Promised, at_ms: int) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Writer = Callable[["Ledger", Any, int], None]
 
 WORDS = {state: state.name.lower() for state in TaskState}
-_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST})
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.UNDELIVERED})
 
 
 def counted(write: Writer) -> Writer:

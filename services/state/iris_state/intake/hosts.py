@@ -33,6 +33,14 @@ def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
     yield from cascade.lost_with(ledger, worker)
 
 
+def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
+    """A worker ends in order: it takes nothing new from now on, and then nothing of it is left."""
+    if how == "gone":
+        yield from lose(ledger, worker, "it was stopped")
+    elif ledger.workers[worker].state is not WorkerState.DRAINING:
+        yield WorkerMoved(worker, WorkerState.DRAINING, "it is stopping", drained=False)
+
+
 def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
     """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing.
 
@@ -67,9 +75,9 @@ def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
         yield from on_stage(ledger, register.worker, stage)
 
 
-def missing(key: tuple[int, int, int], worker: str) -> Claim:
+def missing(key: tuple[int, int, int], worker: str, error: str = "") -> Claim:
     """An attempt that its worker has no trace of has ended."""
-    error = f"worker {worker} has no trace of it"
+    error = error or f"worker {worker} has no trace of it"
     return Claim(
         table.LOSE,
         *key,

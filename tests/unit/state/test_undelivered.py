@@ -1,0 +1,319 @@
+"""Nothing waits for a host that cannot take it: orders that no host will ever read, and hosts that orders do not reach.
+
+Sources: semantics.md section 4 "could not be delivered", "a worker that stops cleanly says so"; ADR 20.
+"""
+
+from iris_state.policy import Policy
+from tests.support.script import Script
+
+TWO = """
+    worker w0 cpu=4
+    worker w1 cpu=4
+    submit /a preemptions=0
+"""
+
+RACK = """
+    worker a0 rack=a
+    worker a1 rack=a
+    worker b0 rack=b
+    worker b1 rack=b
+    submit /g replicas=2 gang=rack preemptions=0
+"""
+
+
+# ── what provably never started ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_nobody_listened_for_has_ended_at_once_and_is_placed_elsewhere(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 absent
+        place /a/0 w0
+        /a/0                -> PENDING preemptions=0
+        attempt /a/0#0      -> cause=undelivered charged_to=reschedule open=no
+        capacity w0         -> cpu=4
+        queue               -> /a/0
+        place /a/0 w1       -> placed
+        /a/0 running        -> RUNNING attempts=2
+        history /a          -> ~PrepareSessions scheduled>scheduled GIVE_UP (worker w0 does not listen)
+    """)
+
+
+def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        stop w0             -> draining
+    """)
+    from iris_state.inputs import Delivered, Fate
+
+    world = script.world
+    [order] = world.hosts["w0"].held
+    world.step(Delivered("w0", order, "worker w0 is stopping", Fate.NEVER))
+    script.play("""
+        /a/0                -> PENDING preemptions=0
+        place /a/0 w1       -> placed
+    """)
+
+
+def test_an_order_that_expired_unread_has_ended_with_the_next_beat(script):
+    """The host beats and is deaf: nothing of this attempt can ever start there, and its task waits no longer."""
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        wait 10
+        /a/0                -> ASSIGNED
+        wait 3
+        /a/0                -> PENDING preemptions=0
+        attempt /a/0#0      -> cause=undelivered open=no
+        queue               -> /a/0
+        place /a/0 w1       -> placed
+    """)
+
+
+def test_an_order_that_was_read_in_time_has_not_expired(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        orders w0 arrive
+        wait 30
+        /a/0                -> ASSIGNED attempts=1
+    """)
+
+
+def test_a_silent_host_proves_nothing(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 deaf
+        place /a/0 w0
+        silence 29
+        attempt /a/0#0      -> open=yes
+        silence 2
+        worker? w0          -> lost
+        attempt /a/0#0      -> open=no
+    """)
+
+
+def test_the_second_order_that_finds_nobody_proves_nothing_of_the_first(script):
+    """The first may have been taken, its answer lost, and the worker killed behind it."""
+    script.play(TWO)
+    script.play("""
+        orders w0 deaf
+        place /a/0 w0
+        orders w0 absent
+        silence 2
+        attempt /a/0#0      -> open=yes
+    """)
+
+
+def test_no_order_outlives_the_first_for_the_same_attempt(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        wait 9
+        orders w0 fail
+        silence 0.9
+        silence 3
+    """)
+    orders = [order for order in script.world.hosts["w0"].orders if order.run]
+    assert len(orders) > 1
+    assert {order.expires_ms for order in orders} == {1_000_000 + 10_000}
+
+
+def test_an_order_tells_its_time_by_the_clock_of_its_host():
+    """Whatever it says, and whatever the clocks of others say."""
+    from iris_core import codec
+    from iris_core.messages import Beat
+    from iris_state.machine import Heard
+
+    script = Script()
+    script.play(TWO)
+    world = script.world
+    world.step(Heard(codec.pack(Beat("w0", "1", 1, at_ms=5, monotonic_ms=77_000))))
+    world.now_ms += 1_500
+    script.play("place /a/0 w0")
+    assert world.hosts["w0"].orders[-1].expires_ms == 77_000 + 1_500 + 10_000
+
+
+def test_a_gang_with_a_host_that_does_not_listen_is_placed_elsewhere_at_once(script):
+    script.play(RACK)
+    script.play("""
+        orders a0 held
+        orders a1 absent
+        place /g a0 a1
+        /g/0                -> PENDING preemptions=0
+        /g/1                -> PENDING preemptions=0
+        attempt /g/1#0      -> cause=undelivered open=no
+        session /g          -> PENDING
+        place /g b0 b1      -> placed
+    """)
+
+
+def test_a_deaf_host_of_a_gang_that_went_elsewhere_holds_nothing_for_long(script):
+    script.play(RACK)
+    script.play("""
+        orders a1 deaf
+        place /g a0 a1
+        wait 13
+        session /g          -> PENDING
+        capacity a1         -> cpu=1
+        attempt /g/1#0      -> cause=undelivered open=no
+    """)
+
+
+def test_an_attempt_that_was_cancelled_unread_holds_nothing_once_its_order_has_expired(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 deaf
+        place /a/0 w0
+        cancel /a
+        capacity w0         -> cpu=3
+        wait 13
+        capacity w0         -> cpu=4
+    """)
+
+
+def test_a_leader_begins_nothing_on_a_host_whose_clock_it_does_not_know(script):
+    """Else its order would never expire; it asks with an empty one, whose answer has the clock."""
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        told w0
+    """)
+    world = script.world
+    world.hosts["w0"].held, world.mirror = [], None
+    fresh = world.replayed()
+    fresh.policy = world.policy
+    world.machine = fresh
+    world._lead()
+    script.play("told w0 -> nothing")
+    world.answer_held("w0")
+    script.play("told w0 -> run:/a/0#0")
+    assert world.hosts["w0"].orders[-1].expires_ms
+
+
+# ── hosts that orders do not reach ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_host_that_orders_do_not_reach_is_degraded_and_recovers_with_the_first_that_does(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 deaf
+        place /a/0 w0
+        worker? w0          -> healthy
+        wait 10
+        worker? w0          -> degraded detail=~orders_in_a_row_did_not_reach_it
+        wait 10
+        worker? w0          -> degraded
+        orders w0 listens
+        wait 5
+        worker? w0          -> healthy detail=-
+    """)
+
+
+def test_three_orders_in_a_row_and_not_three_in_all():
+    script = Script(Policy(order_expires_s=100))
+    script.play("""
+        worker w0 cpu=8
+        submit /a replicas=8
+        orders w0 absent
+        place /a/0 w0
+        place /a/1 w0
+        orders w0 listens
+        place /a/2 w0
+        orders w0 absent
+        place /a/3 w0
+        place /a/4 w0
+        worker? w0          -> healthy
+        place /a/5 w0
+        worker? w0          -> degraded
+        submit /b
+        place /b/0 w0       -> worker_unavailable
+    """)
+
+
+def test_a_host_that_says_itself_what_ails_it_is_not_healed_by_an_order(script):
+    script.play("""
+        worker w0
+        orders w0 deaf
+        submit /a
+        place /a/0 w0
+        beat w0 unhealthy   -> degraded
+        orders w0 listens
+        beat w0 unhealthy
+        worker? w0          -> degraded
+        beat w0             -> healthy
+    """)
+
+
+def test_a_new_leader_does_not_take_a_deaf_host_for_healed(script):
+    script.play("""
+        worker w0
+        orders w0 deaf
+        submit /a
+        place /a/0 w0
+        wait 15
+        worker? w0          -> degraded
+    """)
+    script.world._lead()
+    script.world.mirror = None
+    script.play("""
+        beat w0             -> degraded
+        orders w0 listens
+        beat w0             -> healthy
+    """)
+
+
+# ── workers that stop in order ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_worker_that_stops_takes_nothing_new_and_then_is_gone(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        schedule
+        /a/0 running
+        stop w0             -> draining
+        submit /b
+        schedule            -> placed 0
+        /a/0                -> RUNNING
+        /a/0 stopped
+        stop w0 gone        -> lost
+        worker? w0          -> lost detail=~it_was_stopped
+        restart w0          -> healthy
+        worker? w0          -> healthy detail=-
+    """)
+
+
+def test_what_a_gone_worker_was_to_begin_is_free(script):
+    script.play(TWO)
+    script.play("""
+        orders w0 held
+        place /a/0 w0
+        stop w0 gone
+        /a/0                -> PENDING preemptions=0
+        attempt /a/0#0      -> open=no
+    """)
+
+
+def test_a_drained_worker_that_was_stopped_stays_drained(script):
+    script.play("""
+        worker w0
+        admin drain w0
+        stop w0             -> draining
+        stop w0 gone        -> lost
+        restart w0          -> draining
+    """)
+
+
+def test_a_worker_that_was_stopping_and_was_not_drained_is_healthy_when_it_is_back(script):
+    script.play("""
+        worker w0
+        stop w0             -> draining
+        restart w0          -> healthy
+    """)
