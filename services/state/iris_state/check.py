@@ -32,7 +32,7 @@ from iris_state.changes import GANG
 from iris_state.entries.sessions import HISTORY_KEPT
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
-from iris_state.records import AttemptKey, Job, Key, kernel_status, lingers, spent_and_limit
+from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
 from iris_state.sealed import is_sealed
 
 Wrongs = Iterator[str]
@@ -291,6 +291,13 @@ def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
         if task.state in ACTIVE:
             attempt = task.attempts[-1]
             yield (job.number, index), session_table.SINGLE[attempt.status], attempt.since_ms
+        elif task.is_terminal and task.attempts and task.attempts[-1].is_open and not _is_over(task):
+            yield (job.number, index), SessionStatus.TERMINATING, task.attempts[-1].since_ms
+
+
+def _is_over(task: Task) -> bool:
+    """Its session of one is TERMINATED for the user, though the end of its kernel is not known."""
+    return task.session is not None and task.session.status is SessionStatus.TERMINATED
 
 
 def timeouts_are_set(ledger: Ledger) -> Wrongs:

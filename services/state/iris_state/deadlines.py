@@ -8,6 +8,7 @@ says what time it is. Source: semantics.md sections 5 and 6.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from itertools import islice
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -37,6 +38,12 @@ class Line(Generic[K]):
     def items(self) -> Iterable[tuple[K, int]]:
         """Everybody with the time of their entry, first come first."""
         return self._since.items()
+
+    def keep_order(self) -> None:
+        """Sort, if whoever entered last came in before the one in front of it."""
+        last = list(islice(reversed(self._since.values()), 2))
+        if len(last) == 2 and last[0] < last[1]:
+            self.sort()
 
     def sort(self) -> None:
         """Put everybody in order of entry again, after they were entered in another."""

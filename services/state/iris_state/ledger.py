@@ -139,6 +139,8 @@ class Ledger:
             return SessionStatus.PENDING
         if was_cancelled(job, task):
             return SessionStatus.CANCELLED
+        if task.session is not None and task.session.status is SessionStatus.TERMINATED:
+            return SessionStatus.TERMINATED  # its end was waited for long enough; its kernel's is still not known
         return SINGLE[task.attempts[-1].status]
 
     def hear(self, worker: str, at_ms: int) -> None:
@@ -188,6 +190,8 @@ class Ledger:
         self._index_open(job, index, task)
         if task.current is not None:
             self.watch(job, index, task.current)
+        elif job.session is None and task.is_terminal and self.session_status(job, index) is SessionStatus.TERMINATING:
+            self.enter_line(SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms)
 
     def _index_open(self, job: Job, index: int, task: Task) -> None:
         for attempt in task.attempts:
@@ -309,6 +313,8 @@ class Ledger:
         line = self.lines.get(status)
         if line is not None:
             line.enter(key, at_ms)
+            if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel to stop before it ended
+                line.keep_order()
 
     def leave_line(self, status: SessionStatus, key: Key) -> None:
         line = self.lines.get(status)

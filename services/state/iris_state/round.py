@@ -195,6 +195,7 @@ class Round:
         status, version = coordinator.seen(self.ledger, id_)
         assert status is not None
         if id_[1] != GANG:
-            return SessionView(id_, status, 1, (id_[1],), error, version=version)
+            alive = sum(attempt.is_open for attempt in job.tasks[id_[1]].attempts)
+            return SessionView(id_, status, 1, (id_[1],), error, alive, version)
         alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
         return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, alive, version)

@@ -317,3 +317,75 @@ def test_a_worker_that_was_stopping_and_was_not_drained_is_healthy_when_it_is_ba
         stop w0             -> draining
         restart w0          -> healthy
     """)
+
+
+# ── ends that nobody confirms ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_terminating_has_its_timeout_for_a_session_of_one_and_holds_its_place_until_the_end(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 deaf
+        cancel /a
+        session /a/0        -> TERMINATING
+        wait 120
+        session /a/0        -> TERMINATING
+        wait 0.001
+        session /a/0        -> TERMINATED
+        capacity w0         -> cpu=0
+        history /a          -> ~TerminateSessions terminating>terminated EXPIRED (TERMINATING for more than 120 s)
+        wait 200
+        history /a          -> ~TerminateSessions terminating>terminated EXPIRED (TERMINATING for more than 120 s)
+        /a/0#0 stopped
+        session /a/0        -> TERMINATED
+        capacity w0         -> cpu=1
+    """)
+
+
+def test_the_clock_of_terminating_begins_when_the_kernel_was_told_to_stop(script):
+    """A task that waits for its last attempt to stop is pending; cancelled then, it is terminating."""
+    script.play("""
+        worker w0
+        submit /low band=batch
+        schedule
+        /low/0 running
+        submit /high band=production
+        orders w0 deaf
+        /low/0 preempt for /high/0
+        session /low/0      -> PENDING
+        wait 100
+        cancel /low
+        session /low/0      -> TERMINATING
+        wait 20
+        session /low/0      -> TERMINATING
+        wait 0.001
+        session /low/0      -> TERMINATED
+    """)
+
+
+def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(script):
+    from iris_core.states import SessionStatus
+    from iris_state import snapshot
+    from iris_state.machine import Machine
+
+    def restored() -> Machine:
+        machine, other = script.world.machine, Machine(script.world.policy, "other")
+        other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
+        return other
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 deaf
+        cancel /a
+    """)
+    line = SessionStatus.TERMINATING
+    assert list(restored().ledger.lines[line].items()) == list(script.world.ledger.lines[line].items()) != []
+    script.play("wait 121")
+    assert not restored().ledger.lines[line]
+    assert restored().ledger.session_status(restored().ledger.jobs[1], 0) is SessionStatus.TERMINATED

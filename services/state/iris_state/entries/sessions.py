@@ -43,12 +43,16 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
     words, times = (status.value, (change.to_status or status).value), (change.since_ms or at_ms, at_ms)
     row = HistoryEntry(change.index, change.handler, *words, change.result, change.reason, change.looks, *times)
     remember(ledger, job, row)
+    over = job.session is None and change.to_status is SessionStatus.TERMINATED
     if change.result is SchedulingResult.SKIPPED:
         return
     session = job.session
     if session is None:
         task = job.tasks[change.index]
         session = task.session = task.session or Session(status, at_ms)
+    if over:
+        session.status = SessionStatus.TERMINATED
+        ledger.leave_line(status, (job.number, change.index))
     session.version += 1
     session.tries = {**session.tries, change.handler: change.tries}
     session.judged_at = change.version

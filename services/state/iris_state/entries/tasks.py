@@ -105,6 +105,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         task.cause, task.note = change.cause, change.note
         budget = BUDGET_OF_STATE.get(change.state)
         task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
+        _await_end(ledger, job, index)
     if change.state is TaskState.RUNNING and attempt is not None:
         attempt.started_ms = attempt.started_ms or at_ms
     if change.state is not task.state:
@@ -114,6 +115,13 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
     if change.state is TaskState.PENDING:
         task.queued_ms = at_ms
         ledger.wait_for_place(job, index)
+
+
+def _await_end(ledger: Ledger, job: Job, index: int) -> None:
+    """A session of one is terminating, since its kernel was told to stop, unless the end of that is known."""
+    last = job.tasks[index].attempts[-1:]
+    if job.session is None and last and last[0].is_open:
+        ledger.enter_line(SessionStatus.TERMINATING, (job.number, index), last[0].since_ms)
 
 
 def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
@@ -160,6 +168,8 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
         attempt.dropped_bytes = ended.dropped_bytes
     attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
     attempt.since_ms = attempt.closed_ms = at_ms
+    if job.session is None:
+        ledger.leave_line(SessionStatus.TERMINATING, (job.number, index))
     ledger.release(job, index, attempt)
 
 
