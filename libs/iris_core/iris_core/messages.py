@@ -65,7 +65,9 @@ class CancelJob(_Message, frozen=True):
 
 
 class AdminCommand(_Message, frozen=True):
-    """An operator's wish: ``action`` is drain, undrain, mark_lost (target: worker id) or set_quota (target: user)."""
+    """An operator's wish: ``action`` is drain, undrain, mark_lost, forget (target: worker id) or set_quota
+    (target: user).
+    """
 
     action: str
     target: str

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from iris_core.messages import AttemptRef, Beat, Stage
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state import coordinator
-from iris_state.changes import GANG, WorkerMoved
+from iris_state.changes import GANG, WorkerForgotten, WorkerMoved
 from iris_state.inputs import Delivered, Fate
 from iris_state.intake import Step
 from iris_state.intake.hosts import lose, missing, on_stage
@@ -93,9 +93,10 @@ def on_unreached(ledger: Ledger, policy: Policy, delivered: Delivered) -> Iterat
     if worker is None or worker.incarnation != delivered.order.incarnation or delivered.fate is Fate.REFUSED:
         return
     presence = ledger.presence[worker.id]
-    presence.undelivered += 1
-    if presence.undelivered == policy.undelivered_limit and worker.state is WorkerState.HEALTHY:
-        reason = f"{presence.undelivered} orders in a row did not reach it: {delivered.error}"
+    presence.undelivered += 1 if presence.heard else policy.undelivered_limit
+    if presence.undelivered >= policy.undelivered_limit and worker.state is WorkerState.HEALTHY:
+        count = f"{presence.undelivered} orders in a row" if presence.heard else "the first order of a new leader"
+        reason = f"{count} did not reach it: {delivered.error}"
         yield WorkerMoved(worker.id, WorkerState.DEGRADED, reason)
 
 
@@ -169,3 +170,9 @@ def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> It
     for worker in ledger.heard.over(lost_after_ms, now_ms):
         silence_ms = now_ms - ledger.presence[worker].beat_ms
         yield from lose(ledger, worker, f"not heard of for {silence_ms / 1000:.0f} s")
+
+
+def long_lost(ledger: Ledger, forget_after_ms: int, now_ms: int) -> Iterator[Step]:
+    """Forget hosts that have been LOST for long; 0 is never."""
+    for worker in ledger.lost.over(forget_after_ms, now_ms) if forget_after_ms else ():
+        yield WorkerForgotten(worker)

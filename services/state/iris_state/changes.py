@@ -214,6 +214,12 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
     answers: int = 0
 
 
+class WorkerForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
+    """A LOST host is not known any more; what it ran before keeps its name."""
+
+    worker: str
+
+
 Change = (
     JobAdmitted
     | Assigned
@@ -232,6 +238,7 @@ Change = (
     | JobPruned
     | Led
     | Dropped
+    | WorkerForgotten
 )
 
 

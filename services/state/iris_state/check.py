@@ -259,6 +259,13 @@ def lost_hosts_hold_nothing(ledger: Ledger) -> Wrongs:
             yield f"{worker.id} is lost and holds {sorted(ledger.presence[worker.id].open)}"
 
 
+def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
+    lost = (w for w in ledger.workers.values() if w.state is WorkerState.LOST and not w.drained)
+    wanted = {worker.id: worker.lost_ms for worker in lost}
+    if dict(ledger.lost.items()) != wanted:
+        yield f"the lost hosts are {dict(ledger.lost.items())}, recount {wanted}"
+
+
 def promises_are_to_those_who_wait(ledger: Ledger) -> Wrongs:
     for (number, index), worker in ledger.promises.items():
         job, host = ledger.jobs.get(number), ledger.workers.get(worker)
@@ -329,6 +336,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
     lost_hosts_hold_nothing,
+    the_lost_are_in_line,
     promises_are_to_those_who_wait,
     clocks_are_set,
     timeouts_are_set,

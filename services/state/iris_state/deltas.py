@@ -45,6 +45,7 @@ class DeltaBuilder:
     def _clear(self) -> None:
         self._jobs: dict[int, None] = {}
         self._workers: dict[str, None] = {}
+        self._forgotten: dict[str, None] = {}
         self._quotas: dict[str, None] = {}
         self._opened: dict[AttemptRef, None] = {}
         self._closed: dict[AttemptRef, None] = {}
@@ -81,6 +82,10 @@ class DeltaBuilder:
             self._end(change.job)
         elif isinstance(change, c.WorkerRegistered | c.WorkerMoved):
             self._workers[change.worker] = None
+            self._forgotten.pop(change.worker, None)
+        elif isinstance(change, c.WorkerForgotten):
+            self._workers.pop(change.worker, None)
+            self._forgotten[change.worker] = None
         elif isinstance(change, c.QuotaSet):
             self._quotas[change.quota.user] = None
         elif isinstance(change, c.Avoided):
@@ -149,6 +154,7 @@ class DeltaBuilder:
             promises=tuple(Promise(*key, worker) for key, worker in self._promised.items()),
             released=tuple(self._released),
             gone=tuple(self._gone),
+            lost_workers=tuple(self._forgotten),
             after=after,
         )
         self._clear()

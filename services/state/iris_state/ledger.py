@@ -68,6 +68,7 @@ class Ledger:
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
         self.heard: Line[str] = Line()
+        self.lost: Line[str] = Line()
         self.quotas: dict[str, Quota] = {}
         self.default_quota = Quota("")
         self.promises: dict[Key, str] = {}
@@ -147,6 +148,12 @@ class Ledger:
         """A host that is not lost has said something, whatever it was; not recorded."""
         self.presence[worker].beat_ms = at_ms
         self.heard.enter(worker, at_ms)
+
+    def miss(self, worker: Worker) -> None:
+        """A host is LOST; one that was drained is expected back, the others are forgotten after a long time."""
+        self.lost.leave(worker.id)
+        if not worker.drained:
+            self.lost.enter(worker.id, worker.lost_ms)
 
     def apply(self, change: c.Change, at_ms: int) -> None:
         """Make one change true. Facts for the public are appended to `told`."""

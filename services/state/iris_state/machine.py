@@ -135,6 +135,7 @@ class Machine:
         for worker in self.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
                 self.ledger.hear(worker.id, self.round.now_ms)
+                self.round.orders.probe(worker.id)
             if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
         self.round.orders.again()
@@ -196,6 +197,8 @@ class Machine:
         for status, line in self.ledger.lines.items():
             if line and (patience := self.policy.patience_of(status)) is not None:
                 dues.append(line.next_due(patience))
+        if self.policy.forget_workers_after_ms:
+            dues.append(self.ledger.lost.next_due(self.policy.forget_workers_after_ms))
         return min((due for due in dues if due is not None), default=None)
 
     def _finish(self) -> Output:
@@ -470,6 +473,7 @@ class Machine:
         for rule, late in list(coordinator.overdue(self.ledger, self.policy, now)):
             self.round.show(rule, late)
             self.round.settle()
+        self.round.take(attendance.long_lost(self.ledger, self.policy.forget_workers_after_ms, now))
         self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
         self.round.settle()
 

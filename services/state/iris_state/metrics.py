@@ -183,15 +183,16 @@ class LedgerCollector(Collector):
         total, held = Amount(), Amount()
         for worker in ledger.workers.values():
             states[worker.state.value] += 1
-            held = held + ledger.presence[worker.id].committed
-            if worker.state is not WorkerState.LOST:
+            if worker.state is WorkerState.HEALTHY:
+                held = held + ledger.presence[worker.id].committed
                 total = total + worker.total
         gauge = GaugeMetricFamily("iris_workers", "Hosts by state.", labels=["state"])
         for state, n in states.items():
             gauge.add_metric([state], n)
         yield gauge
+        words = "Resources of healthy hosts: {}.".format
         for name, amount in (("capacity", total), ("committed", held)):
-            gauge = GaugeMetricFamily(f"iris_resource_{name}", f"Resources: {name}.", labels=["resource"])
+            gauge = GaugeMetricFamily(f"iris_resource_{name}", words(name), labels=["resource"])
             for dimension in DIMENSIONS:
                 gauge.add_metric([dimension], getattr(amount, dimension))
             yield gauge

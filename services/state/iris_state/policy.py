@@ -31,6 +31,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
         order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
+        forget_workers_after_s: a host that has been LOST for so long, and was not drained, is forgotten; 0: never.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
     """
@@ -52,6 +53,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     beat_interval_s: float = 5.0
     missed_beats: int = 3
     worker_grace_s: float = 30.0
+    forget_workers_after_s: float = 86_400.0
     max_building: int = 8
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0
@@ -106,6 +108,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def lost_after_ms(self) -> int:
         """A worker not heard of for longer than this, by message time, is LOST."""
         return int(max(self.missed_beats * self.beat_interval_s, self.worker_grace_s) * 1000)
+
+    @property
+    def forget_workers_after_ms(self) -> int:
+        return int(self.forget_workers_after_s * 1000)
 
     @property
     def stall_ms(self) -> int:

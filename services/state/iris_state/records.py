@@ -206,6 +206,7 @@ class Worker(msgspec.Struct, array_like=True):
     """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored.
 
     ``told_ms`` is when it registered by its own clock; ``drained`` stays true of a drained host that is lost meanwhile.
+    ``lost_ms`` is when it was last found to be LOST.
     """
 
     id: str
@@ -219,6 +220,7 @@ class Worker(msgspec.Struct, array_like=True):
     registered_ms: int = 0
     told_ms: int = 0
     drained: bool = False
+    lost_ms: int = 0
 
 
 class Ordered(NamedTuple):

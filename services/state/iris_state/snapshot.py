@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from iris_core.messages import Quota
+from iris_core.states import WorkerState
 from iris_state.changes import Change, JobAdmitted
 from iris_state.ledger import Ledger
 from iris_state.records import Job, Presence, Totals, Worker
@@ -223,6 +224,9 @@ def restore(ledger: Ledger, image: Image) -> None:
     for worker in rest.workers:
         ledger.workers[worker.id] = worker
         ledger.presence[worker.id] = Presence(rest.at_ms)
+        if worker.state is WorkerState.LOST:
+            ledger.miss(worker)
+    ledger.lost.sort()
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
     ledger.promises = {(job, index): worker for job, index, worker in rest.promises}
     for job, index, name, until in rest.avoided:

@@ -50,7 +50,8 @@ def test_every_promised_path_is_there():
         /v1/jobs/{job}/history /v1/jobs/{job}/why /v1/jobs/{job}/logs /v1/jobs/{job}/cancel /v1/jobs/{job}/rerun
         /v1/tasks/{task} /v1/tasks/{task}/attempts /v1/tasks/{task}/logs /v1/sessions /v1/sessions/{session}
         /v1/queue /v1/workers /v1/workers/{worker} /v1/workers/{worker}/drain /v1/workers/{worker}/undrain
-        /v1/workers/{worker}/mark-lost /v1/slices /v1/quotas/{user} /v1/events /v1/bundles/{sha256}
+        /v1/workers/{worker}/mark-lost /v1/workers/{worker}/forget
+        /v1/slices /v1/quotas/{user} /v1/events /v1/bundles/{sha256}
         /healthz /readyz /metrics /v1/meta /v1/openapi.json
     """
     assert set(promised.split()) <= set(DOCUMENT["paths"])

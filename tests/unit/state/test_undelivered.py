@@ -389,3 +389,94 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
     script.play("wait 121")
     assert not restored().ledger.lines[line]
     assert restored().ledger.session_status(restored().ledger.jobs[1], 0) is SessionStatus.TERMINATED
+
+
+# ── hosts that are gone for good ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_a_lost_worker_is_forgotten(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        admin forget w0             -> conflict w0 is healthy; only a lost worker is forgotten: mark it lost first
+        admin forget w9             -> not_found
+        admin forget w0 user=ann    -> forbidden
+        lose w0
+        admin forget w0             -> accepted w0
+        admin forget w0             -> not_found
+        attempt /a/0#0              -> worker=w0 cause=worker_lost
+        worker w0                   -> healthy
+        schedule                    -> placed 1
+    """)
+
+
+def test_a_worker_that_is_lost_for_long_is_forgotten_unless_it_was_drained():
+    script = Script(Policy(forget_workers_after_s=3600))
+    script.play("""
+        worker w0
+        worker w1
+        worker w2
+        worker w3
+        admin drain w1
+        lose w0
+        lose w1
+        lose w2
+        silence 3600
+        restart w2
+        worker? w0              -> lost
+        silence 1
+    """)
+    known = [row["id"] for row in script.world.query("workers")["items"]]
+    assert known == ["w1", "w2", "w3"]
+    script.play("""
+        admin undrain w1
+        silence 3601
+    """)
+    assert "w1" not in [row["id"] for row in script.world.query("workers")["items"]]
+
+
+def test_a_new_leader_places_nothing_on_a_host_it_has_not_heard_of():
+    """A cluster that starts again with fewer hosts does not wait for those that are not there any more."""
+    script = Script()
+    script.play("""
+        worker w0
+        worker w1
+        submit /a
+    """)
+    world = script.world
+    world.machine, world.mirror = world.replayed(), None
+    world.hosts["w0"].manner = "absent"
+    world.hosts["w1"].manner = "held"
+    world._lead()
+    script.play("""
+        worker? w0              -> degraded detail=~did_not_reach_it
+        place /a/0 w0           -> worker_unavailable
+        place /a/0 w1           -> worker_not_heard
+        orders w1 arrive
+        place /a/0 w1           -> placed
+    """)
+
+
+def test_no_lost_draining_or_degraded_host_counts_as_free(script):
+    script.play("""
+        worker w0 tpu-name=s0 tpu-worker-id=0 chips=4
+        worker w1 tpu-name=s0 tpu-worker-id=1 chips=4
+        worker w2 tpu-name=s0 tpu-worker-id=2 chips=4
+        worker w3 tpu-name=s0 tpu-worker-id=3 chips=4
+    """)
+
+    def free() -> tuple[int, bool, int]:
+        [found] = script.world.query("slices")["items"]
+        return found["free_workers"], found["whole_free"], script.world.query("overview")["capacity"]["chips"]
+
+    assert free() == (4, True, 16)
+    script.play("lose w0")
+    assert free() == (3, False, 12)
+    script.play("admin drain w1")
+    assert free() == (2, False, 8)
+    script.play("beat w2 unhealthy")
+    assert free() == (1, False, 4)
+    script.play("lose w3")
+    assert free() == (0, False, 0)

@@ -83,13 +83,16 @@ _WORKER_STATE = Parameter("state", "Only workers in this state.", {"type": "stri
 _STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
 
 
-def _action(path: str, action: str, summary: str) -> Endpoint:
+_WORKER = Answers("The worker.", WorkerView)
+
+
+def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> Endpoint:
     return Endpoint(
         "POST",
         f"/v1/workers/{{worker}}/{path}",
         worker_action(action),
         summary,
-        {202: Answers("The worker.", WorkerView)},
+        {202: answer},
         admin=True,
     )
 
@@ -107,6 +110,7 @@ ENDPOINTS = (
     _action("drain", "drain", "Give a worker nothing new"),
     _action("undrain", "undrain", "Give a worker work again"),
     _action("mark-lost", "mark_lost", "Give a worker up for lost"),
+    _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
     Endpoint("GET", "/v1/slices", slices, "Groups of workers", {200: Answers("All of them.", dict[str, Any])}),
     Endpoint(
         "GET",

@@ -40,6 +40,8 @@ def admin(ledger: Ledger, wish: AdminCommand) -> bytes:
     """What an operator's wish has made of its target."""
     if wish.action == "set_quota":
         return codec.to_json(quota_view(ledger, wish.target))
+    if wish.action == "forget":
+        return codec.to_json({"id": wish.target, "state": "forgotten"})
     return codec.to_json(hosts.worker_view(ledger, ledger.workers[wish.target]))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from iris_core import codec
 from iris_core.errors import Code, Refused
 from iris_core.resources import DIMENSIONS, Amount
-from iris_core.states import display_name
+from iris_core.states import WorkerState, display_name
 from iris_core.views import Page, WorkerView, moment
 from iris_state.answers.pages import page
 from iris_state.changes import UNDECODABLE
@@ -64,12 +64,17 @@ def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
             "name": name,
             "topology": hosts[0].attributes.get("tpu-topology"),
             "workers": [worker_view(ledger, host) for host in sorted(hosts, key=_slice_order)],
-            "free_workers": sum(not ledger.presence[host.id].open for host in hosts),
-            "whole_free": all(not ledger.presence[h.id].open and h.state.value == "healthy" for h in hosts),
+            "free_workers": sum(_is_free(ledger, host) for host in hosts),
+            "whole_free": all(_is_free(ledger, host) for host in hosts),
         }
         for name, hosts in sorted(groups.items())
     ]
     return Page(items=items)
+
+
+def _is_free(ledger: Ledger, worker: Worker) -> bool:
+    """Whether a host runs nothing and takes work."""
+    return worker.state is WorkerState.HEALTHY and not ledger.presence[worker.id].open
 
 
 def _slice_order(worker: Worker) -> tuple[float, str]:
@@ -78,7 +83,7 @@ def _slice_order(worker: Worker) -> tuple[float, str]:
 
 
 def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Counts for the first page: tasks and jobs by state, workers, what is held and free."""
+    """Counts for the first page: tasks and jobs by state, workers, what healthy ones have and what of it is held."""
     tasks: dict[str, int] = {}
     jobs: dict[str, int] = {}
     for record in ledger.jobs.values():
@@ -89,7 +94,7 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     capacity, committed = Amount(), Amount()
     for worker in ledger.workers.values():
         workers[worker.state.value] = workers.get(worker.state.value, 0) + 1
-        if worker.state.value != "lost":
+        if worker.state is WorkerState.HEALTHY:
             capacity = capacity + worker.total
             committed = committed + ledger.presence[worker.id].committed
     return {

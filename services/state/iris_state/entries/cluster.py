@@ -30,6 +30,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         told_ms=change.told_ms,
         drained=drained,
     )
+    ledger.lost.leave(change.worker)
     ledger.presence.setdefault(change.worker, Presence(at_ms)).begin(change.told_ms)
     ledger.hear(change.worker, at_ms)
 
@@ -44,9 +45,19 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
             worker.drained, worker.reason = change.drained, change.reason
         elif not worker.drained:
             worker.reason = change.reason
+        worker.lost_ms = at_ms
+        ledger.miss(worker)
         return
     worker.reason = change.reason
     worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
+
+
+def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> None:
+    """Nothing is left of a host but its name in what it ran."""
+    del ledger.workers[change.worker], ledger.presence[change.worker]
+    ledger.lost.leave(change.worker)
+    for workers in ledger.avoided.values():
+        workers.pop(change.worker, None)
 
 
 def promised(ledger: Ledger, change: c.Promised, at_ms: int) -> None:
@@ -87,6 +98,7 @@ def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.WorkerRegistered: worker_registered,
     c.WorkerMoved: worker_moved,
+    c.WorkerForgotten: worker_forgotten,
     c.Promised: promised,
     c.Avoided: avoided,
     c.QuotaSet: quota_set,

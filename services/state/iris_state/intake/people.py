@@ -18,7 +18,7 @@ from iris_core.names import JobName
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, PriorityBand, TaskState, WorkerState
 from iris_state import cascade
-from iris_state.changes import JobAdmitted, QuotaSet, WorkerMoved
+from iris_state.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
 from iris_state.intake import Step
 from iris_state.intake.hosts import lose
 from iris_state.ledger import Ledger
@@ -185,7 +185,7 @@ def _with(spec: JobSpec, **fields: Any) -> JobSpec:
 
 
 def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
-    """What only an operator may do: drain, undrain, mark_lost, set_quota. Raises Refused."""
+    """What only an operator may do: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
     if command.caller.role != "admin":
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     _check_length("target", command.target)
@@ -206,6 +206,11 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
             yield WorkerMoved(worker.id, WorkerState.LOST if lost else WorkerState.HEALTHY, reason, drained=False)
     elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
         yield from lose(ledger, worker.id, reason or "declared lost by an admin")
+    elif command.action == "forget":
+        if not lost:
+            words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"
+            raise Refused(Code.CONFLICT, words)
+        yield WorkerForgotten(worker.id)
     elif command.action not in ("drain", "undrain", "mark_lost"):
         raise Refused(Code.INVALID, f"no such action: {command.action}")
 

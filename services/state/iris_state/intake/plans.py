@@ -135,6 +135,8 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     if host is None or host.state is not WorkerState.HEALTHY:
         return "worker_unavailable"
     presence = ledger.presence[worker]
+    if not presence.heard:
+        return "worker_not_heard"  # this leader does not know yet whether it is there
     if presence.building >= policy.max_building:
         return "building_window_full"
     if not ask.fits(host.total - presence.committed):

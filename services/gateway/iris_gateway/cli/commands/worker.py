@@ -98,6 +98,14 @@ def undrain(client: Client, workers: tuple[str, ...]) -> None:
     act(client, workers, "undrain")
 
 
+@worker.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@connected
+def forget(client: Client, workers: tuple[str, ...]) -> None:
+    """Forget lost hosts that do not come back; what they ran keeps their names."""
+    act(client, workers, "forget")
+
+
 @worker.command("mark-lost")
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
