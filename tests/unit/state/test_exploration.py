@@ -7,10 +7,10 @@ from iris_state.check import check, check_patience
 from iris_state.policy import Policy
 from tests.support.exploration import Cell, Path, endless, explore, gang
 
-STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0)
+STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0)
 """Nothing is forgiven, so the space of states is finite and small."""
 
-FORGIVING = Policy(prepare_tries=1, start_tries=1, schedule_tries=1, max_reschedules=2)
+FORGIVING = Policy(prepare_tries=1, start_tries=1, schedule_tries=1, max_reschedules=2, forget_workers_after_s=0)
 
 HARD = gang(max_retries_failure=0, max_retries_preemption=0)
 SOFT = gang(max_retries_failure=1, max_retries_preemption=1)
