@@ -35,7 +35,7 @@ def test_what_nobody_listened_for_has_ended_at_once_and_is_placed_elsewhere(scri
         queue               -> /a/0
         place /a/0 w1       -> placed
         /a/0 running        -> RUNNING attempts=2
-        history /a          -> ~PrepareSessions scheduled>scheduled GIVE_UP (worker w0 does not listen)
+        history /a          -> ~PrepareSessions scheduled>pending GIVE_UP (worker w0 does not listen)
     """)
 
 
@@ -413,7 +413,7 @@ def test_only_a_lost_worker_is_forgotten(script):
 
 
 def test_a_worker_that_is_lost_for_long_is_forgotten_unless_it_was_drained():
-    script = Script(Policy(forget_workers_after_s=3600))
+    script = Script(Policy(forget_workers_after_s=100))
     script.play("""
         worker w0
         worker w1
@@ -423,7 +423,7 @@ def test_a_worker_that_is_lost_for_long_is_forgotten_unless_it_was_drained():
         lose w0
         lose w1
         lose w2
-        silence 3600
+        silence 100
         restart w2
         worker? w0              -> lost
         silence 1
@@ -432,7 +432,7 @@ def test_a_worker_that_is_lost_for_long_is_forgotten_unless_it_was_drained():
     assert known == ["w1", "w2", "w3"]
     script.play("""
         admin undrain w1
-        silence 3601
+        silence 101
     """)
     assert "w1" not in [row["id"] for row in script.world.query("workers")["items"]]
 
