@@ -159,7 +159,7 @@ LOOKS = [
 def test_a_quota_is_shown_with_what_holds_for_everybody(iris):
     shown = " ".join(iris("quota", "show", "ann").split())
     assert "requests a second 2000" in shown
-    assert "bytes sent a second 64 MiB" in shown
+    assert "bytes sent a second 64MiB" in shown
     assert "open streams at most 7" in shown
 
 

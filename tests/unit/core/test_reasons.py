@@ -48,7 +48,7 @@ EXAMPLES = [
         "needs 4 workers free at once with the same rack; no matching worker has rack",
     ),
     (reasons.behind(1), "behind 1 task that came first"),
-    (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c, ..."),
+    (reasons.waiting_for_victim(["a", "b", "c", "d"]), "waits for preempted work to stop on a, b, c and 1 more"),
     (reasons.reserved_for_gang("/big", 4), "4 workers with room for it kept for /big, which has waited longer"),
     (reasons.delayed(5, "it just failed there"), "waits a moment because it just failed there"),
 ]
