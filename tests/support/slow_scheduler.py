@@ -39,7 +39,8 @@ class SlowScheduler:
         self.counted_since_ms = now_ms - Settings().stop_timeout_ms
         self.rows = {row.job: row for row in snapshot.jobs}
         self.workers = {row.worker: row for row in snapshot.workers}
-        self.order = sorted(self.workers, key=lambda name: (self.workers[name].total.chips > 0, name))
+        there = [name for name, row in self.workers.items() if row.state is not WorkerState.LOST]
+        self.order = sorted(there, key=lambda name: (self.workers[name].total.chips > 0, name))
         self.quotas = {quota.user: quota for quota in snapshot.quotas}
         self.waiting = {q.job: [i for start, stop in q.ranges for i in range(start, stop)] for q in snapshot.queued}
         self.free: dict[str, Amounts] = {}

@@ -19,7 +19,7 @@ Entry = tuple[bool, int, int, int]
 
 
 _FINE = 1024
-"""A group is preferred by what its workers satisfy on average, in steps this fine."""
+"""A group is preferred by what its workers that are not LOST satisfy on average, in steps this fine."""
 
 
 class GroupWalk:

@@ -6,6 +6,7 @@ from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import Settings
 from tests.support.scheduling import Story, eq, tpu, worker
+from tests.support.slow_scheduler import SlowScheduler
 
 
 def slices(*names: str, vms: int = 2) -> list[object]:
@@ -191,3 +192,13 @@ def test_of_the_preferred_groups_the_one_with_the_fewest_spare_hosts_is_taken() 
     prefer = Constraint("rack", ConstraintOp.IN, None, ("a", "b"), mode="preferred")
     story.submit("/pair", 2, group_by="rack", constraints=(prefer,))
     assert list(story.cycle().values()) == ["b0", "b1"]
+
+
+def test_a_lost_host_makes_its_group_no_less_preferred() -> None:
+    near = Constraint("zone", ConstraintOp.EQ, "eu", mode="preferred")
+    hosts = (("a0", "a", "eu"), ("a1", "a", "us"), ("b0", "b", "eu"), ("b1", "b", "us"))
+    rows = [worker(name, rack=rack, zone=zone) for name, rack, zone in hosts]
+    story = Story(*rows, worker("a2", rack="a", zone="us", state=WorkerState.LOST))
+    pair = story.submit("/pair", 2, group_by="rack", constraints=(near,)).job
+    assert SlowScheduler(story.mirror.snapshot(), story.now_ms).plan() == {(pair, 0): "a0", (pair, 1): "a1"}
+    assert story.cycle() == {"/pair/0": "a0", "/pair/1": "a1"}
