@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from iris_core.views import TaskView
 from iris_gateway.client import Job
 from tests.support.cluster import Cluster, cluster_on, settings, until
 
@@ -21,6 +22,14 @@ order_timeout_s = 0.4
 order_retry_s = 0.1
 prepare_tries = 2
 worker_grace_s = 60.0
+"""
+
+SHORT_GRACE = """
+[state]
+beat_interval_s = 0.5
+worker_grace_s = 4.0
+[worker]
+beat_s = 0.5
 """
 
 
@@ -173,3 +182,29 @@ def test_a_host_that_never_answers_is_given_up_and_runs_nothing_when_it_wakes(tm
         assert slices(cluster, job) == {"slice-1"}
         assert results[-3:] == ["NEED_RETRY", "GIVE_UP", "SUCCESS"]
         assert all(line.startswith("slice-1-w") for line in (tmp_path / "ran").read_text().split())
+
+
+def test_members_that_were_done_run_again_when_another_loses_its_host(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    script = f"""
+        echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {tmp_path}/runs
+        [ $IRIS_TASK_INDEX.$IRIS_ATTEMPT = 3.0 ] && exec sleep 1000
+        exit 0"""
+
+    def exit_of(task: TaskView) -> int | None:
+        return task.attempts[-1].exit_code if task.attempts else None
+
+    with cluster_on(data, "--workers", "5", *settings(data, SHORT_GRACE)) as cluster:
+        job = cluster.submit("sh", "-c", script, name="four", replicas=4, group_by="hostname", cpu=0.1)
+        waiting = until(
+            lambda: (now := list(job.tasks())) and [exit_of(task) for task in now] == [0, 0, 0, None] and now,
+            "three members are done",
+        )
+        cluster.kill_worker(waiting[3].worker)
+        ended = job.wait(30)
+        tasks = list(job.tasks())
+
+    assert [(task.state, bool(task.note)) for task in waiting] == [("running", True)] * 3 + [("running", False)]
+    assert (ended.state, [task.state for task in tasks]) == ("succeeded", ["succeeded"] * 4)
+    assert [task.preemption_count for task in tasks] == [0, 0, 0, 1]
+    assert sorted((tmp_path / "runs").read_text().split()) == [f"{n}.{again}" for n in range(4) for again in range(2)]
