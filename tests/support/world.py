@@ -181,8 +181,9 @@ class World:
         kept, told = self.mirror.snapshot(), full.snapshot()
         for name in ("version", "jobs", "workers", "quotas", "holds", "queued", "avoid", "promises"):
             mine, theirs = getattr(kept, name), getattr(told, name)
-            if name == "avoid":
-                mine = tuple(avoid for avoid in mine if avoid.until_ms > self.now_ms)
+            if name == "avoid":  # the mirror keeps what has no effect any more: what is over, and of ended tasks
+                kept_off = self.ledger.avoided
+                mine = tuple(a for a in mine if a.until_ms > self.now_ms and (a.job, a.index) in kept_off)
             elif name == "queued":  # since when is told per task and kept per job, so it may differ for a plain job
                 mine, theirs = ([(tasks.job, tasks.ranges) for tasks in side] for side in (mine, theirs))
             assert mine == theirs, f"the mirror's {name} are {mine}, a full snapshot has {theirs}"

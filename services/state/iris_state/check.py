@@ -275,6 +275,13 @@ def promises_are_to_those_who_wait(ledger: Ledger) -> Wrongs:
             yield f"{worker} is promised to j{number}/{index} and is gone"
 
 
+def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
+    for (number, index), workers in ledger.avoided.items():
+        job = ledger.jobs.get(number)
+        if job is None or job.tasks[index].is_terminal:
+            yield f"j{number}/{index} has ended and is kept off {sorted(workers)}"
+
+
 def clocks_are_set(ledger: Ledger) -> Wrongs:
     """Everybody in a status with a patience stands in its line with the right time, and nobody else does."""
     wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.lines}
@@ -338,6 +345,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     lost_hosts_hold_nothing,
     the_lost_are_in_line,
     promises_are_to_those_who_wait,
+    avoidances_are_of_those_who_go_on,
     clocks_are_set,
     timeouts_are_set,
     names_lead_to_the_newest,

@@ -232,8 +232,6 @@ class Ledger:
         del self.jobs[job.number], self.asks[job.number], self.open_of_job[job.number]
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
-        for key in [key for key in self.avoided if key[0] == job.number] if self.avoided else ():
-            del self.avoided[key]
         self._forget_name(job)
         parent = self.jobs.get(job.parent)
         if parent is not None:

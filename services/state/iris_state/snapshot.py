@@ -229,9 +229,11 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.lost.sort()
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
     ledger.promises = {(job, index): worker for job, index, worker in rest.promises}
-    for job, index, name, until in rest.avoided:
-        ledger.avoided.setdefault((job, index), {})[name] = until
     jobs = [*map(_sealed_job, image.sealed), *image.open]
+    ended = {job.number for job in jobs if job.is_terminal}  # an earlier release kept what such jobs avoid
+    for number, index, name, until in rest.avoided:
+        if number not in ended:
+            ledger.avoided.setdefault((number, index), {})[name] = until
     jobs.sort(key=lambda job: job.number)
     for record in jobs:
         record.children = []  # filled again by those who name it as their parent

@@ -319,3 +319,25 @@ def test_the_while_has_an_end(script):
             avoided         -> w0:0:{seconds}
             wait 13
         """)
+
+
+def test_what_a_task_avoids_is_forgotten_when_it_ends(script):
+    """Two tasks of two jobs: one ends with its job, one by itself."""
+    script.play("""
+        worker w0
+        worker w1
+        submit /a
+        submit /b replicas=2
+        place /a/0 w0
+        /a/0 infra
+        place /b/1 w0
+        /b/1 infra
+        avoided         -> w0:0:5 w0:1:5
+        cancel /a
+        avoided         -> w0:1:5
+        place /b/1 w1
+        /b/1 running
+        /b/1 exit 0     -> SUCCEEDED
+        avoided         -> nothing
+        job /b          -> RUNNING
+    """)

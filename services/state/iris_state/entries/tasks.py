@@ -103,6 +103,7 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         _leave(ledger, job, task, attempt, change, at_ms)
     if change.state in TERMINAL:
         task.cause, task.note = change.cause, change.note
+        ledger.avoided.pop((change.job, index), None)
         budget = BUDGET_OF_STATE.get(change.state)
         task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
         _await_end(ledger, job, index)
