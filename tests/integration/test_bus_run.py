@@ -118,3 +118,20 @@ def test_it_shows_its_settings_with_their_origins():
     code, out, _ = play("pass", "--show-config", "--set", "state.patience_s=2")
     assert code == 0
     assert out.startswith("[state]\npatience_s = 2.0  # command line\n\n[nats]\nurl = ")
+
+
+def test_a_service_with_other_limits_changes_the_streams_that_are_there(nats_url: str):
+    body = "; ".join(
+        [
+            "connection = await service.connect()",
+            "await connection.streams.ensure()",
+            "told = await connection.bus.request('$JS.API.STREAM.INFO.IRIS_EVENTS', b'', timeout=5)",
+            "config = msgspec.json.decode(told.data)['config']",
+            "print(config['max_age'] // 10**9, config['max_bytes'])",
+            "await connection.close()",
+        ]
+    )
+    before = play(body, IRIS_NATS_URL=nats_url)
+    after = play(body, "--set", "nats.events_days=1", IRIS_NATS_URL=nats_url, IRIS_NATS_EVENTS_BYTES="4194304")
+
+    assert [before[:2], after[:2]] == [(0, "up\n259200 8589934592\n"), (0, "up\n86400 4194304\n")]

@@ -38,11 +38,13 @@ from iris_bus.jetstream import Connection, connect
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer
 from iris_bus.tracing import Tracer
-from iris_core.subjects import COMMANDS, STREAMS, Stream
+from iris_core.subjects import COMMANDS, DAY_S, EVENTS, LOGS, STREAMS, Stream
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=msgspec.Struct)
+Days = Annotated[float, msgspec.Meta(ge=0.01)]
+StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
 
 OK = 0
 FAILED = 1
@@ -63,6 +65,8 @@ class NatsSettings(msgspec.Struct, frozen=True):
         nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
         commands_bytes: what people want and nobody has read yet may take this much; beyond it, submissions are
             answered 503.
+        events_days, events_bytes: events older than that, or beyond so many bytes, are forgotten, the oldest first.
+        logs_days, logs_bytes: the same for what tasks print.
         inbox_prefix: where this user may receive answers.
         server: the `nats-server` program of the embedded server.
     """
@@ -71,6 +75,10 @@ class NatsSettings(msgspec.Struct, frozen=True):
     replicas: Literal[1, 3, 5] = 1
     patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     commands_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = COMMANDS.max_bytes
+    events_days: Days = EVENTS.max_age_s / DAY_S
+    events_bytes: StreamBytes = EVENTS.max_bytes
+    logs_days: Days = LOGS.max_age_s / DAY_S
+    logs_bytes: StreamBytes = LOGS.max_bytes
     nkey_seed: str = ""
     inbox_prefix: str = "_INBOX"
     tls_ca: str = ""
@@ -83,8 +91,12 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     def streams(self) -> tuple[Stream, ...]:
         """The streams of the subjects table with the limits set here."""
-        commands = replace(COMMANDS, max_bytes=self.commands_bytes)
-        return tuple(commands if stream is COMMANDS else stream for stream in STREAMS)
+        limited = {
+            COMMANDS: replace(COMMANDS, max_bytes=self.commands_bytes),
+            EVENTS: replace(EVENTS, max_age_s=round(self.events_days * DAY_S), max_bytes=self.events_bytes),
+            LOGS: replace(LOGS, max_age_s=round(self.logs_days * DAY_S), max_bytes=self.logs_bytes),
+        }
+        return tuple(limited.get(stream, stream) for stream in STREAMS)
 
 
 class RunSettings(msgspec.Struct, frozen=True):
