@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+from contextlib import ExitStack, suppress
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -12,7 +16,7 @@ import pytest
 from iris_gateway.cli.cluster.supervisor import is_alive
 from iris_gateway.client import Client
 from iris_gateway.client.address import read_cluster
-from tests.support.cluster import IRIS, cluster_on, environment, start, stop, until
+from tests.support.cluster import IRIS, cluster_on, environment, settings, start, stop, until
 
 pytestmark = pytest.mark.integration
 
@@ -46,6 +50,24 @@ def test_a_second_cluster_on_the_same_data_is_refused_in_a_sentence(tmp_path):
         assert (second.code, second.out) == (11, "")
         assert "already up" in second.err
         assert cluster.iris("ls").code == 0
+
+
+def test_every_process_serves_its_metrics_on_a_port_of_its_own_from_the_one_that_is_set_on(tmp_path):
+    base = row_of_free_ports(5)
+    config = settings(tmp_path / "data", f'[run]\nmetrics = "127.0.0.1:{base}"\n')
+    with cluster_on(tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2") as cluster:
+        metrics = cluster.file["metrics"]
+        ports = {service: [urlsplit(url).port for url in urls] for service, urls in metrics.items()}
+        doctor = cluster.iris("doctor").out
+
+        assert ports.pop("gateway") == [urlsplit(cluster.url).port]
+        assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "worker": [base + 3, base + 4]}
+        assert all(serves(url) for urls in metrics.values() for url in urls)
+        assert all(f"metrics of {service}: {' '.join(urls)}\n" in doctor for service, urls in metrics.items())
+
+        cluster.kill("state")
+        until(lambda: all(map(serves, metrics["state"])), "they serve where they did", 60)
+        assert cluster.file["metrics"] == metrics
 
 
 def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
@@ -143,3 +165,19 @@ def test_down_without_a_cluster_is_no_failure(tmp_path):
     )
 
     assert (done.returncode, "no cluster is up" in done.stderr) == (0, True)
+
+
+def serves(url: str) -> bool:
+    with suppress(OSError), urlopen(url, timeout=30) as answer:
+        return b"process_open_fds" in answer.read()
+    return False
+
+
+def row_of_free_ports(count: int) -> int:
+    """The first of so many, below those that connections get."""
+    for first in range(20_000, 32_000, count):
+        with suppress(OSError), ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise LookupError(f"no {count} free ports in a row")

@@ -105,7 +105,8 @@ class RunSettings(msgspec.Struct, frozen=True):
     Attributes:
         log_level: debug, info, warning or error.
         log_style: json, plain, or auto: plain on a terminal.
-        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none.
+        metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris up` counts on
+            from the port, one for each process.
         otlp_endpoint: where spans go; none are made when empty.
         drain_s: how long a stopping service may take before it is ended.
         gc: "quiet" collects rarely, for processes that keep millions of records.

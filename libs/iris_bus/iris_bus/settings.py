@@ -52,6 +52,12 @@ class Settings:
         except msgspec.ValidationError as error:
             raise BadSetting(self._explain(name, said, error)) from error
 
+    def text(self, name: str, key: str) -> str:
+        """One key as it was said, empty when it was not, for who need not load the section's struct."""
+        loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
+        value, _ = self._said.get(name, {}).get(key, (loose, ""))
+        return str(value)
+
     def show(self, name: str, kind: type[msgspec.Struct]) -> str:
         """The section as TOML with each value's origin behind it; secrets are masked."""
         values = self.section(name, kind)

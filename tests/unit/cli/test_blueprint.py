@@ -1,10 +1,13 @@
+import socket
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from iris_gateway.cli.cluster.__main__ import draw
 from iris_gateway.cli.cluster.blueprint import Blueprint
 from iris_gateway.cli.cluster.layout import Layout
+from iris_gateway.cli.cluster.orders import Orders
 from iris_gateway.cli.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 from iris_gateway.client.problems import BadAsk
 
@@ -72,6 +75,38 @@ def test_a_service_with_replicas_runs_under_numbered_names():
     names = [program.name for program in blueprint(workers=0, replicas=("state=2",)).programs("")]
 
     assert names == ["state-0", "state-1", "scheduler", "gateway"]
+
+
+def drawn(tmp_path: Path, metrics: str, *replicas: str) -> Blueprint:
+    """As ordered with two workers and ``[run] metrics``."""
+    config = tmp_path / "iris.toml"
+    config.write_text(f'[run]\nlog_level = "debug"\nmetrics = "{metrics}"\n')
+    said = {"http": "127.0.0.1:0", "workers": 2, "replicas": replicas}
+    return draw(Layout(tmp_path), Orders(data=str(tmp_path), config=str(config), said=said))
+
+
+def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path):
+    programs = drawn(tmp_path, "127.0.0.1:0", "state=2").programs("")
+
+    assert [program.name for program in programs if said_to(program).get("run.metrics") is None] == ["gateway"]
+    assert len({program.metrics for program in programs}) == 6
+    assert all(program.metrics.startswith("http://127.0.0.1:") for program in programs)
+
+
+def test_without_an_address_for_metrics_only_the_gateway_serves_them(tmp_path: Path):
+    programs = drawn(tmp_path, "").programs("")
+
+    assert [program.name for program in programs if program.metrics] == ["gateway"]
+    assert not any("run.metrics" in said_to(program) for program in programs)
+
+
+def test_a_port_for_metrics_that_is_taken_or_does_not_exist_is_named(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            drawn(tmp_path, f"127.0.0.1:{port}")
+    with pytest.raises(OSError, match=r"cannot listen on 127\.0\.0\.1:65536"):
+        drawn(tmp_path, "127.0.0.1:65535")
 
 
 @pytest.mark.parametrize("text", ["gateway=2", "state", "state=0", "state=x", "moon=1"])

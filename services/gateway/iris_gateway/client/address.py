@@ -34,11 +34,12 @@ class Address:
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
-    """``DIR/cluster.json`` of a local cluster, for scripts: where it is and which processes it is."""
+    """``DIR/cluster.json`` of a local cluster, for scripts: where it is, which processes it is, and their metrics."""
 
     url: str
     nats_url: str
     pids: dict[str, list[int]] = {}
+    metrics: dict[str, list[str]] = {}
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,28 +51,36 @@ def main(reply: int, orders: Orders) -> int:
 
 
 def draw(layout: Layout, orders: Orders) -> Blueprint:
-    """The cluster as ordered, its port decided. Raises BadSetting, BadAsk, OSError when the port is taken."""
+    """The cluster as ordered, its ports decided. Raises BadSetting, BadAsk, OSError when a port is taken."""
     config = Path(orders.config) if orders.config else None
-    read = load(config, os.environ).section("cluster", ClusterSettings)
+    given = load(config, os.environ)
+    read = given.section("cluster", ClusterSettings)
     try:
         settings = msgspec.convert({**msgspec.structs.asdict(read), **orders.said}, ClusterSettings, strict=False)
     except msgspec.ValidationError as error:
         raise BadAsk(str(error)) from None
-    host, port = read_listen(settings.http)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    http = f"{host}:{free_port(host, port)}"
-    return Blueprint(layout, settings, http, config, dict(os.environ), memory)
+    with ExitStack() as held:
+        http = hold(held, *read_listen(settings.http))
+        blueprint = Blueprint(layout, settings, http, config, dict(os.environ), memory)
+        if metrics := given.text("run", "metrics"):
+            host, port = read_listen(metrics)
+            places = {name: hold(held, host, port and port + n) for n, name in enumerate(blueprint.served())}
+            blueprint = replace(blueprint, metrics=places)
+    return blueprint
 
 
-def free_port(host: str, port: int) -> int:
-    """The port, or for 0 a free one. Raises OSError when it is taken."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-        return int(listener.getsockname()[1])
+def hold(held: ExitStack, host: str, port: int) -> str:
+    """``host:port``, for port 0 of a free one, that nobody takes while ``held`` lasts. Raises OSError when taken."""
+    listener = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    except OverflowError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error}") from None
+    return f"{host}:{listener.getsockname()[1]}"
 
 
 def wait_for_predecessor(layout: Layout) -> None:

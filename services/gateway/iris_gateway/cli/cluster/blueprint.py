@@ -35,6 +35,7 @@ class Blueprint:
         http: where the gateway listens, its port decided.
         config: the `iris.toml` every service reads, if any.
         environ: of this process; services inherit it.
+        metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
     """
 
     layout: Layout
@@ -43,6 +44,7 @@ class Blueprint:
     config: Path | None
     environ: Mapping[str, str]
     memory_bytes: int
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -57,32 +59,42 @@ class Blueprint:
 
     def programs(self, nats_url: str) -> list[Program]:
         """Every process but the bus."""
-        counts = read_replicas(self.settings.replicas)
-        kept = [
-            self._service(service, number, count, nats_url)
-            for service, count in counts.items()
-            for number in range(count)
-        ]
+        kept = [self._service(service, name, nats_url) for service, name in self._services()]
         return [*kept, *self._workers(nats_url)]
 
-    def _service(self, service: str, number: int, count: int, nats_url: str) -> Program:
-        name = service if count == 1 else f"{service}-{number}"
+    def served(self) -> list[str]:
+        """The names of the processes that serve metrics on an address of their own: all but the gateway."""
+        services = [name for service, name in self._services() if service != "gateway"]
+        return services + [host.worker for host in self.hosts()]
+
+    def _services(self) -> list[tuple[str, str]]:
+        return [
+            (service, service if count == 1 else f"{service}-{number}")
+            for service, count in read_replicas(self.settings.replicas).items()
+            for number in range(count)
+        ]
+
+    def _service(self, service: str, name: str, nats_url: str) -> Program:
         said = {"gateway.http": self.http} if service == "gateway" else {}
-        return Program(service, name, self._argv(service, said), self._env(nats_url))
+        return self._program(service, name, said, nats_url)
 
     def _workers(self, nats_url: str) -> Iterator[Program]:
         hosts = self.hosts()
         memory = self.settings.worker_memory or self.memory_bytes // max(1, len(hosts))
         for host in hosts:
-            argv = self._argv("worker", worker_settings(host, self, memory))
-            yield Program("worker", host.worker, argv, self._env(nats_url), self.settings.restart_workers)
+            said = worker_settings(host, self, memory)
+            yield self._program("worker", host.worker, said, nats_url, self.settings.restart_workers)
 
-    def _argv(self, service: str, said: Mapping[str, object]) -> list[str]:
+    def _program(
+        self, service: str, name: str, said: Mapping[str, object], nats_url: str, kept: bool = True
+    ) -> Program:
+        address = self.metrics.get(name, "")
         argv = [sys.executable, *ISOLATED, "-m", f"iris_{service}"]
         argv += ["--config", str(self.config)] if self.config else []
-        for key, value in said.items():
+        for key, value in {**said, **({"run.metrics": address} if address else {})}.items():
             argv += ["--set", f"{key}={value}"]
-        return argv
+        shown = self.http if service == "gateway" else address
+        return Program(service, name, argv, self._env(nats_url), kept, f"http://{shown}/metrics" if shown else "")
 
     def _env(self, nats_url: str) -> dict[str, str]:
         """The bus' address goes here and not on the command line, for it holds the password; tasks find `iris`."""

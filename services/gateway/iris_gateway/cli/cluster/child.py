@@ -37,7 +37,7 @@ class Program:
 
     Attributes:
         service: state, scheduler, gateway or worker. name: this one among its like, also its log's name.
-        kept: whether it is started again when it dies.
+        kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
     """
 
     service: str
@@ -45,6 +45,7 @@ class Program:
     argv: Sequence[str]
     env: Mapping[str, str]
     kept: bool = True
+    metrics: str = ""
 
 
 class Child:

@@ -187,8 +187,15 @@ class Supervisor:
                 running.append(child.pid)
         return pids
 
+    def _metrics(self) -> dict[str, list[str]]:
+        shown: dict[str, list[str]] = {}
+        for program in (child.program for child in self._children):
+            if program.metrics:
+                shown.setdefault(program.service, []).append(program.metrics)
+        return shown
+
     def _tell(self) -> None:
-        write_cluster(self._layout, ClusterFile(self._url, self._nats.url, self._pids()))
+        write_cluster(self._layout, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics()))
 
     def _listen_to_signals(self) -> None:
         self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -57,6 +57,8 @@ def look_around() -> Iterator[Finding]:
         yield Finding(False, "stored data", (data / DAMAGE_FILE).read_text())
     cluster = read_cluster(data)
     yield Finding(None if cluster is None else True, "local cluster", cluster.url if cluster else "none is up")
+    for service, urls in cluster.metrics.items() if cluster else ():
+        yield Finding(True, f"metrics of {service}", " ".join(urls))
 
 
 def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
