@@ -1,6 +1,7 @@
 """What the bus says when it is full, when it may not, and when it is somebody else's."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -71,6 +72,22 @@ async def test_what_a_user_may_not_do_fails_at_once_and_by_name(tmp_path):
             with pytest.raises(Forbidden):
                 await worker.streams.ensure()
         await worker.close()
+
+
+async def test_servers_that_have_no_leader_yet_are_asked_again(tmp_path):
+    no_leader = {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}
+    answers = [{"error": no_leader}, {"error": no_leader}, {"state": {"last_seq": 7}}]
+    async with configured_nats(tmp_path / "nats", "jetstream: disabled") as server:
+        connection = await connect(server.url, name="test")
+
+        def answer(message):
+            connection.bus.publish(message.reply, json.dumps(answers.pop(0)).encode())
+
+        await connection.bus.subscribe("$JS.API.STREAM.INFO.IRIS_EVENTS", answer)
+        with pytest.raises(Unavailable, match="10008"):
+            await connection._api.info("IRIS_EVENTS")
+        assert await connection.streams.end("IRIS_EVENTS") == 7
+        await connection.close()
 
 
 async def test_a_connection_that_closes_unasked_is_lost_for_good(nats_server):

@@ -21,7 +21,7 @@ STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
 STORE_FAILED = 10077
 _NO_ROOM = (10002, 10047)  # the account's limit, the server's
-_BUSY = (10167, 10074, 10023)  # too many requests; a stream that is moving; resources that are coming
+_BUSY = (10167, 10074, 10023, 10008)  # many requests; a stream moving; resources coming; no leader of the cluster yet
 _OF_THE_COPY = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
@@ -117,7 +117,7 @@ class Api:
 
     Args:
         timeout: seconds to wait for one answer.
-        patience: seconds to go on asking while nobody answers; only for calls that may be repeated.
+        patience: seconds to go on asking while nobody answers or JetStream is busy; only for what may be repeated.
     """
 
     def __init__(self, asks: Asks, timeout: float = 2.0, patience: float = 0.0) -> None:
@@ -130,10 +130,17 @@ class Api:
         return Api(self._asks, self._timeout, seconds)
 
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
-        """One request and its typed answer, errors included. Raises Unavailable, NoResponders."""
+        """One request and its typed answer, errors included. Raises BusyError, Unavailable, NoResponders."""
         data = msgspec.json.encode(body) if body is not None else b""
-        got = await patiently(partial(self._asks.ask, f"$JS.API.{verb}", data, self._timeout), self._patience)
-        return msgspec.json.decode(got.data, type=answer)
+        got = await patiently(partial(self._ask, verb, data), self._patience)
+        return msgspec.json.decode(got, type=answer)
+
+    async def _ask(self, verb: str, data: bytes) -> bytes:
+        got = await self._asks.ask(f"$JS.API.{verb}", data, self._timeout)
+        error = msgspec.json.decode(got.data, type=Plain).error
+        if error is not None and error.err_code in _BUSY:
+            raise BusyError(verb, error)
+        return got.data
 
     async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:
         """Publish into a stream once. Raises Fenced, Full, Unavailable, NoResponders."""
