@@ -280,6 +280,12 @@ def places_what_may_still_run(put: Put) -> None:
 
 
 @plant
+def runs_a_name_twice(put: Put) -> None:
+    """A new run of a name does not wait for the one it replaces."""
+    put(Ledger, "ending_runs", lambda self, job: [])
+
+
+@plant
 def forgets_what_it_was_told_straight(put: Put) -> None:
     """What the leader has heard itself and finds in the inbox later is done again."""
 

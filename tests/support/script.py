@@ -10,6 +10,8 @@
     wait 5      silence 40               orders w0 deaf|listens|held|absent    orders w0 arrive|fail
     quota ann max_pending_tasks=3        policy prepare_tries=0
 
+A task of an earlier run of its name is ``j1/0``.
+
 What follows ``->`` is the outcome: a task's state after a line that names a task, an answer's status, a placement's
 fate. Lines that only look: ``/a/0 -> RUNNING failures=1``, ``job /a -> FAILED cause=failed``, ``session /a -> RUNNING
 tries=PrepareSessions:1``, ``attempt /a/0#1 -> state=failed charged_to=failure open=no``, ``capacity w0 -> cpu=1``,
@@ -41,7 +43,7 @@ from tests.support import first_fit
 from tests.support.world import ABSENT, ADMIN, DEAF, HELD, LISTENS, START_MS, Host, World, picture
 
 GIB = 1 << 30
-_TASK = re.compile(r"(?P<task>/[^#\s]*/\d+)(?:#(?P<attempt>\d+))?\Z")
+_TASK = re.compile(r"(?P<task>(?:/[^#\s]*|j\d+)/\d+)(?:#(?P<attempt>\d+))?\Z")
 _STAGES = {
     "preparing": KernelStatus.PREPARING,
     "building": KernelStatus.PREPARING,

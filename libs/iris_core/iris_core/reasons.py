@@ -188,6 +188,12 @@ def still_ending(workers: Sequence[str]) -> Reason:
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
 
+def run_before_ending(workers: Sequence[str]) -> Reason:
+    """An earlier run of the same name was replaced or has ended, and is not known to have stopped everywhere."""
+    message = f"waits for the earlier run of its name to end on {_some(workers)}"
+    return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
+
+
 _SHORT_OF = {
     "cpu_millis": (ReasonCode.NOT_ENOUGH_CPU, "cpu"),
     "memory_bytes": (ReasonCode.NOT_ENOUGH_MEMORY, "memory"),

@@ -74,9 +74,9 @@ def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
-    """What waits and can no longer run anywhere stands in the queue; of a gang all or nothing."""
+    """What waits and can no longer run anywhere stands in the queue unless held back; of a gang all or nothing."""
     waiting = [i for i, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not lingers(job, i)]
-    if job.is_gang and len(waiting) < len(job.tasks):
+    if job.number in ledger.held_back or (job.is_gang and len(waiting) < len(job.tasks)):
         waiting = []
     queued = list(ledger.queue.pending(job.number))
     if waiting != queued:
@@ -339,6 +339,22 @@ def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
         yield f"the next job is {ledger.next_number}, there is {max(ledger.jobs)}"
 
 
+def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
+    """A run has no attempts before those of earlier runs are known to have ended; until then it is held back."""
+    runs: dict[str, list[Job]] = {}
+    for job in ledger.jobs.values():
+        runs.setdefault(job.name, []).append(job)
+    held_back = set()
+    for name, found in runs.items():
+        found.sort(key=lambda job: job.number)
+        live = [any(a.is_open for task in job.tasks for a in task.attempts) for job in found]
+        if sum(live) > 1:
+            yield f"{name} is open in the runs {[job.id for job, is_live in zip(found, live, strict=True) if is_live]}"
+        held_back |= {job.number for place, job in enumerate(found) if not job.is_terminal and any(live[:place])}
+    if held_back != ledger.held_back:
+        yield f"the jobs {sorted(ledger.held_back)} are held back, recount {sorted(held_back)}"
+
+
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
@@ -349,6 +365,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     clocks_are_set,
     timeouts_are_set,
     names_lead_to_the_newest,
+    one_run_of_a_name_lives,
 )
 
 

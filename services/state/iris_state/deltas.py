@@ -227,14 +227,15 @@ def worker_row(worker: Worker, max_building: int) -> WorkerRow:
 def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
     """Everything a mirror holds, as of the commit with this journal sequence.
 
-    Jobs are those with a waiting or an open task; a job that ended while an attempt is being stopped is among them.
+    Jobs are those with a waiting or an open task; a job that ended while an attempt is being stopped is among them, and
+    so is one that is held back until then.
     """
     holds = [
         _hold(AttemptRef(*key), attempt)
         for presence in ledger.presence.values()
         for key, attempt in presence.open.items()
     ]
-    numbers = dict.fromkeys(ledger.queue.jobs()) | dict.fromkeys(h.ref.job for h in holds)
+    numbers = dict.fromkeys([*ledger.queue.jobs(), *(h.ref.job for h in holds), *sorted(ledger.held_back)])
     return FullSnapshot(
         version=version,
         at_ms=at_ms,

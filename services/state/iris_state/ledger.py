@@ -79,6 +79,7 @@ class Ledger:
         self.kernels: dict[int, Counter[KernelStatus]] = {}
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0
+        self.held_back: set[int] = set()
         self.asks: dict[int, Amount] = {}
         self.totals = Totals()
         self.next_number = 1
@@ -100,6 +101,11 @@ class Ledger:
             return self.jobs.get(found)
         number = self.names.get(text)
         return self.jobs.get(number) if number is not None else None
+
+    def ending_runs(self, job: Job) -> list[Job]:
+        """Earlier runs of a job's name with attempts whose end is not known yet."""
+        runs = self.namesakes.get(job.name, ())
+        return [self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]]
 
     def quota_of(self, user: str) -> Quota:
         """What was set for a user, else what holds for everybody."""
@@ -164,9 +170,12 @@ class Ledger:
     def index_job(self, job: Job) -> None:
         """Enter a job into every index: a new one, or one from a snapshot."""
         self.file_job(job)
+        if not job.is_terminal and self.ending_runs(job):
+            self.held_back.add(job.number)
         pending = job.counts[TaskState.PENDING]
         if pending == len(job.tasks) and not any(task.attempts for task in job.tasks):
-            self.queue.add(job.number, job.key, ((0, pending),))
+            if job.number not in self.held_back:
+                self.queue.add(job.number, job.key, ((0, pending),))
             self.pending_of_user[job.user] += pending
         else:
             for index, task in enumerate(job.tasks):
@@ -258,9 +267,9 @@ class Ledger:
     def line_up(self, job: Job, index: int) -> None:
         """Let a waiting task stand in the queue, at its job's place, unless something of it may still run somewhere.
 
-        Members of a gang stand there together.
+        That is an attempt of its own or of an earlier run of the job. Members of a gang stand there together.
         """
-        if job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks):
+        if job.number in self.held_back or (job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)):
             return
         ready = range(len(job.tasks)) if job.is_gang else (index,)
         if self.open_of_job[job.number] and any(lingers(job, one) for one in ready):
@@ -296,6 +305,17 @@ class Ledger:
             presence.committed = presence.committed - self.asks[job.number]
             self.open_of_job[job.number] -= 1
             self.open_attempts -= 1
+            if self.held_back and not self.open_of_job[job.number]:
+                self._line_up_next_run(self.jobs[self.names[job.name]])
+
+    def _line_up_next_run(self, job: Job) -> None:
+        """An earlier run of a name has ended: the newest is held back no longer, unless another has not."""
+        if job.number not in self.held_back or self.ending_runs(job):
+            return
+        self.held_back.remove(job.number)
+        for index, task in enumerate(job.tasks):
+            if task.state is TaskState.PENDING and (job.number, index) not in self.queue:
+                self.line_up(job, index)
 
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Start the clocks of a placed task: its timeout when it runs, its session's patience until then."""

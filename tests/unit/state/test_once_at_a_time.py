@@ -130,3 +130,65 @@ def test_a_job_whose_only_waiting_task_is_ending_names_that_task(script: Script)
     why = script.world.query("why", job="/low")
     assert (why["task"], why["state"], why["ahead"]) == ("/low/1", "pending", None)
     assert why["pending_reason"]["code"] == "delayed"
+
+
+REPLACED = """
+    worker w0
+    worker w1
+    submit /a replicas=2
+    place /a/0 w0
+    place /a/1 w1
+    /a/0 running
+    /a/1 running
+    submit /a replicas=2 if_exists=replace  -> created j2
+    j1/1 stopped
+"""
+
+
+def test_a_new_run_waits_until_the_one_it_replaces_has_stopped_everywhere(script: Script):
+    script.play(REPLACED)
+    script.play("place /a/0 w1          -> not_pending")
+    reason = script.world.query("why", job="/a")["pending_reason"]
+    assert (reason["code"], reason["message"]) == ("delayed", "waits for the earlier run of its name to end on w0")
+    assert queue(script.world.ledger) == queue(restored(script.world.machine).ledger) == []
+    script.play("""
+        j1/0 stopped
+        queue                   -> /a/0 /a/1
+        place /a/0 w1           -> placed
+    """)
+
+
+def test_a_new_run_of_a_gang_waits_for_the_one_it_replaces(script: Script):
+    script.play("""
+        worker a0 rack=a
+        worker a1 rack=a
+        submit /g replicas=2 gang=rack
+        schedule
+        /g/0 prepared
+        submit /g replicas=2 gang=rack if_exists=replace    -> created j2
+        place /g a0 a1          -> not_pending
+        j1/0 stopped
+        queue                   -> nothing
+        j1/1 stopped
+        queue                   -> /g/0 /g/1
+        place /g a0 a1          -> placed
+    """)
+
+
+def test_the_loss_of_its_host_ends_the_run_before(script: Script):
+    script.play(REPLACED)
+    script.play("""
+        lose w0
+        queue                   -> /a/0 /a/1
+    """)
+
+
+def test_a_run_that_is_replaced_while_it_is_held_back_never_starts(script: Script):
+    script.play(REPLACED)
+    script.play("""
+        submit /a if_exists=replace     -> created j3
+        job j2                          -> KILLED cause=replaced
+        j1/0 stopped
+        queue                           -> /a/0
+        job /a                          -> PENDING id=j3
+    """)

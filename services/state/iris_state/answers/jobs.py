@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, still_ending
+from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import TaskState, display_name
 from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
 from iris_state.answers import interruptions
@@ -62,8 +62,15 @@ def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
 
 
 def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Iterable[Task]) -> Reason:
-    ending = sorted({attempt.worker for task in waiting for attempt in task.attempts if attempt.is_open})
+    before = _open_on(task for run in ledger.ending_runs(record) for task in run.tasks)
+    if before:
+        return run_before_ending(before)
+    ending = _open_on(waiting)
     return still_ending(ending) if ending else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+
+
+def _open_on(tasks: Iterable[Task]) -> list[str]:
+    return sorted({attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open})
 
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:

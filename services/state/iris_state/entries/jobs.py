@@ -55,6 +55,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     if job.is_terminal:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         ledger.alarms.clear(("scheduling", job.number, 0))
+        ledger.held_back.discard(job.number)
         ledger.reasons.pop(job.number, None)
         ledger.looks.pop(job.number, None)
     words = display_name(change.state), display_name(previous)

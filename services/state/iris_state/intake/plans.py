@@ -129,8 +129,8 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     task = job.tasks[index] if 0 <= index < len(job.tasks) else None
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
-    if task.attempts and (job.number, index) not in ledger.queue:  # what it left may still run
-        return "not_pending"
+    if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
+        return "not_pending"  # what ran before may still run
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
         return "worker_unavailable"
