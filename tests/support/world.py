@@ -46,6 +46,7 @@ from iris_state.inputs import Fate
 from iris_state.ledger import Ledger
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Machine, Output
 from iris_state.policy import Policy
+from iris_state.reads import answer
 from iris_state.sealed import encoder
 
 START_MS = 1_000_000
@@ -226,6 +227,8 @@ class World:
 
     def ask(self, subject: str, message: Any, kind: type[Any]) -> Any:
         """A request on a core subject, and its answer."""
+        if subject == subjects.STATE_QUERY:
+            return codec.unpack(answer(self.ledger, message, self.machine.sequence), kind)
         reply = self._fresh()
         self.step(Asked(subject, codec.pack(message), reply))
         return codec.unpack(self._replies[reply], kind)

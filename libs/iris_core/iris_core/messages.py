@@ -95,18 +95,28 @@ class Answer(_Message, frozen=True):
     Attributes:
         status: "ok", "created", "replayed", "accepted", or a `Code` value when refused.
         body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
+        position: in the journal: a command's effect stands there or before it, a read is as of it; 0: not known.
     """
 
     status: str
     body: bytes = b"null"
+    position: int = 0
+
+
+BEHIND = "behind"
+"""The status of an answer of a replica that follows and is not as far as it was asked for: the leader is."""
 
 
 class Query(_Message, frozen=True):
-    """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...)."""
+    """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...).
+
+    ``at_least``: the position in the journal that the answer must hold; the leader's own answer always does.
+    """
 
     what: str
     arguments: dict[str, Any] = {}
     caller: Caller = Caller()
+    at_least: int = 0
 
 
 # ── what happened on a host: worker → state ─────────────────────────────────────────────────────────────────────
@@ -450,6 +460,12 @@ class JobReason(_Message, frozen=True):
     reason: Reason
     looks: int = 1
     since_ms: int = 0
+
+
+class Reasons(_Message, frozen=True):
+    """Why jobs wait, for replicas that follow: nothing of it is recorded."""
+
+    reasons: tuple[JobReason, ...] = ()
 
 
 class Plan(_Message, frozen=True):

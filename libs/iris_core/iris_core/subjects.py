@@ -104,6 +104,8 @@ STATE_COMMAND = f"{_SAID}*"
 STATE_REPORT = "iris.state.report"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
+STATE_READ = "iris.state.read"
+STATE_REASONS = "iris.state.reasons"
 BEATS = "iris.worker.*.beat"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
@@ -127,7 +129,9 @@ SUBJECTS = (
     Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(STATE_PLAN, Stored.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, Stored.REQUEST, "gateway", "state (leader)", "Query"),
-    Subject(BEATS, Stored.CORE, "worker", "state (leader)", "Beat"),
+    Subject(STATE_READ, Stored.REQUEST, "gateway", "state (standby)", "Query"),
+    Subject(STATE_REASONS, Stored.CORE, "state (leader)", "state (standby)", "Reasons"),
+    Subject(BEATS, Stored.CORE, "worker", "state", "Beat"),
     Subject("iris.worker.*.order", Stored.REQUEST, "state (leader)", "worker", "Order"),
     Subject(SNAPSHOT, Stored.CORE, "state (leader)", "scheduler", "Delta"),
     Subject(SNAPSHOT_FULL, Stored.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),

@@ -38,6 +38,7 @@ class JobView(View, kw_only=True):
     """A job. ``interrupted`` is the latest interruption while a task that has run or was placed waits again.
 
     ``warnings`` are told once, in the answer to the submission that made the job.
+    ``spec_abridged``: a listing shows the beginning of a long specification only.
     """
 
     id: str
@@ -60,6 +61,7 @@ class JobView(View, kw_only=True):
     cause: str | None = None
     interrupted: InterruptionView | None = None
     warnings: list[str] = []
+    spec_abridged: bool = False
 
 
 class AttemptView(View, kw_only=True):
@@ -91,7 +93,10 @@ class AttemptView(View, kw_only=True):
 
 
 class TaskView(View, kw_only=True):
-    """One task. ``no_retry``: it ended badly for good with budget left. ``note``: what it waits for while active."""
+    """A task with the newest of its ``attempt_count`` attempts.
+
+    ``no_retry``: it ended badly for good with budget left. ``note``: what it waits for while active.
+    """
 
     task: str
     job: str
@@ -108,6 +113,7 @@ class TaskView(View, kw_only=True):
     cause: str | None = None
     no_retry: bool = False
     note: str | None = None
+    attempt_count: int = 0
 
 
 class KernelView(View, kw_only=True):
@@ -139,6 +145,8 @@ class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status":
 
 
 class WorkerView(View, kw_only=True):
+    """A host with the first of the ``task_count`` attempts that are open on it."""
+
     id: str
     state: str
     attributes: dict[str, Attribute]
@@ -148,6 +156,7 @@ class WorkerView(View, kw_only=True):
     building: int
     last_beat_at: datetime | None
     detail: str = ""
+    task_count: int = 0
 
 
 class TreeView(View, kw_only=True):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Answer
+from iris_gateway.position import Position
 from iris_gateway.problem import Problem, refused
 from iris_gateway.straight import PATIENCE_S, Straight, Unanswered, Unheard
 
@@ -44,6 +45,7 @@ class Commands:
     """The sending side.
 
     Args:
+        position: told where each command has come to stand.
         patience_s: how long one command may take altogether before the caller is told to try again.
         nudge_s: silence after which a stored command is put in again, in case its answer was lost.
         straight_s: silence after which a command that was said to the leader is stored.
@@ -54,6 +56,7 @@ class Commands:
         self,
         bus: Bus,
         streams: Streams,
+        position: Position | None = None,
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
@@ -63,6 +66,7 @@ class Commands:
     ) -> None:
         self._bus = bus
         self._streams = streams
+        self._position = position or Position()
         self._straight = Straight(bus, straight_s)
         self._new_id = new_id
         self._now_ms = now_ms
@@ -106,6 +110,7 @@ class Commands:
             raise Problem("unavailable", "the state service has not answered yet") from None
         finally:
             del self._waiting[token]
+        self._position.note(answer.position)
         if answer.status not in DONE:
             raise refused(answer.status, answer.body)
         return answer

@@ -13,9 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from iris_core.codec import to_json
-from iris_core.messages import Caller
+from iris_core.messages import Answer, Caller
+from iris_gateway.commands import Envelope
 from iris_gateway.gateway import Gateway
 from iris_gateway.parameters import Parameter, Parameters, segment
+from iris_gateway.position import HEADER, SCOPE, position_from
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -38,6 +40,21 @@ class Call:
 
     def parameters(self) -> Parameters:
         return Parameters(self.request.query_params.multi_items())
+
+    async def read(self, what: str, **arguments: object) -> bytes:
+        """The JSON of one view, as new as what the caller knows of. Raises Problem."""
+        known = position_from(self.request.headers.get(HEADER, ""))
+        answer = await self.gateway.queries.read(what, self.caller, arguments, known)
+        self.request.scope[SCOPE] = answer.position
+        return answer.body
+
+    async def command(
+        self, subject: str, build: Callable[[Envelope], Any], *, key: str = "", traceparent: str = ""
+    ) -> Answer:
+        """Have the state service do something; see `Commands.ask`. Raises Problem."""
+        answer = await self.gateway.commands.ask(subject, build, key=key, traceparent=traceparent)
+        self.request.scope[SCOPE] = answer.position
+        return answer
 
     def accepts(self, media_type: str) -> bool:
         """Whether the caller named this media type (``*/*`` names none)."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core.subjects import EVENTS
 from iris_gateway.occurrence import Filter, Occurrence, read_occurrence
+from iris_gateway.position import Position, position_from
 from iris_gateway.problem import Problem
 from iris_gateway.readers import reading
 
@@ -50,8 +51,17 @@ class Feed:
         rest_s: how long it goes on reading when nobody watches.
     """
 
-    def __init__(self, streams: Streams, *, ring: int = RING, tick_s: float = 5.0, rest_s: float = _REST_S) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        position: Position | None = None,
+        *,
+        ring: int = RING,
+        tick_s: float = 5.0,
+        rest_s: float = _REST_S,
+    ) -> None:
         self.streams = streams
+        self._position = position or Position()
         self._size = ring
         self._tick_s = tick_s
         self._rest_s = rest_s
@@ -178,6 +188,8 @@ class Feed:
 
     def _take(self, messages: Sequence[Message]) -> None:
         ring = self._ring
+        for message in messages[-1:]:
+            self._position.note(journal_position(message))
         ring.extend(map(read_occurrence, messages))
         if len(ring) > 2 * self._size:
             self._after = ring[-self._size - 1].sequence
@@ -186,6 +198,11 @@ class Feed:
     def _ring_bells(self) -> None:
         for bell in self._bells:
             bell.set()
+
+
+def journal_position(message: Message) -> int:
+    """Where the commit stands whose event this is, by the event's id; 0 for an event of somebody else."""
+    return position_from(message.headers.get("Nats-Msg-Id", "").partition(".")[0])
 
 
 async def _batch(reader: Reader) -> list[Occurrence]:

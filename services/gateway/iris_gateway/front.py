@@ -21,6 +21,7 @@ from iris_gateway.auth import require_admin
 from iris_gateway.endpoint import Call, Endpoint
 from iris_gateway.gateway import Gateway
 from iris_gateway.identity import SAFE, identify
+from iris_gateway.position import HEADER, SCOPE
 from iris_gateway.problem import MEDIA_TYPE, Problem
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Front:
         gateway = self._gateway
         began = gateway.clock()
         scope["path"] = scope["raw_path"].decode("latin-1")
-        reply = _Reply(send, _request_id(scope) or gateway.new_id())
+        reply = _Reply(send, scope, _request_id(scope) or gateway.new_id())
         try:
             await self._router(scope, receive, reply.send)
         except Problem as problem:
@@ -141,8 +142,9 @@ class _Body:
 class _Reply:
     """The sending side of one request: adds what every answer carries and remembers the status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, scope: Scope, request_id: str) -> None:
         self._send = send
+        self._scope = scope
         self.request_id = request_id
         self.status = 0
 
@@ -153,6 +155,8 @@ class _Reply:
             given = {name for name, _ in headers}
             headers.extend(item for item in _HEADERS.items() if item[0] not in given)
             headers.append((b"x-request-id", self.request_id.encode()))
+            if position := self._scope.get(SCOPE):
+                headers.append((HEADER.encode(), str(position).encode()))
         await self._send(message)
 
 

@@ -7,16 +7,30 @@ so an answer is never older than its question. Not in this room: what the views 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
 
 from iris_bus.contract import Bus, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
-from iris_core.messages import Answer, Caller, Query
-from iris_core.subjects import STATE_QUERY
+from iris_core.messages import BEHIND, Answer, Caller, Query
+from iris_core.subjects import STATE_QUERY, STATE_READ
+from iris_gateway.position import Position
 from iris_gateway.problem import Problem, refused
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
+_ALONE_S = 1.0
+"""How long no replica that follows is looked for when none has answered."""
+
+
+class _Question(NamedTuple):
+    """A packed query, and the position its caller knows of when that is newer than any this gateway has seen."""
+
+    data: bytes
+    at_least: int
 
 
 @dataclass(slots=True)
@@ -28,27 +42,45 @@ class _Flight:
 
 
 class Queries:
-    """Questions to the leading state service.
+    """Questions to the state service: to a replica that follows, where one is far enough, else to the leader.
 
     Args:
-        timeout_s: of one request. patience_s: how long to go on asking while nobody leads.
+        position: of the newest write; every answer is at least as new.
+        timeout_s: of one request to the leader. patience_s: how long to go on asking while nobody leads.
+        follower_s: how long a replica that follows may take before the leader is asked.
     """
 
-    def __init__(self, bus: Bus, *, timeout_s: float = 5.0, patience_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        position: Position | None = None,
+        *,
+        timeout_s: float = 5.0,
+        patience_s: float = 3.0,
+        follower_s: float = 1.0,
+    ) -> None:
         self._bus = bus
+        self._position = position or Position()
         self._timeout_s = timeout_s
         self._patience_s = patience_s
-        self._flights: dict[bytes, _Flight] = {}
+        self._follower_s = min(follower_s, patience_s / 4)
+        self._alone_until_s = 0.0
+        self._flights: dict[_Question, _Flight] = {}
 
     async def ask(self, what: str, caller: Caller, **arguments: object) -> bytes:
         """The JSON of one view. Raises Problem: not_found, invalid, unavailable."""
-        question = pack(Query(what, arguments, caller))
+        return (await self.read(what, caller, arguments)).body
+
+    async def read(self, what: str, caller: Caller, arguments: Mapping[str, object], at_least: int = 0) -> Answer:
+        """One view, as of ``at_least`` a position its caller knows of. Raises Problem as `ask`."""
+        known = at_least if at_least > self._position.newest else 0
+        question = _Question(pack(Query(what, dict(arguments), caller)), known)
         answer = await asyncio.shield(self._shared(question))
         if answer.status != "ok":
             raise refused(answer.status, answer.body)
-        return answer.body
+        return answer
 
-    def _shared(self, question: bytes) -> asyncio.Task[Answer]:
+    def _shared(self, question: _Question) -> asyncio.Task[Answer]:
         flight = self._flights.get(question)
         if flight is None:
             task = asyncio.create_task(self._fly(question, None))
@@ -58,7 +90,7 @@ class Queries:
             flight.following = asyncio.create_task(self._fly(question, flight.current))
         return flight.following
 
-    async def _fly(self, question: bytes, before: asyncio.Task[Answer] | None) -> Answer:
+    async def _fly(self, question: _Question, before: asyncio.Task[Answer] | None) -> Answer:
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -66,14 +98,14 @@ class Queries:
         finally:
             self._landed(question)
 
-    def _landed(self, question: bytes) -> None:
+    def _landed(self, question: _Question) -> None:
         flight = self._flights[question]
         if flight.following is None:
             del self._flights[question]
         else:
             self._flights[question] = _Flight(flight.following)
 
-    async def _persist(self, question: bytes) -> Answer:
+    async def _persist(self, question: _Question) -> Answer:
         pause = _FIRST_PAUSE_S
         try:
             async with asyncio.timeout(self._patience_s):
@@ -86,9 +118,28 @@ class Queries:
         except TimeoutError:
             raise Problem("unavailable", "the state service cannot be reached") from None
 
-    async def _once(self, question: bytes) -> Answer:
+    async def _once(self, question: _Question) -> Answer:
+        """One answer. Raises NoResponders, Problem."""
+        query = unpack(question.data, Query)
+        data = pack(msgspec.structs.replace(query, at_least=max(question.at_least, self._position.newest)))
+        answer = await self._from_follower(data)
+        return answer if answer is not None else await self._from_leader(data)
+
+    async def _from_follower(self, data: bytes) -> Answer | None:
+        """None when none is there, or none that is far enough; nobody is asked for a while when none is there."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._alone_until_s:
+            return None
         try:
-            message = await self._bus.request(STATE_QUERY, question, timeout=self._timeout_s)
+            answer = unpack((await self._bus.request(STATE_READ, data, timeout=self._follower_s)).data, Answer)
+            return answer if answer.status != BEHIND else None
+        except (Unavailable, Undecodable):
+            self._alone_until_s = asyncio.get_running_loop().time() + _ALONE_S
+            return None
+
+    async def _from_leader(self, data: bytes) -> Answer:
+        try:
+            message = await self._bus.request(STATE_QUERY, data, timeout=self._timeout_s)
             return unpack(message.data, Answer)
         except NoResponders:
             raise

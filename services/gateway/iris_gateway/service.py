@@ -40,6 +40,7 @@ from iris_gateway.heap import shrink_after_crowds
 from iris_gateway.logs import Logs
 from iris_gateway.metrics import Metrics
 from iris_gateway.pace import Pace
+from iris_gateway.position import Position
 from iris_gateway.queries import Queries
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.wire import Connections, HttpProtocol
@@ -89,12 +90,12 @@ def assemble(
     settings: GatewaySettings, connection: Connection, keyring: Keyring, tracer: Tracer | None = None
 ) -> Gateway:
     """The parts, on one connection."""
-    bus, streams = connection.bus, connection.streams
+    bus, streams, position = connection.bus, connection.streams, Position()
     return Gateway(
         bus=bus,
-        commands=Commands(bus, streams, new_id=new_id, now_ms=now_ms, patience_s=settings.command_patience_s),
-        queries=Queries(bus, patience_s=settings.query_patience_s),
-        feed=Feed(streams, ring=settings.event_ring),
+        commands=Commands(bus, streams, position, new_id=new_id, now_ms=now_ms, patience_s=settings.command_patience_s),
+        queries=Queries(bus, position, patience_s=settings.query_patience_s),
+        feed=Feed(streams, position, ring=settings.event_ring),
         logs=Logs(streams),
         bundles=Bundles(
             connection.blobs(BUNDLES_BUCKET),

@@ -30,6 +30,7 @@ from iris_core.tables import task as task_table
 from iris_state import cascade, coordinator
 from iris_state.changes import GANG
 from iris_state.entries.sessions import HISTORY_KEPT
+from iris_state.index import JobIndex
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
@@ -355,6 +356,18 @@ def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
         yield f"the jobs {sorted(ledger.held_back)} are held back, recount {sorted(held_back)}"
 
 
+def listings_are_indexed(ledger: Ledger) -> Wrongs:
+    recount = JobIndex()
+    for job in ledger.jobs.values():
+        recount.add(job)
+    if (list(ledger.index.all), ledger.index.fields()) != (list(recount.all), recount.fields()):
+        yield f"listings know {ledger.index.fields()}, recount {recount.fields()}"
+    for band, counts in ledger.tally.items():
+        jobs = [job.counts for job in ledger.jobs.values() if job.band is band]
+        if counts != [sum(column) for column in zip([0] * len(counts), *jobs, strict=True)]:
+            yield f"{band.name} counts the tasks {counts}, its jobs have {jobs}"
+
+
 OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     queue_is_sorted,
     open_attempts_are_held,
@@ -366,6 +379,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     timeouts_are_set,
     names_lead_to_the_newest,
     one_run_of_a_name_lives,
+    listings_are_indexed,
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from iris_bus.contract import Telling
-from iris_core.messages import Order
+from iris_core.messages import JobReason, Order
 from iris_state.changes import Change
 from iris_state.records import Told
 
@@ -75,6 +75,7 @@ class Output:
         told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
         raised: inputs that were set aside, by kind, and how they raised.
         left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
+        reasons: why jobs wait, for replicas that follow.
     """
 
     sequence: int
@@ -88,3 +89,4 @@ class Output:
     refused: Sequence[str] = ()
     raised: list[tuple[str, Exception]] = field(default_factory=list)
     left: Sequence[Input] = ()
+    reasons: Sequence[JobReason] = ()

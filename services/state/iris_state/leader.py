@@ -19,15 +19,15 @@ from iris_bus.contract import Fenced, Message, NoResponders, Reader, Subscriptio
 from iris_core import codec, subjects
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
-from iris_core.messages import Answer, Order, OrderTaken, Ping
+from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.pace import Pace
-from iris_state.answers import refusal
 from iris_state.deliveries import is_awaited
 from iris_state.hints import Hints
 from iris_state.inputs import Fate
 from iris_state.machine import Asked, Command, Delivered, Heard, Input, Output
 from iris_state.metrics import StateMetrics
 from iris_state.orders import parts
+from iris_state.reads import TOO_LARGE, Reads, refusal
 from iris_state.replica import Replica
 from iris_state.snapshotter import Snapshotter
 
@@ -37,7 +37,6 @@ One = TypeVar("One", bound=Input)
 
 BATCH = 4000
 """Inputs of one round at most."""
-TOO_LARGE = refusal("the answer is too large for one message; ask for less at once")
 CROWD = 1000
 """So many commands read from the inbox at once mean that more may lie behind them."""
 LEFT_TO_THE_INBOX = b""
@@ -46,6 +45,8 @@ LEFT_TO_THE_INBOX = b""
 Carried out now, its stored copy could also come when it is known by its id no more.
 """
 LONGEST_WAIT_S = 0.5
+WRITING_S = 0.1
+"""So long after a commit another one is to be expected."""
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
 _CONFIRM_EVERY_S = 2.0
@@ -67,6 +68,9 @@ class Leader:
         self._hints = Hints(self._bus)
         self._inbox: list[Input] = []
         self._commands: list[Command] = []
+        self._questions: list[Message] = []
+        self._reads = Reads(replica.policy.read_timeout_s, self._steady)
+        self._written_s = self._read_again_s = 0.0
         self._stored = 0
         self._arrived = asyncio.Event()
         self._pace = Pace(replica.policy.commit_spacing_s, replica.policy.commit_burst)
@@ -109,6 +113,8 @@ class Leader:
             await self._snapshots.close()
             for task in self._orders:
                 task.cancel()
+            for reply in self._reads.rest():
+                self._bus.publish(reply, refusal(Code.UNAVAILABLE, "this replica leads no more"))
         await self._drain()
 
     async def _tell_what_was_not(self) -> None:
@@ -135,9 +141,12 @@ class Leader:
         left = [one for one in inputs if _is_said(one)] if self._machine.cursor < self._stored else []
         if left:
             inputs = [one for one in inputs if not _is_said(one)]
+        questions, self._questions = self._questions, []
+        began_s = time.thread_time()
         output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
+        worked_s = time.thread_time() - began_s
         output.replies += [(one.reply, LEFT_TO_THE_INBOX) for one in left]
-        took_s = await self._commit(output)
+        took_s = await self._commit(output, bool(questions))
         await self._send(output)
         if not self._inbox:
             self._hints.hurry(False)
@@ -149,6 +158,9 @@ class Leader:
         self._snapshots.note(output)
         if self._machine.torn:
             await self._read_anew(output.left)
+        began_s = time.thread_time()
+        self._answer_reads(questions)
+        self._metrics.worked(worked_s + time.thread_time() - began_s)
         self._snapshots.work()
 
     async def _read_anew(self, left: Sequence[Input]) -> None:
@@ -179,7 +191,7 @@ class Leader:
             subjects.STATE_COMMAND: self._on_asked,
             subjects.STATE_REPORT: self._on_asked,
             subjects.STATE_PLAN: self._on_asked,
-            subjects.STATE_QUERY: self._on_asked,
+            subjects.STATE_QUERY: self._on_query,
             subjects.SNAPSHOT_FULL: self._on_asked,
             subjects.BEATS: self._on_beat,
             subjects.STATE_PING: self._on_ping,
@@ -191,6 +203,11 @@ class Leader:
         if message.subject == subjects.SNAPSHOT_FULL:
             self._hints.hurry(True)
         self._arrive(Asked(message.subject, message.data, message.reply))
+
+    def _on_query(self, message: Message) -> None:
+        if subjects.is_plain(message.reply):
+            self._questions.append(message)
+            self._arrived.set()
 
     def _on_beat(self, message: Message) -> None:
         self._arrive(Heard(message.data))
@@ -222,13 +239,15 @@ class Leader:
         due = self._machine.next_due()
         now_ms = self._replica.clock.now_ms()
         wait = LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
+        if self._reads:
+            wait = min(wait, max(0.0, self._read_again_s - self._steady()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._arrived.wait()
         self._arrived.clear()
 
-    async def _commit(self, output: Output) -> float:
-        """Make sure that what is about to be said is, and stays, true; the seconds it took.
+    async def _commit(self, output: Output, asked: bool) -> float:
+        """Make sure that what is about to be said, or ``asked`` for, is, and stays, true; the seconds it took.
 
         Raises Fenced, Full, Unavailable.
         """
@@ -237,11 +256,30 @@ class Leader:
             self._hint(output)
             await self._replica.journal.append(output.commit, expected=self._machine.previous)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
-            self._confirmed_s = self._steady()
-        elif output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
+            self._confirmed_s = self._written_s = self._steady()
+        elif asked or output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began
+
+    def _answer_reads(self, questions: Sequence[Message]) -> None:
+        """Take up questions that came before the commit, and answer what there is time for now.
+
+        While commits are being written, reads have their share of the time: after each slice the commits have theirs.
+        """
+        for question in questions:
+            self._reads.ask(question.data, question.reply)
+        began_s = self._steady()
+        if not self._reads or began_s < self._read_again_s:
+            return
+        for reply, data in self._reads.answers(self._machine.ledger, self._machine.sequence):
+            self._bus.publish(reply, data)
+        for error in self._reads.take_raised():
+            self._metrics.raised.note("query")
+            log.error("a query was not answered, because it raised", exc_info=error)
+        now_s = self._steady()
+        if now_s - self._written_s < WRITING_S:
+            self._read_again_s = now_s + (now_s - began_s) * (1 / self._policy.read_share - 1)
 
     async def _confirm(self) -> None:
         """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""
@@ -267,6 +305,8 @@ class Leader:
             for part in parts(order):
                 self._deliver(worker, part)
         await self._answer(output.replies)
+        if output.reasons:
+            self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(output.reasons))))
         if output.orders:
             await asyncio.sleep(0)
         if output.events:
@@ -279,7 +319,7 @@ class Leader:
         for subject, data in replies:
             if len(data) > MESSAGE_BYTES:
                 log.error("an answer of %d bytes is larger than a message may be", len(data))
-                data = codec.pack(Answer(Code.UNAVAILABLE.value, TOO_LARGE))
+                data = refusal(Code.UNAVAILABLE, TOO_LARGE)
             if subject:
                 self._bus.publish(subject, data)
             size += len(data)

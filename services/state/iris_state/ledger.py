@@ -11,16 +11,18 @@ import re
 from collections import Counter, OrderedDict
 
 import msgspec
+from sortedcontainers import SortedDict
 
 from iris_core.messages import Quota
 from iris_core.queue import TaskQueue
 from iris_core.reasons import Reason
 from iris_core.resources import Amount
-from iris_core.states import KERNEL_UNSTARTED, KernelStatus, SessionStatus, TaskState
+from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, Patience
 from iris_state import changes as c
 from iris_state.deadlines import Alarms, Line
 from iris_state.entries import WRITERS
+from iris_state.index import JobIndex
 from iris_state.records import (
     Attempt,
     AttemptKey,
@@ -58,8 +60,10 @@ class Ledger:
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
-        self.names: dict[str, int] = {}
+        self.names: dict[str, int] = SortedDict()
         self.namesakes: dict[str, list[int]] = {}
+        self.index = JobIndex()
+        self.tally: dict[PriorityBand, list[int]] = {band: [0] * len(TaskState) for band in PriorityBand}
         self.idempotency: dict[str, int] = {}
         self.spent_keys: OrderedDict[str, int] = OrderedDict()
         self.spent_bytes = 0
@@ -202,6 +206,12 @@ class Ledger:
         if parent is not None:
             parent.children.append(job.number)
 
+    def count_tasks(self, job: Job, sign: int) -> None:
+        """Count a job's tasks in, or out with ``sign`` -1, of those of its band."""
+        counts = self.tally[job.band]
+        for state, n in enumerate(job.counts):
+            counts[state] += sign * n
+
     def _index_task(self, job: Job, index: int, task: Task) -> None:
         self._index_open(job, index, task)
         if task.current is not None:
@@ -242,6 +252,8 @@ class Ledger:
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
         self._forget_name(job)
+        self.index.remove(job)
+        self.count_tasks(job, -1)
         parent = self.jobs.get(job.parent)
         if parent is not None:
             parent.children = [number for number in parent.children if number != job.number]
@@ -304,6 +316,8 @@ class Ledger:
             presence.orders.pop((job.number, index, attempt.number), None)
             presence.committed = presence.committed - self.asks[job.number]
             self.open_of_job[job.number] -= 1
+            if not self.open_of_job[job.number]:
+                del self.open_of_job[job.number]
             self.open_attempts -= 1
             if self.held_back and not self.open_of_job[job.number]:
                 self._line_up_next_run(self.jobs[self.names[job.name]])

@@ -21,9 +21,9 @@ from iris_core.messages import (
     Answer,
     Beat,
     CancelJob,
+    JobReason,
     Plan,
     PlanTaken,
-    Query,
     Quota,
     ReportTaken,
     RerunJob,
@@ -82,11 +82,13 @@ class Machine:
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
         self._replies: list[tuple[str, bytes]] = []
+        self._answers: list[tuple[str, Answer]] = []
         self._refused: list[str] = []
-        self._reads: list[Asked] = []
+        self._snapshots: list[Asked] = []
         self._raised: list[tuple[str, Exception]] = []
         self.quarantine = Quarantine()
         self.torn = False
+        self._reasons: list[JobReason] = []
 
     @property
     def last_ms(self) -> int:
@@ -168,7 +170,7 @@ class Machine:
             except Exception as error:  # noqa: BLE001 - the next leader would be asked the same
                 self._set_aside(one, error, mark)
                 if self.torn:
-                    left, self._reads = [*self._reads, *arrived], []
+                    left, self._snapshots = [*self._snapshots, *arrived], []
                     output = self._finish()
                     output.left = left
                     return output
@@ -180,10 +182,10 @@ class Machine:
         if dropped is not None:
             self.round.apply(dropped)
         output = self._finish()
-        reads, self._reads = self._reads, []
-        for read in reads:
+        asked, self._snapshots = self._snapshots, []
+        for read in asked:
             try:
-                output.replies += [(read.reply, data) for data in self._read(read)]
+                output.replies += [(read.reply, data) for data in self._full()]
             except InvariantBroken:
                 raise
             except Exception as error:  # noqa: BLE001 - whoever asked is told so, and nobody else
@@ -204,17 +206,23 @@ class Machine:
     def _finish(self) -> Output:
         changes, self.round.changes = self.round.changes, []
         replies, self._replies = self._replies, []
+        answered, self._answers = self._answers, []
+        reasons, self._reasons = self._reasons, []
         told, self.ledger.told = self.ledger.told, []
         refused, self._refused = self._refused, []
         raised, self._raised = self._raised, []
         orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
         if not changes and self.cursor - self._marked < UNMARKED:
-            return Output(self.sequence, replies=replies, orders=orders, refused=refused, raised=raised)
+            replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
+            return Output(
+                self.sequence, replies=replies, orders=orders, refused=refused, raised=raised, reasons=reasons
+            )
         self.serial += 1
         self._marked = self.cursor
         commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes))
         self.previous = self.sequence
         self.sequence += framing.count(len(commit), self.policy.journal_part_bytes)
+        replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
         output = Output(
             self.sequence,
             commit,
@@ -226,6 +234,7 @@ class Machine:
             told,
             refused,
             raised,
+            reasons=reasons,
         )
         if not self.torn:
             self.retention.settle()
@@ -241,17 +250,20 @@ class Machine:
     def _mark(self) -> tuple[int, ...]:
         """Where everything ends that an input adds to."""
         changes, told, replies = len(self.round.changes), len(self.ledger.told), len(self._replies)
-        return self.round.begun, changes, told, replies, len(self._reads), len(self._refused)
+        waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
+        return self.round.begun, changes, told, replies, *waiting
 
     def _set_aside(self, one: Input, error: Exception, mark: tuple[int, ...]) -> None:
         """Take back what an input has added, and answer it. What it changed in the ledger cannot be taken back."""
-        begun, changes, told, replies, reads, refused = mark
+        begun, changes, told, replies, answered, snapshots, refused, reasons = mark
         self.torn = self.round.begun != begun
         self.round.drop(changes)
         del self.ledger.told[told:]
         del self._replies[replies:]
-        del self._reads[reads:]
+        del self._answers[answered:]
+        del self._snapshots[snapshots:]
         del self._refused[refused:]
+        del self._reasons[reasons:]
         self._raised.append((kind_of(one), error))
         if self.torn:
             self.quarantine.put(one, self.round.now_ms + 2 * self.policy.lost_after_ms)
@@ -272,8 +284,7 @@ class Machine:
             wish = _wish(data, kind)
             self.round.apply(Answered(wish.request_id, Code.INTERNAL.value, _words(error)))
             if reply or wish.answer_to:
-                answer = codec.pack(Answer(Code.INTERNAL.value, _words(error)))
-                self._replies.append((reply or wish.answer_to, answer))
+                self._answers.append((reply or wish.answer_to, Answer(Code.INTERNAL.value, _words(error))))
 
     def _refuse_plan(self, asked: Asked) -> None:
         """None of it is taken: its jobs pause, and others have their turn."""
@@ -302,8 +313,8 @@ class Machine:
             self._on_plan(asked)
         elif subjects.is_said(asked.subject):
             self._on_straight(asked)
-        else:
-            self._reads.append(asked)
+        elif asked.subject == subjects.SNAPSHOT_FULL:
+            self._snapshots.append(asked)
 
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -334,7 +345,7 @@ class Machine:
             self.round.settle()
             self.round.apply(Answered(wish.request_id, *known))
         if answer_to:
-            self._replies.append((answer_to, codec.pack(self._worded(*known))))
+            self._answers.append((answer_to, self._worded(*known)))
 
     def _worded(self, status: str, body: bytes) -> Answer:
         """What was answered; a job as it is now."""
@@ -385,21 +396,10 @@ class Machine:
             self.round.settle()
         return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
 
-    def _read(self, asked: Asked) -> Iterable[bytes]:
-        """Answered last in the round, as of its end: a reader sees everything that arrived before it."""
-        if asked.subject == subjects.SNAPSHOT_FULL:
-            whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
-            return deltas.chunks(whole)
-        return [codec.pack(self._answer(asked))]
-
-    def _answer(self, asked: Asked) -> Answer:
-        try:
-            query = codec.unpack(asked.data, Query)
-            return Answer("ok", answers.read(self.ledger, query, self.round.now_ms))
-        except Undecodable as error:
-            return Answer(Code.INVALID.value, answers.refusal(str(error)))
-        except Refused as error:
-            return Answer(error.code.value, answers.refusal(error.detail))
+    def _full(self) -> Iterable[bytes]:
+        """The whole picture as of the end of the round, when all that came before the request is true."""
+        whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
+        return deltas.chunks(whole)
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -417,11 +417,12 @@ class Machine:
         self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
 
     def _explain(self, plan: Plan) -> None:
-        """Keep why jobs wait."""
+        """Keep why jobs wait, and tell replicas that follow."""
         for told in plan.reasons:
             job = self.ledger.jobs.get(told.job)
             if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
                 self.round.take(passed_over(self.ledger, job, told, self.round.now_ms))
+                self._reasons.append(told)
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 

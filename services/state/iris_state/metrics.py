@@ -20,6 +20,9 @@ from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_state.changes import Judged, Moved, SessionMoved
 from iris_state.machine import Machine, Output
 
+ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Buckets for rounds, in seconds."""
+
 
 class StateMetrics:
     """A registry of its own, so that two machines can live in one process."""
@@ -32,6 +35,9 @@ class StateMetrics:
         self._handled = Counts("iris_handler_results", "Judgements of handlers.", ["handler", "result"])
         self._refused = Counts("iris_assignments_refused", "Placements of plans that were not taken.", ["cause"])
         self._commit = Durations("iris_commit_seconds", "Time until a commit is durable.")
+        self._round = Durations(
+            "iris_round_seconds", "Processor time of one round: judging what came, and answering reads.", ROUNDS
+        )
         self._waited = Durations("iris_task_queue_wait_seconds", "How long placed tasks had waited.")
         self._ran = Durations("iris_task_run_seconds", "How long attempts that ran had run.")
         self._stored = Gauge(
@@ -42,8 +48,12 @@ class StateMetrics:
         )
         self.raised = Counts("iris_inputs_set_aside", "Inputs that raised when they were judged.", ["kind"])
         counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
-        for collector in (*counts, self._commit, self._waited, self._ran):
+        for collector in (*counts, self._commit, self._round, self._waited, self._ran):
             self.registry.register(collector)
+
+    def worked(self, seconds: float) -> None:
+        """One round is over."""
+        self._round.note(seconds)
 
     def stored(self, stream: str, size: int) -> None:
         """What a stream holds, as the leader has just seen it."""
@@ -94,18 +104,19 @@ class Counts(Collector):
 class Durations(Collector):
     """A histogram of seconds that costs little to note into: one bucket, no lock; sums are made when scraped."""
 
-    def __init__(self, name: str, help_text: str) -> None:
+    def __init__(self, name: str, help_text: str, bounds: Sequence[float] = SECONDS) -> None:
         self._name = name
         self._help = help_text
-        self._counts = [0] * (len(SECONDS) + 1)
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def note(self, seconds: float) -> None:
-        self._counts[bisect_left(SECONDS, seconds)] += 1
+        self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
     def collect(self) -> Iterable[Metric]:
-        bounds = [*(str(bound) for bound in SECONDS), "+Inf"]
+        bounds = [*(str(bound) for bound in self._bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(self._counts), strict=True))
         yield HistogramMetricFamily(self._name, self._help, buckets=buckets, sum_value=self._sum)
 

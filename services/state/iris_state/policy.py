@@ -32,6 +32,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
         forget_workers_after_s: a host that has been LOST for so long, and was not drained, is forgotten; 0: never.
+        read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
+        read_share: of the time, for reads while commits are written. The rest belongs to the commits.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
     """
@@ -74,6 +76,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     snapshot_after_s: float = 600.0
     events_settle_s: float = 150.0
     journal_part_bytes: int = PART_BYTES
+    read_timeout_s: float = 2.0
+    read_share: float = 0.2
     ping_s: float = 0.05
     ping_timeout_s: float = 0.25
     deaf_s: float = 0.3

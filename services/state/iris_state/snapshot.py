@@ -14,6 +14,7 @@ from types import GenericAlias
 from typing import Any
 
 import msgspec
+from sortedcontainers import SortedDict
 
 from iris_core.messages import Quota
 from iris_core.states import WorkerState
@@ -235,12 +236,16 @@ def restore(ledger: Ledger, image: Image) -> None:
         if number not in ended:
             ledger.avoided.setdefault((number, index), {})[name] = until
     jobs.sort(key=lambda job: job.number)
+    ledger.names = {}  # sorted at the end, all at once
     for record in jobs:
         record.children = []  # filled again by those who name it as their parent
         if is_sealed(record):
             ledger.file_job(record)
         else:
             ledger.index_job(record)
+        ledger.count_tasks(record, 1)
+    ledger.names = SortedDict(ledger.names)
+    ledger.index.restore(jobs)
     for line in ledger.lines.values():
         line.sort()
     _restore_spent_keys(ledger, rest)

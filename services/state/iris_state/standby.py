@@ -13,6 +13,7 @@ import logging
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages import Ping
+from iris_state.follower import Follower
 from iris_state.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Standby:
         self._replica = replica
         self._stop = stop
         self._news = asyncio.Event()
+        self._follower = Follower(replica, self._news.set)
         self.epoch = replica.machine.ledger.epoch
         self.leader = _SOMEBODY if self._written_to_lately() else ""
 
@@ -62,13 +64,18 @@ class Standby:
         reader = await self._replica.journal.tail(self._replica.machine.sequence)
         reader.on_arrival(self._news.set)
         try:
+            await self._follower.start()
             while not watching.done() and not self._stop.is_set():
                 await self._news.wait()
                 self._news.clear()
-                while commits := reader.take(_AT_ONCE):
+                more = True
+                while more:
+                    commits = reader.take(_AT_ONCE)
                     self._replica.follow(commits)
+                    more = self._follower.answer() or bool(commits)
                     await asyncio.sleep(0)
         finally:
+            await self._follower.close()
             await reader.close()
 
     async def _watch(self) -> None:
@@ -123,4 +130,5 @@ class Standby:
         if pong.leader != self.leader:
             log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
         self.leader = pong.leader
+        self._follower.leader_at = pong.sequence
         replica.untold.heard(pong.told)

@@ -4,7 +4,7 @@ from iris_core.spec import JobSpec
 from iris_gateway.client.client import Client
 from iris_gateway.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
 from iris_gateway.client.transport import in_path
-from tests.support.answers import Said, answering, in_turn, job_view, problem
+from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SPEC = JobSpec(name="/train", command=("true",))
 
@@ -131,3 +131,23 @@ def test_pages_are_fetched_until_the_limit_is_reached():
     with answering(answer) as server, Client(server.url) as client:
         assert list(client.pages("/v1/jobs", int, limit=3)) == [1, 2, 3]
         assert len(server.asked) == 2
+
+
+def test_what_was_written_goes_along_with_every_later_read():
+    written = Said(201, job_view(), {"Iris-Position": "41"})
+    with answering(in_turn(written, Said(200, job_view()))) as server, Client(server.url) as client:
+        client.submit(SPEC)
+        client.job("/train")
+        client.job("/train")
+
+        assert [asked.headers.get("Iris-Position") for asked in server.asked] == [None, "41", "41"]
+
+
+def test_what_an_event_has_told_is_known_to_later_reads():
+    told = {"job": "/train", "state": "succeeded", "previous": "running", "cause": None, "at_ms": 1, "seq": 57}
+    stream = Said(200, events(("job.state.succeeded", told)), {"Content-Type": "text/event-stream"})
+    with answering(in_turn(stream, Said(200, job_view()))) as server, Client(server.url) as client:
+        assert next(client.events()).seq == 57
+        client.job("/train")
+
+        assert server.asked[-1].headers["Iris-Position"] == "57"

@@ -74,7 +74,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "worker": WORKER,
         "slices": {"items": []},
         "sessions": listing(SESSION),
-        "quota": QUOTA,
+        "users": listing(QUOTA),
         "why": {"ahead": 4},
         "overview": {
             "tasks": {"running": 1, "pending": 1},

@@ -74,12 +74,15 @@ async def test_an_unknown_job_is_not_found(iris: House):
 
 
 async def test_filters_and_paging_reach_the_state_service_as_they_were_given(iris: House):
-    await iris.http.get("/v1/jobs?state=running&user=ada&band=batch&name_prefix=/a&limit=7&cursor=12")
+    filters = "state=running&user=ada&band=batch&name_prefix=/a&label=team=vision&parent=/p"
+    await iris.http.get(f"/v1/jobs?{filters}&limit=7&cursor=12")
     assert iris.state.queries[-1].arguments == {
         "state": "running",
         "user": "ada",
         "band": "batch",
         "name_prefix": "/a",
+        "label": "team=vision",
+        "parent": "/p",
         "limit": 7,
         "cursor": "12",
     }
@@ -177,18 +180,18 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
         "/v1/jobs/j1/tasks?state=failed": ("tasks", {"job": "j1", "state": "failed", "limit": 100, "cursor": ""}),
         "/v1/jobs/j1/why": ("why", {"job": "j1"}),
         "/v1/jobs/j1/history": ("history", {"job": "j1", "limit": 100, "cursor": ""}),
-        "/v1/tasks/j1%2F0/attempts": ("attempts", {"task": "j1/0"}),
+        "/v1/tasks/j1%2F0/attempts": ("attempts", {"task": "j1/0", "limit": 100, "cursor": ""}),
         "/v1/tasks/%2Ftrain%2F0/why": ("why", {"task": "/train/0"}),
         "/v1/workers": ("workers", {"state": "", "limit": 100, "cursor": ""}),
         "/v1/workers/w%201": ("worker", {"id": "w 1"}),
         "/v1/sessions?status=running": ("sessions", {"status": "running", "limit": 100, "cursor": ""}),
         "/v1/sessions/j1-0": ("session", {"id": "j1-0"}),
         "/v1/queue?limit=2": ("queue", {"limit": 2, "cursor": ""}),
-        "/v1/slices": ("slices", {}),
-        "/v1/quotas": ("quotas", {}),
+        "/v1/slices": ("slices", {"limit": 100, "cursor": ""}),
+        "/v1/quotas": ("quotas", {"limit": 100, "cursor": ""}),
         "/v1/quotas/ada": ("quota", {"user": "ada"}),
         "/v1/overview": ("overview", {}),
-        "/v1/dead-letters": ("dead_letters", {}),
+        "/v1/dead-letters": ("dead_letters", {"limit": 100, "cursor": ""}),
     }
     got = {}
     for path in asked:

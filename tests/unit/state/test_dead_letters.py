@@ -5,12 +5,11 @@ from iris_core.messages import Answer, Caller, Query, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.machine import Asked, Command, Machine
 from iris_state.policy import Policy
+from iris_state.reads import answer
 
 
 def letters(machine: Machine) -> dict[str, object]:
-    question = codec.pack(Query("dead_letters", {}, Caller("root", "admin")))
-    output = machine.step([Asked(subjects.STATE_QUERY, question, "me")], 2_000)
-    [(_, data)] = output.replies
+    data = answer(machine.ledger, Query("dead_letters", {}, Caller("root", "admin")), machine.sequence)
     return codec.from_json(codec.unpack(data, Answer).body, dict)
 
 

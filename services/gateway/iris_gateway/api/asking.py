@@ -30,14 +30,14 @@ PAGING = (LIMIT, CURSOR)
 async def view(call: Call, what: str, **arguments: object) -> Response:
     """One object of the state service, for an endpoint without query parameters."""
     call.parameters().finish()
-    return passed_on(await call.gateway.queries.ask(what, call.caller, **arguments))
+    return passed_on(await call.read(what, **arguments))
 
 
 async def page(call: Call, what: str, parameters: Parameters, **arguments: object) -> Response:
     """One page of a listing; reads ``limit`` and ``cursor`` and refuses what nobody has read."""
     limit, cursor = parameters.limit(), parameters.cursor()
     parameters.finish()
-    body = await call.gateway.queries.ask(what, call.caller, limit=limit, cursor=cursor, **arguments)
+    body = await call.read(what, limit=limit, cursor=cursor, **arguments)
     return passed_on(body)
 
 

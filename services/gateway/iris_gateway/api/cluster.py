@@ -32,7 +32,7 @@ async def worker(call: Call) -> Response:
 
 
 async def slices(call: Call) -> Response:
-    return await view(call, "slices")
+    return await page(call, "slices", call.parameters())
 
 
 async def queue(call: Call) -> Response:
@@ -54,7 +54,7 @@ async def overview(call: Call) -> Response:
 
 
 async def dead_letters(call: Call) -> Response:
-    return await view(call, "dead_letters")
+    return await page(call, "dead_letters", call.parameters())
 
 
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
@@ -76,7 +76,7 @@ async def administer(call: Call, action: str, target: str, arguments: dict[str, 
             action, target, call.caller, envelope.request_id, envelope.at_ms, arguments, envelope.answer_to
         )
 
-    return (await call.gateway.commands.ask(CMD_ADMIN, command, key=request_key(call, call.caller))).body
+    return (await call.command(CMD_ADMIN, command, key=request_key(call, call.caller))).body
 
 
 _WORKER_STATE = Parameter("state", "Only workers in this state.", {"type": "string", "enum": list(WORKER_STATES)})
@@ -111,7 +111,14 @@ ENDPOINTS = (
     _action("undrain", "undrain", "Give a worker work again"),
     _action("mark-lost", "mark_lost", "Give a worker up for lost"),
     _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
-    Endpoint("GET", "/v1/slices", slices, "Groups of workers", {200: Answers("All of them.", dict[str, Any])}),
+    Endpoint(
+        "GET",
+        "/v1/slices",
+        slices,
+        "Groups of workers",
+        {200: Answers("One page.", dict[str, Any])},
+        parameters=PAGING,
+    ),
     Endpoint(
         "GET",
         "/v1/queue",
@@ -131,6 +138,11 @@ ENDPOINTS = (
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
     Endpoint(
-        "GET", "/v1/dead-letters", dead_letters, "Commands nobody could read", {200: Answers("Them.", dict[str, Any])}
+        "GET",
+        "/v1/dead-letters",
+        dead_letters,
+        "Commands nobody could read",
+        {200: Answers("One page.", dict[str, Any])},
+        parameters=PAGING,
     ),
 )

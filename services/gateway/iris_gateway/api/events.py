@@ -40,7 +40,7 @@ async def of_job(call: Call) -> Response:
 
 async def name_of(call: Call, job: str) -> str:
     """The name of a job that exists. Raises Problem not_found."""
-    return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Job).name
+    return msgspec.json.decode(await call.read("job", job=job), type=_Job).name
 
 
 def _types(parameters: Parameters) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ async def submit(call: Call) -> Response:
                 traceparent=traceparent,
             )
 
-        return made(await call.gateway.commands.ask(CMD_SUBMIT, command, traceparent=traceparent))
+        return made(await call.command(CMD_SUBMIT, command, traceparent=traceparent))
 
 
 async def read_spec(call: Call) -> JobSpec:
@@ -115,7 +115,10 @@ async def listed(call: Call) -> Response:
     user = parameters.text("user", allow=lambda text: 0 < len(text) <= 128)
     band = parameters.choice("band", BANDS)
     prefix = parameters.text("name_prefix", allow=lambda text: _PREFIX.match(text) is not None, hint="/train")
-    return await page(call, "jobs", parameters, state=state, user=user, band=band, name_prefix=prefix)
+    label = parameters.text("label", allow=lambda text: "=" in text and len(text) <= 512, hint="team=vision")
+    parent = parameters.text("parent")
+    filters = {"state": state, "user": user, "band": band, "name_prefix": prefix, "label": label}
+    return await page(call, "jobs", parameters, **filters, parent=job_reference(parent) if parent else "")
 
 
 async def shown(call: Call) -> Response:
@@ -146,7 +149,7 @@ async def cancel(call: Call) -> Response:
     def command(envelope: Envelope) -> CancelJob:
         return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500], envelope.answer_to)
 
-    answer = await call.gateway.commands.ask(CMD_CANCEL, command, key=key)
+    answer = await call.command(CMD_CANCEL, command, key=key)
     return passed_on(answer.body, 202)
 
 
@@ -163,7 +166,7 @@ async def rerun(call: Call) -> Response:
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only, envelope.answer_to)
 
-    return made(await call.gateway.commands.ask(CMD_RERUN, command, key=key))
+    return made(await call.command(CMD_RERUN, command, key=key))
 
 
 def no_bundle(digest: str) -> Mistake:
@@ -177,6 +180,8 @@ _STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum
 _USER = Parameter("user", "Only this user's jobs.", {"type": "string", "minLength": 1, "maxLength": 128})
 _BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": list(BANDS)})
 _NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": f"^{_A_PREFIX}$"})
+_LABEL = Parameter("label", "Only jobs with this label, `key=value`.", {"type": "string", "maxLength": 512})
+_PARENT = Parameter("parent", "Only the jobs right below this one.", {"type": "string"})
 _IF_EXISTS = Parameter(
     "if_exists",
     "What to do when a job of this name lives: refuse, return it, or cancel it first.",
@@ -206,7 +211,7 @@ ENDPOINTS = (
         listed,
         "List jobs, newest first",
         {200: Answers("One page.", page_of(JobView))},
-        parameters=(_STATE, _USER, _BAND, _NAMED, *PAGING),
+        parameters=(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, *PAGING),
     ),
     Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}),
     Endpoint("GET", "/v1/jobs/{job}/tree", tree, "Show a job and all below it", {200: Answers("The tree.", TreeView)}),

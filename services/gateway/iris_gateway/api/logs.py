@@ -81,7 +81,7 @@ async def of_task(call: Call) -> Response:
     name, parameters = task_of(call), call.parameters()
 
     async def look() -> _Task:
-        return msgspec.json.decode(await call.gateway.queries.ask("task", call.caller, task=name), type=_Task)
+        return msgspec.json.decode(await call.read("task", task=name), type=_Task)
 
     async def ask() -> str:
         return (await look()).state
@@ -90,7 +90,7 @@ async def of_task(call: Call) -> Response:
     await _check_may_read(call, task.job)
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
     job, index = _numbers(task)
-    if attempt.isdigit() and int(attempt) not in [made.number for made in task.attempts]:
+    if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
         raise Problem("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
     only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
@@ -102,13 +102,13 @@ async def of_job(call: Call) -> Response:
     name, parameters = job_of(call), call.parameters()
 
     async def look() -> _Job:
-        return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=name), type=_Job)
+        return msgspec.json.decode(await call.read("job", job=name), type=_Job)
 
     job = await look()
     await _check_may_read(call, job.id)
 
     async def ask() -> str:
-        return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job.id), type=_Job).state
+        return msgspec.json.decode(await call.read("job", job=job.id), type=_Job).state
 
     attempt = _attempt(parameters, "all")
     if attempt == "last":

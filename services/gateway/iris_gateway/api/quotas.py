@@ -11,7 +11,7 @@ from starlette.responses import Response
 from iris_core.spec import BandName
 from iris_core.states import PriorityBand
 from iris_core.views import QuotaView
-from iris_gateway.api.asking import json_body, view
+from iris_gateway.api.asking import PAGING, json_body, page, view
 from iris_gateway.api.cluster import administer
 from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
@@ -31,7 +31,7 @@ class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def listed(call: Call) -> Response:
-    return await view(call, "quotas")
+    return await page(call, "quotas", call.parameters())
 
 
 async def shown(call: Call) -> Response:
@@ -47,7 +47,14 @@ async def put(call: Call) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/v1/quotas", listed, "List quotas", {200: Answers("All of them.", page_of(QuotaView))}),
+    Endpoint(
+        "GET",
+        "/v1/quotas",
+        listed,
+        "List quotas",
+        {200: Answers("One page.", page_of(QuotaView))},
+        parameters=PAGING,
+    ),
     Endpoint("GET", "/v1/quotas/{user}", shown, "Show a user's quota", {200: Answers("The quota.", QuotaView)}),
     Endpoint(
         "PUT",

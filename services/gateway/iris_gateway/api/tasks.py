@@ -30,7 +30,7 @@ async def shown(call: Call) -> Response:
 
 
 async def attempts(call: Call) -> Response:
-    return await view(call, "attempts", task=task_of(call))
+    return await page(call, "attempts", call.parameters(), task=task_of(call))
 
 
 async def why_job(call: Call) -> Response:
@@ -59,7 +59,8 @@ ENDPOINTS = (
         "/v1/tasks/{task}/attempts",
         attempts,
         "List a task's attempts",
-        {200: Answers("All of them.", page_of(AttemptView))},
+        {200: Answers("One page.", page_of(AttemptView))},
+        parameters=PAGING,
     ),
     Endpoint(
         "GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", {200: Answers("The reasons.", dict[str, Any])}

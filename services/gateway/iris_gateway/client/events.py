@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
-from iris_gateway.client.stream import ServerEvent
+from iris_gateway.client.stream import EventStream, ServerEvent
 from iris_gateway.client.typed import from_json
 
 Event = TaskEvent | JobEvent | SessionEvent
@@ -26,11 +26,12 @@ def read_event(said: ServerEvent) -> Event | None:
     return None if kind is None else from_json(said.data, kind)
 
 
-def read_events(stream: Iterable[ServerEvent]) -> Iterator[Event]:
-    """The events of a stream, without those of a kind not known here."""
+def read_events(stream: EventStream) -> Iterator[Event]:
+    """The events of a stream, without those of a kind not known here; later answers are no older than any of them."""
     for said in stream:
         event = read_event(said)
         if event is not None:
+            stream.transport.note(event.seq)
             yield event
 
 

@@ -86,7 +86,7 @@ class EventStream:
     def __init__(
         self, transport: Transport, request: Request, *, last_id: str = "", timeout_s: float | None = None
     ) -> None:
-        self._transport = transport
+        self.transport = transport
         self._request = request
         self._parser = SseParser()
         self._parser.restart(last_id)
@@ -166,14 +166,14 @@ class EventStream:
         while not self._closed.is_set() and self._left_s() > 0:
             self._parser.restart()
             try:
-                return self._transport.open(self._resumed(), _SILENCE_S)
+                return self.transport.open(self._resumed(), _SILENCE_S)
             except TryAgain as problem:
-                if time.monotonic() > start + self._transport.patience_s:
+                if time.monotonic() > start + self.transport.patience_s:
                     raise
                 pause = max(pause, problem.retry_after_s or 0.0)
             except BROKEN as error:
-                if time.monotonic() > start + self._transport.current_patience_s:
-                    raise self._transport.unreachable(error) from error
+                if time.monotonic() > start + self.transport.current_patience_s:
+                    raise self.transport.unreachable(error) from error
             self._closed.wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_S)
         return None

@@ -25,6 +25,7 @@ Query = Mapping[str, str | int | bool | None]
 BROKEN = (OSError, http.client.HTTPException)
 """What a connection raises when it breaks."""
 
+POSITION = "Iris-Position"
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 
@@ -80,6 +81,12 @@ def in_path(name: str) -> str:
     return quote(name, safe="")
 
 
+def position_of(response: http.client.HTTPResponse) -> int:
+    """The position in the journal that an answer is as of; 0 when it does not say."""
+    text = response.getheader(POSITION) or ""
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 class Transport:
     """Sends requests to one gateway.
 
@@ -88,6 +95,9 @@ class Transport:
         timeout_s: how long one answer may take.
         patience_s: how long a request is repeated after the gateway has been seen to answer.
         first_patience_s: the same before it has ever answered; 0 says at once that nobody is there.
+
+    Attributes:
+        position: in the journal, of the newest answer or event there was; answers are as of then or later.
     """
 
     def __init__(
@@ -97,6 +107,7 @@ class Transport:
         self.patience_s = patience_s
         self._first_patience_s = first_patience_s
         self._timeout_s = timeout_s
+        self.position = 0
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._answered = False
         self._closed = False
@@ -143,6 +154,10 @@ class Transport:
         self._answered = True
         return Channel(line, connection, response)
 
+    def note(self, position: int) -> None:
+        """Something has been seen of the journal up to there."""
+        self.position = max(self.position, position)
+
     def close(self) -> None:
         """Let go of the kept connections; what is still under way closes its own."""
         self._closed = True
@@ -182,6 +197,7 @@ class Transport:
         response = self._exchange(connection, request)
         body = response.read()
         self._answered = True
+        self.note(position_of(response))
         if response.will_close or self._closed:
             connection.close()
         else:
@@ -192,6 +208,8 @@ class Transport:
 
     def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", **request.headers}
+        if self.position:
+            headers[POSITION] = str(self.position)
         if self.address.token:
             headers["Authorization"] = f"Bearer {self.address.token}"
         if request.body is not None and not isinstance(request.body, bytes):

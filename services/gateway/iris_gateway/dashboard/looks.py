@@ -22,6 +22,8 @@ from iris_gateway.retrospect import newest_first
 
 LOG_LINES = 200
 EVENTS = 100
+PAGES = 20
+"""Pages that are asked for at most to show one."""
 Facts = dict[str, Any]
 
 
@@ -43,16 +45,34 @@ class Look:
         return msgspec.json.decode(await self.gateway.queries.ask(what, self.caller, **arguments))
 
     async def page_of(self, what: str, *filters: str, **arguments: object) -> Any:
-        """One page of a listing, filtered and continued as the query says."""
+        """One page of a listing, filtered and continued as the query says; empty ones are passed over, a few."""
         wanted = {name: self.query.get(name, "") for name in (*filters, "cursor")}
-        return await self.at(what, limit=100, **wanted, **arguments)
+        left = PAGES
+        while True:
+            left -= 1
+            page = await self.at(what, limit=100, **wanted, **arguments)
+            wanted["cursor"] = page.get("next_cursor") or ""
+            if page["items"] or not wanted["cursor"] or not left:
+                return page
+
+    async def all_of(self, what: str) -> list[Any]:
+        """The items of a listing, of no more than so many pages."""
+        items: list[Any] = []
+        cursor = ""
+        for _ in range(PAGES):
+            page = await self.at(what, limit=500, cursor=cursor)
+            items += page["items"]
+            cursor = page.get("next_cursor") or ""
+            if not cursor:
+                break
+        return items
 
 
 async def overview(look: Look) -> Facts:
-    slices = (await look.at("slices"))["items"]
+    slices = await look.all_of("slices")
     waiting = (await look.at("queue", limit=5))["items"]
     failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
-    workers = (await look.at("workers", limit=500))["items"]
+    workers = await look.all_of("workers")
     return {
         "overview": await look.at("overview"),
         "slices": slices,
@@ -101,7 +121,7 @@ async def queue(look: Look) -> Facts:
 
 
 async def workers(look: Look) -> Facts:
-    return {"workers": await look.page_of("workers", "state"), "slices": (await look.at("slices"))["items"]}
+    return {"workers": await look.page_of("workers", "state"), "slices": await look.all_of("slices")}
 
 
 async def worker(look: Look) -> Facts:
@@ -116,8 +136,7 @@ async def sessions(look: Look) -> Facts:
 
 
 async def users(look: Look) -> Facts:
-    names = (await look.at("overview"))["users"]
-    return {"quotas": [await look.at("quota", user=name) for name in names[:100]]}
+    return {"quotas": await look.page_of("users")}
 
 
 async def events(look: Look) -> Facts:

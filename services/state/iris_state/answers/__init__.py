@@ -11,9 +11,8 @@ from typing import Any
 from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Query
-from iris_core.views import Page
 from iris_state import privacy
-from iris_state.answers import capacity, hosts, jobs, queue, sessions, tasks
+from iris_state.answers import capacity, hosts, jobs, queue, sessions, tasks, users
 from iris_state.answers.pages import found_job, found_task
 from iris_state.answers.users import quota_view
 from iris_state.ledger import Ledger
@@ -45,7 +44,7 @@ def admin(ledger: Ledger, wish: AdminCommand) -> bytes:
     return codec.to_json(hosts.worker_view(ledger, ledger.workers[wish.target]))
 
 
-def read(ledger: Ledger, query: Query, now_ms: int) -> bytes:
+def read(ledger: Ledger, query: Query) -> bytes:
     """Answer one query. Raises Refused."""
     view = READS.get(query.what)
     if view is None:
@@ -58,7 +57,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
     "tasks": tasks.tasks,
     "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),
-    "attempts": lambda ledger, a: Page(items=tasks.task_view(ledger, *found_task(ledger, a)).attempts),
+    "attempts": tasks.attempts,
     "tree": jobs.tree,
     "why": jobs.why,
     "history": jobs.history,
@@ -69,7 +68,8 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "worker": hosts.worker,
     "slices": hosts.slices,
     "quota": lambda ledger, a: quota_view(ledger, str(a.get("user", ""))),
-    "quotas": lambda ledger, a: Page(items=[quota_view(ledger, user) for user in sorted(ledger.quotas)]),
+    "quotas": users.quotas,
+    "users": users.users,
     "overview": hosts.overview,
     "dead_letters": hosts.dead_letters,
 }

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from itertools import islice
 from typing import Any
 
+from sortedcontainers import SortedList
+
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
-from iris_core.states import TaskState, display_name
+from iris_core.states import JobState, PriorityBand, TaskState, display_name
 from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
 from iris_state.answers import interruptions
-from iris_state.answers.pages import behind, found_job, found_task, page
+from iris_state.answers.abridged import abridged
+from iris_state.answers.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, page, shortened
 from iris_state.history import rows_of
+from iris_state.index import Field, has
 from iris_state.ledger import Ledger
 from iris_state.masking import masked
 from iris_state.records import Job, Task
 
+TREE_JOBS = 500
+"""Jobs below the first that a tree shows."""
 
-def job_view(ledger: Ledger, record: Job) -> JobView:
+
+def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
+    """One job; in a listing (``whole`` False) with the beginning of its specification only."""
     parent = ledger.jobs.get(record.parent)
     head, _, _ = record.name.rpartition("/")
+    spec = record.spec if whole else abridged(record.spec)
     return JobView(
         id=record.id,
         name=record.name,
@@ -26,19 +38,20 @@ def job_view(ledger: Ledger, record: Job) -> JobView:
         user=record.user,
         band=display_name(record.band),
         replicas=len(record.tasks),
-        spec=masked(record.spec),
+        spec=masked(spec),
         parent=parent.name if parent is not None else head or None,
         submitted_at=moment(record.submitted_ms),
         root_submitted_at=moment(record.root_submitted_ms),
         started_at=moment(record.started_ms),
         finished_at=moment(record.finished_ms),
-        error=record.error or None,
+        error=shortened(record.error, MAX_TEXT) or None,
         task_counts={display_name(state): n for state, n in record.counted().items()},
         pending_reason=reason_of(ledger, record),
         children=len(record.children),
         coscheduled=record.is_gang,
         cause=record.cause.value if record.cause is not None else None,
         interrupted=interruptions.of_job(ledger, record),
+        spec_abridged=spec is not record.spec,
     )
 
 
@@ -75,31 +88,71 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Newest first."""
-    after = behind(arguments)
-    rows = (
-        (number, ledger.jobs[number])
-        for number in reversed(ledger.jobs)
-        if (after is None or number < after) and _wanted(ledger.jobs[number], arguments)
-    )
-    return page(rows, lambda record: job_view(ledger, record), arguments)
+    fields = _fields(ledger, arguments)
+    prefix = str(arguments.get("name_prefix") or "")
+
+    def wanted(record: Job) -> bool:
+        return record.name.startswith(prefix) and all(has(record, field) for field in fields)
+
+    numbers = _shortest(ledger, fields, prefix)
+    below: Iterator[int] = numbers.irange(maximum=behind(arguments), inclusive=(True, False), reverse=True)
+    rows = ((number, ledger.jobs[number]) for number in below)
+    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments, wanted)
 
 
-def _wanted(record: Job, arguments: dict[str, Any]) -> bool:
-    return (
-        arguments.get("state") in (None, "", display_name(record.state))
-        and arguments.get("user") in (None, "", record.user)
-        and arguments.get("band") in (None, "", display_name(record.band))
-        and record.name.startswith(str(arguments.get("name_prefix") or ""))
-    )
+def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
+    """What every listed job must have. Raises Refused for a parent that does not exist."""
+    given = {name: str(value) for name, value in arguments.items() if value not in (None, "")}
+    fields: set[Field] = {(name, given[name]) for name in ("user", "label") if name in given}
+    if "state" in given:
+        fields.add(("state", _named(JobState, given["state"])))
+    if "band" in given:
+        fields.add(("band", _named(PriorityBand, given["band"])))
+    if "parent" in given:
+        fields.add(("parent", found_job(ledger, {"job": given["parent"]}).number))
+    return fields
+
+
+def _named(kind: type[IntEnum], name: str) -> IntEnum | None:
+    """The member shown by this name; None, which no job has, for a name nobody knows."""
+    return kind.__members__.get(name.upper())
+
+
+def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
+    """The fewest numbers among which are all jobs with these fields and this prefix."""
+    numbers = min(map(ledger.index.of, fields), key=len, default=ledger.index.all)
+    if prefix and len(numbers) > SCANNED:
+        named = _with_prefix(ledger, prefix)
+        return numbers if named is None else SortedList(named)
+    return numbers
+
+
+def _with_prefix(ledger: Ledger, prefix: str) -> list[int] | None:
+    """The numbers of the jobs whose names begin so; None when they are more than a page looks at."""
+    numbers: list[int] = []
+    for name in ledger.names.irange(minimum=prefix):  # type: ignore[attr-defined]
+        if not name.startswith(prefix):
+            break
+        numbers += ledger.namesakes.get(name, (ledger.names[name],))
+        if len(numbers) > SCANNED:
+            return None
+    return numbers
 
 
 def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
-    return _subtree(ledger, found_job(ledger, arguments))
-
-
-def _subtree(ledger: Ledger, record: Job) -> TreeView:
-    children = [ledger.jobs[number] for number in record.children if number in ledger.jobs]
-    return TreeView(job=job_view(ledger, record), children=[_subtree(ledger, child) for child in children])
+    """A job and the first `TREE_JOBS` below it, breadth first; ``children`` of a job says when some are left out."""
+    root = TreeView(job=job_view(ledger, found_job(ledger, arguments)), children=[])
+    line = deque([(root, found_job(ledger, arguments))])
+    left = TREE_JOBS
+    while line and left:
+        above, record = line.popleft()
+        for number in islice(record.children, left):
+            left -= 1
+            child = ledger.jobs[number]
+            view = TreeView(job=job_view(ledger, child, whole=False), children=[])
+            above.children.append(view)
+            line.append((view, child))
+    return root
 
 
 def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:

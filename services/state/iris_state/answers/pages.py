@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
+from iris_core import codec
 from iris_core.errors import Code, Refused
 from iris_core.views import Page
 from iris_state.ledger import Ledger, whole_number
@@ -12,8 +13,16 @@ from iris_state.records import Job
 
 Arguments = dict[str, Any]
 
+T = TypeVar("T")
+
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
+SCANNED = 2000
+"""Records one page looks at, at most."""
+MAX_TEXT = 4096
+"""Characters of an error or of the last lines of output that a view shows."""
+PAGE_BYTES = 1 << 20
+"""What one page holds at most, unless a single item is larger."""
 
 
 def found_job(ledger: Ledger, arguments: dict[str, Any]) -> Job:
@@ -51,13 +60,50 @@ def behind(arguments: dict[str, Any]) -> int | None:
     return number
 
 
-def page(rows: Iterable[tuple[int | str, Any]], view: Callable[[Any], Any], arguments: dict[str, Any]) -> Page:
-    """The first ``limit`` of (position, record) rows, worded; the cursor names the last position shown."""
+def behind_name(arguments: dict[str, Any]) -> str:
+    """The name a page goes on behind, empty for the first page; see `cursor_of`."""
+    try:
+        return bytes.fromhex(str(arguments.get("cursor") or "")).decode()
+    except ValueError:
+        raise Refused(Code.INVALID, "not a cursor of this listing") from None
+
+
+def cursor_of(name: str) -> str:
+    """A name as a cursor: in a URL, and whatever it holds."""
+    return name.encode().hex()
+
+
+def always(record: object) -> bool:
+    """Every record of a listing is shown."""
+    return True
+
+
+def page(
+    rows: Iterable[tuple[int | str, T]],
+    view: Callable[[T], Any],
+    arguments: dict[str, Any],
+    wanted: Callable[[T], bool] = always,
+) -> Page:
+    """Those of (position, record) rows that are wanted; the cursor names the last position looked at.
+
+    Ends at the caller's limit, after `SCANNED` rows, or before `PAGE_BYTES` are exceeded, whichever comes first. So a
+    page may be empty and not the last one: a listing ends where there is no cursor.
+    """
     items: list[Any] = []
-    limit, last = limit_of(arguments), ""
-    for position, record in rows:
-        if len(items) == limit:
+    limit, last, size = limit_of(arguments), "", 0
+    for looked_at, (position, record) in enumerate(rows):
+        if len(items) == limit or looked_at == SCANNED:
             return Page(items=items, next_cursor=last)
-        items.append(view(record))
+        if wanted(record):
+            item = view(record)
+            size += len(codec.to_json(item))
+            if items and size > PAGE_BYTES:
+                return Page(items=items, next_cursor=last)
+            items.append(item)
         last = str(position)
     return Page(items=items)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text, or its last ``most`` characters behind three dots."""
+    return text if len(text) <= most else f"...{text[-most:]}"

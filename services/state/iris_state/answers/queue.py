@@ -20,7 +20,7 @@ def queue(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def _cursor(key: PriorityKey) -> str:
-    return ".".join(str(int(part)) for part in key)
+    return "_".join(str(int(part)) for part in key)
 
 
 def _place(arguments: dict[str, Any]) -> PriorityKey | None:
@@ -29,7 +29,7 @@ def _place(arguments: dict[str, Any]) -> PriorityKey | None:
     if not cursor:
         return None
     try:
-        band, *rest = (int(part) for part in cursor.split("."))
+        band, *rest = (int(part) for part in cursor.split("_"))
         return PriorityKey(PriorityBand(band), *rest)
     except (ValueError, TypeError):
         raise Refused(Code.INVALID, "not a cursor of this listing") from None

@@ -7,20 +7,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from iris_core.errors import Code, Refused
-from iris_core.states import TaskState
+from iris_core.states import SESSION_TERMINAL, TaskState
 from iris_core.views import KernelView, Page, SessionView, moment
-from iris_state.answers.pages import page
+from iris_state.answers.pages import found_job, page
 from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job, Task, kernel_status
+from iris_state.sealed import is_sealed
+
+_OVER = frozenset(status.value.lower() for status in SESSION_TERMINAL)
 
 
-def session_view(ledger: Ledger, record: Job, index: int | None) -> SessionView:
-    """A coscheduled job's session (``index`` None), or the session of one task of a plain job."""
-    members = range(len(record.tasks)) if index is None else (index,)
-    at = index or 0
+def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
+    """The session of a job's task: a coscheduled job's, or that of one task of a plain job."""
+    members = range(len(record.tasks)) if record.is_gang else (at,)
     stored = ledger.session(record, at)
     return SessionView(
-        id=record.id if index is None else f"{record.id}-{index}",
+        id=record.id if record.is_gang else f"{record.id}-{at}",
         job=record.name,
         status=ledger.session_status(record, at).value.lower(),
         since=moment(ledger.session_since(record, at)),
@@ -41,40 +43,47 @@ def _kernel(record: Job, index: int) -> KernelView:
 
 
 def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Coscheduled sessions, and every placed or waiting session of one; newest job first."""
-    wanted = arguments.get("status")
-    only = ledger.find_job(str(arguments["job"])) if arguments.get("job") else None
-    records = [only] if only is not None else [ledger.jobs[number] for number in reversed(ledger.jobs)]
-    if arguments.get("job") and only is None:
-        raise Refused(Code.NOT_FOUND, f"there is no job {arguments['job']}")
+    """Coscheduled sessions, and every session of one; newest job first, then by task."""
+    status = arguments.get("status")
     after = _after_session(arguments)
-    rows = (
-        (f"{record.number}-{-1 if index is None else index}", (record, index))
-        for record, index in _all_sessions(records)
-        if (after is None or (-record.number, -1 if index is None else index) > after)
-        and wanted in (None, "", ledger.session_status(record, index or 0).value.lower())
-    )
-    return page(rows, lambda row: session_view(ledger, *row), arguments)
+    if arguments.get("job"):
+        numbers: Iterable[int] = (found_job(ledger, arguments).number,)
+    else:
+        newest = after[0] if after is not None else None
+        numbers = ledger.index.all.irange(maximum=newest, reverse=True)
+    rows = _sessions_of((ledger.jobs[number] for number in numbers), after, over=status in (None, "", *_OVER))
+
+    def wanted(row: tuple[Job, int] | None) -> bool:
+        return row is not None and status in (None, "", ledger.session_status(*row).value.lower())
+
+    return page(rows, lambda row: session_view(ledger, *row), arguments, wanted)  # type: ignore[misc]
 
 
 def _after_session(arguments: dict[str, Any]) -> tuple[int, int] | None:
-    """Newest job first, so the key is (minus the job's number, task index or -1)."""
+    """The job's number and the task's index of the last session looked at."""
     cursor = arguments.get("cursor")
     if not cursor:
         return None
-    found = re.fullmatch(r"([0-9]{1,18})-(-1|[0-9]{1,18})", str(cursor))
+    found = re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", str(cursor))
     if found is None:
         raise Refused(Code.INVALID, "not a cursor of this listing")
-    return -int(found[1]), int(found[2])
+    return int(found[1]), int(found[2])
 
 
-def _all_sessions(records: Iterable[Job]) -> Iterable[tuple[Job, int | None]]:
+def _sessions_of(
+    records: Iterable[Job], after: tuple[int, int] | None, *, over: bool
+) -> Iterable[tuple[str, tuple[Job, int] | None]]:
+    """Each session's position, job, and first task; without ``over``, a job that is over is one row of nothing."""
     for record in records:
-        if record.is_gang:
-            yield record, None
+        begin = after[1] + 1 if after is not None and after[0] == record.number else 0
+        if is_sealed(record) and not over:
+            yield f"{record.number}-{len(record.tasks)}", None
+        elif record.is_gang:
+            if not begin:
+                yield f"{record.number}-0", (record, 0)
         else:
-            for index in range(len(record.tasks)):
-                yield record, index
+            for index in range(begin, len(record.tasks)):
+                yield f"{record.number}-{index}", (record, index)
 
 
 def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
@@ -82,4 +91,4 @@ def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
     record, place = ledger.find_job(name), whole_number(index or "0")
     if record is None or place is None or place >= len(record.tasks):
         raise Refused(Code.NOT_FOUND, f"there is no session {arguments.get('id')}")
-    return session_view(ledger, record, None if record.is_gang else place)
+    return session_view(ledger, record, place)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from iris_core import codec
 from iris_core.states import TaskState, display_name
 from iris_core.views import AttemptView, Page, TaskView, moment
 from iris_state.answers.jobs import reason_of_task
-from iris_state.answers.pages import behind, found_job, page
+from iris_state.answers.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Task
+
+ATTEMPT_BYTES = 1 << 18
+"""How much of its newest attempts a task shows, as JSON; `attempts` has all."""
 
 
 def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
@@ -24,13 +29,14 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         failure_count=task.failure_count,
         preemption_count=task.preemption_count,
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
-        attempts=[attempt_view(attempt) for attempt in task.attempts],
+        attempts=_newest(task.attempts),
         exit_code=last.exit_code if last is not None else None,
-        error=task.note or (last.error if last is not None and task.state is not TaskState.SUCCEEDED else "") or None,
+        error=shortened(_error(task), MAX_TEXT) or None,
         log_subject=f"{record.id}.{index}",
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
         note=_note(record, task),
+        attempt_count=len(task.attempts),
     )
 
 
@@ -44,6 +50,26 @@ def _note(record: Job, task: Task) -> str | None:
     return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
 
 
+def _error(task: Task) -> str:
+    """Why it ended, or how its last attempt did."""
+    if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
+        return task.note
+    return task.attempts[-1].error
+
+
+def _newest(made: Sequence[Attempt]) -> list[AttemptView]:
+    """The newest attempts, as far as there is room, oldest first; always the last one."""
+    shown: list[AttemptView] = []
+    left = ATTEMPT_BYTES
+    for attempt in reversed(made):
+        view = attempt_view(attempt)
+        left -= len(codec.to_json(view))
+        if shown and left < 0:
+            break
+        shown.append(view)
+    return shown[::-1]
+
+
 def attempt_view(attempt: Attempt) -> AttemptView:
     return AttemptView(
         number=attempt.number,
@@ -55,8 +81,8 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         worker=attempt.worker,
         exit_code=attempt.exit_code,
         signal=attempt.signal,
-        error=attempt.error or None,
-        stderr_tail=attempt.stderr_tail or None,
+        error=shortened(attempt.error, MAX_TEXT) or None,
+        stderr_tail=shortened(attempt.stderr_tail, MAX_TEXT) or None,
         peak_rss_bytes=attempt.peak_rss_bytes or None,
         assigned_at=moment(attempt.assigned_ms),
         building_at=moment(attempt.building_ms),
@@ -70,12 +96,22 @@ def attempt_view(attempt: Attempt) -> AttemptView:
 
 
 def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """By index."""
     record = found_job(ledger, arguments)
     after, state = behind(arguments), arguments.get("state")
     start = 0 if after is None else after + 1
-    rows = (
-        (index, index)
-        for index in range(start, len(record.tasks))
-        if state in (None, "", display_name(record.tasks[index].state))
-    )
-    return page(rows, lambda index: task_view(ledger, record, index), arguments)
+
+    def wanted(index: int) -> bool:
+        return state in (None, "", display_name(record.tasks[index].state))
+
+    rows = ((index, index) for index in range(start, len(record.tasks)))
+    return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
+
+
+def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """All attempts of one task by number."""
+    record, index = found_task(ledger, arguments)
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    rows = enumerate(record.tasks[index].attempts[start:], start)
+    return page(rows, attempt_view, arguments)

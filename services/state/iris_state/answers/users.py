@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from iris_core.resources import NOTHING, Amount
 from iris_core.states import PriorityBand, display_name
-from iris_core.views import QuotaView
+from iris_core.views import Page, QuotaView
+from iris_state.answers.pages import behind_name, cursor_of, page
 from iris_state.ledger import Ledger
 
 
 def quota_view(ledger: Ledger, user: str) -> QuotaView:
+    return _view(ledger, user, _running(ledger))
+
+
+def quotas(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Everybody who has a quota, by name."""
+    return _page(ledger, ledger.quotas, arguments)
+
+
+def users(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Everybody who has a job on record, by name."""
+    return _page(ledger, ledger.index.values("user"), arguments)
+
+
+def _page(ledger: Ledger, names: Iterable[str], arguments: dict[str, Any]) -> Page:
+    last = behind_name(arguments)
+    running = _running(ledger)
+    rows = ((cursor_of(name), name) for name in sorted(names) if name > last)
+    return page(rows, lambda name: _view(ledger, name, running), arguments)
+
+
+def _running(ledger: Ledger) -> dict[str, Amount]:
+    """What each user's open attempts hold."""
+    held: dict[str, Amount] = {}
+    for number, n in ledger.open_of_job.items():
+        ask, user = ledger.asks[number], ledger.jobs[number].user
+        more = Amount(n * ask.cpu_millis, n * ask.memory_bytes, n * ask.disk_bytes, n * ask.chips)
+        held[user] = held.get(user, NOTHING) + more
+    return held
+
+
+def _view(ledger: Ledger, user: str, running: dict[str, Amount]) -> QuotaView:
     quota = ledger.quota_of(user)
-    view = QuotaView(
+    held = running.get(user, NOTHING)
+    return QuotaView(
         user=user,
         max_running_cpu=quota.max_running_cpu,
         max_running_memory=quota.max_running_memory,
         max_running_accelerators=quota.max_running_accelerators,
         max_pending_tasks=quota.max_pending_tasks,
         max_band=display_name(PriorityBand(max(quota.max_band, 1))),
+        running_cpu=held.cpu_millis,
+        running_memory=held.memory_bytes,
+        running_accelerators=held.chips,
         pending_tasks=ledger.pending_of_user[user],
     )
-    for presence in ledger.presence.values():
-        for number, _, _ in presence.open:
-            owner = ledger.jobs[number]
-            if owner.user == user:
-                amount = owner.spec.resources.amount
-                view.running_cpu += amount.cpu_millis
-                view.running_memory += amount.memory_bytes
-                view.running_accelerators += amount.chips
-    return view

@@ -38,6 +38,8 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
     ledger.next_number = max(ledger.next_number, change.number + 1)
     ledger.totals.admitted += 1
     ledger.index_job(job)
+    ledger.index.add(job)
+    ledger.count_tasks(job, 1)
     if change.idempotency_key:
         ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
     ledger.told.append(Told("task", job, 0, None, "pending", None, None, at_ms, tasks=spec.replicas))
@@ -50,6 +52,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
     """The derived state; the first RUNNING is the job's start, a terminal one its end."""
     job = ledger.jobs[change.job]
     previous, job.state = job.state, change.state
+    ledger.index.move(job, previous)
     if change.state is JobState.RUNNING:
         job.started_ms = job.started_ms or at_ms
     if job.is_terminal:

@@ -182,6 +182,9 @@ def _show(
     previous = task.state
     job.counts[previous] -= 1
     job.counts[state] += 1
+    tally = ledger.tally[job.band]
+    tally[previous] -= 1
+    tally[state] += 1
     task.state = state
     exit_code = attempt.exit_code if attempt is not None else None
     lasted_ms = None

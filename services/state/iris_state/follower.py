@@ -1,0 +1,130 @@
+"""What a replica that follows answers: questions, from a ledger that is at least as new as they ask for. Shell.
+
+A follower that is not there yet waits a moment for the journal, then answers `BEHIND`, and the question goes to the
+leader. What the leader knows and does not record, why jobs wait and what hosts say of themselves, a follower hears as
+the leader does. Source: docs/adr/0017-reads-beside-the-writer.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from iris_bus.contract import Message, Subscription
+from iris_core import codec, subjects
+from iris_core.codec import Undecodable
+from iris_core.messages import BEHIND, Answer, Beat, Query, Reasons
+from iris_core.states import TaskState
+from iris_state.attendance import is_known
+from iris_state.reads import Reads
+from iris_state.replica import Replica
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 0.1
+"""How long a question may wait for the journal."""
+LAG = 100
+"""Positions behind the leader at which a follower answers nothing."""
+GROUP = "followers"
+_BEHIND = codec.pack(Answer(BEHIND))
+
+
+class Follower:
+    """Answers beside the tail of the journal.
+
+    Args:
+        wake: called when there is something to `answer`.
+
+    Attributes:
+        leader_at: the position of the leader when it was last heard of.
+    """
+
+    def __init__(self, replica: Replica, wake: Callable[[], None]) -> None:
+        self._replica = replica
+        self._wake = wake
+        self._bus = replica.connection.bus
+        self._loop = asyncio.get_running_loop()
+        self._reads = Reads(replica.policy.read_timeout_s, self._loop.time)
+        self._early: list[tuple[int, float, Message]] = []
+        self._subscriptions: list[Subscription] = []
+        self.leader_at = 0
+
+    async def start(self) -> None:
+        """Listen. Raises Unavailable."""
+        listening = {subjects.STATE_REASONS: self._on_reasons, subjects.BEATS: self._on_beat}
+        for subject, callback in listening.items():
+            self._subscriptions.append(await self._bus.subscribe(subject, callback))
+        self._subscriptions.append(await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP))
+
+    async def close(self) -> None:
+        """Answer nothing more; the leader is asked what was not answered."""
+        for subscription in self._subscriptions:
+            await subscription.close()
+        for reply in (*self._reads.rest(), *(message.reply for _, _, message in self._early)):
+            self._bus.publish(reply, _BEHIND)
+        self._early = []
+
+    def answer(self) -> bool:
+        """Answer for a moment; True when more is left."""
+        machine = self._replica.machine
+        now_s = self._loop.time()
+        early, self._early = self._early, []
+        for position, until_s, message in early:
+            if position <= machine.sequence:
+                self._reads.ask(message.data, message.reply)
+            elif now_s >= until_s:
+                self._bus.publish(message.reply, _BEHIND)
+            else:
+                self._early.append((position, until_s, message))
+        for reply, data in self._reads.answers(machine.ledger, machine.sequence):
+            self._bus.publish(reply, data)
+        for error in self._reads.take_raised():
+            log.error("a query was not answered, because it raised", exc_info=error)
+        return bool(self._reads)
+
+    def _on_read(self, message: Message) -> None:
+        if not subjects.is_plain(message.reply):
+            return
+        machine = self._replica.machine
+        position = _position(message.data)
+        if self.leader_at - machine.sequence > LAG:
+            self._bus.publish(message.reply, _BEHIND)
+            return
+        if position > machine.sequence:
+            self._early.append((position, self._loop.time() + WAIT_S, message))
+            self._loop.call_later(WAIT_S, self._wake)
+        else:
+            self._reads.ask(message.data, message.reply)
+            self._wake()
+
+    def _on_reasons(self, message: Message) -> None:
+        """Why jobs wait, as the leader has just heard it."""
+        try:
+            told = codec.unpack(message.data, Reasons)
+        except Undecodable:
+            return
+        ledger = self._replica.machine.ledger
+        for each in told.reasons:
+            job = ledger.jobs.get(each.job)
+            if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
+                ledger.reasons[each.job] = each.reason
+
+    def _on_beat(self, message: Message) -> None:
+        """What a host says of itself and is not recorded."""
+        try:
+            beat = codec.unpack(message.data, Beat)
+        except Undecodable:
+            return
+        ledger = self._replica.machine.ledger
+        if is_known(ledger, beat.worker, beat.incarnation):
+            ledger.hear(beat.worker, self._replica.clock.now_ms())
+            ledger.presence[beat.worker].detail = beat.detail
+
+
+def _position(data: bytes) -> int:
+    """What a question asks for at least; 0 when it cannot be read."""
+    try:
+        return codec.unpack(data, Query).at_least
+    except Undecodable:
+        return 0

@@ -1,0 +1,102 @@
+"""Which jobs a listing looks at: their numbers in order, by each field that a listing filters on.
+
+An index over the ledger's jobs that `entries` keeps with every change and `check` recounts. A field with one value per
+job costs one sorted list per value. Not here: names, which the ledger keeps sorted itself, and what a listing shows
+(`answers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from iris_core.states import JobState
+from iris_state.records import Job
+
+Field = tuple[str, object]
+"""A field and its value, for example ``("user", "ann")``; a label is ``("label", "team=vision")``."""
+
+
+_NONE: SortedList = SortedList()
+
+
+def fields_of(job: Job) -> Iterator[Field]:
+    """Every field a job is listed under."""
+    yield "state", job.state
+    yield "user", job.user
+    yield "band", job.band
+    if job.parent:
+        yield "parent", job.parent
+    for key, value in job.spec.labels.items():
+        yield "label", f"{key}={value}"  # a key holds no =
+
+
+def has(job: Job, field: Field) -> bool:
+    """Whether a job is listed under this field."""
+    name, value = field
+    if name == "label":
+        key, _, text = str(value).partition("=")
+        return job.spec.labels.get(key) == text
+    return bool(getattr(job, name) == value)
+
+
+class JobIndex:
+    """Sorted numbers of jobs: of all, and of those with some value of a field."""
+
+    def __init__(self) -> None:
+        self.all = SortedList()
+        self._by: dict[Field, SortedList] = {}
+
+    def restore(self, jobs: Iterable[Job]) -> None:
+        """Index the jobs of a snapshot all at once."""
+        every: list[int] = []
+        numbers: dict[Field, list[int]] = {}
+        for job in jobs:
+            every.append(job.number)
+            for field in fields_of(job):
+                numbers.setdefault(field, []).append(job.number)
+        self.all = SortedList(every)
+        self._by = {field: SortedList(found) for field, found in numbers.items()}
+
+    def add(self, job: Job) -> None:
+        """Index a new job."""
+        self.all.add(job.number)
+        for field in fields_of(job):
+            self._enter(field, job.number)
+
+    def move(self, job: Job, previous: JobState) -> None:
+        """A job has left ``previous`` for its present state."""
+        self._leave(("state", previous), job.number)
+        self._enter(("state", job.state), job.number)
+
+    def remove(self, job: Job) -> None:
+        """Forget a job."""
+        self.all.remove(job.number)
+        for field in fields_of(job):
+            self._leave(field, job.number)
+
+    def of(self, field: Field) -> SortedList:
+        """The numbers of the jobs with this value of a field: to be read only."""
+        return self._by.get(field, _NONE)
+
+    def values(self, name: str) -> list[Any]:
+        """Every value of a field that some job has."""
+        return [value for field, value in self._by if field == name]
+
+    def fields(self) -> dict[Field, list[int]]:
+        """All of it, for a recount."""
+        return {field: list(numbers) for field, numbers in self._by.items()}
+
+    def _enter(self, field: Field, number: int) -> None:
+        numbers = self._by.get(field)
+        if numbers is None:
+            numbers = self._by[field] = SortedList()
+        numbers.add(number)
+
+    def _leave(self, field: Field, number: int) -> None:
+        numbers = self._by[field]
+        numbers.remove(number)
+        if not numbers:
+            del self._by[field]

@@ -1,0 +1,116 @@
+"""Questions that wait, and their answers: each caller in turn, a little at a time. Pure; the clock is handed in.
+
+The same on a replica that leads and on one that follows. Not here: when there is time for answers (`leader`,
+`follower`), and what the views hold (`answers`). Source: docs/adr/0017-reads-beside-the-writer.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from iris_core import codec
+from iris_core.codec import Undecodable
+from iris_core.errors import Code, InvariantBroken, Refused
+from iris_core.limits import MESSAGE_BYTES
+from iris_core.messages import Answer, Query
+from iris_state import answers
+from iris_state.ledger import Ledger
+
+SLICE_S = 0.005
+"""How long questions are answered in one go; the last one of them may take longer."""
+WAITING = 1000
+"""Questions of one caller that may wait; what comes on top of them is refused at once."""
+TOO_LARGE = "the answer is too large for one message; ask for less at once"
+
+
+class Question(NamedTuple):
+    """A query, where its answer goes, and when it came by the clock of its `Reads`."""
+
+    query: Query
+    reply: str
+    at_s: float
+
+
+class Reads:
+    """Questions by caller.
+
+    Args:
+        timeout_s: how long a question may wait; then it is refused as unavailable.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._lines: OrderedDict[str, deque[Question]] = OrderedDict()
+        self._refused: list[tuple[str, bytes]] = []
+        self._raised: list[Exception] = []
+
+    def __bool__(self) -> bool:
+        """Whether anything is to be answered."""
+        return bool(self._lines or self._refused)
+
+    def ask(self, data: bytes, reply: str) -> None:
+        """Let a question wait for its turn."""
+        try:
+            query = codec.unpack(data, Query)
+        except Undecodable as error:
+            self._refused.append((reply, refusal(Code.INVALID, str(error))))
+            return
+        line = self._lines.setdefault(query.caller.user, deque())
+        if len(line) < WAITING:
+            line.append(Question(query, reply, self._clock()))
+        else:
+            words = f"{WAITING} questions of {query.caller.user or 'one caller'} wait already"
+            self._refused.append((reply, refusal(Code.UNAVAILABLE, words)))
+
+    def answers(self, ledger: Ledger, position: int) -> Iterator[tuple[str, bytes]]:
+        """The answers there is time for now, and where they go, from a ledger as of a position in the journal."""
+        refused, self._refused = self._refused, []
+        yield from refused
+        until_s = self._clock() + SLICE_S
+        while self._lines and self._clock() < until_s:
+            caller, line = self._lines.popitem(last=False)
+            question = line.popleft()
+            if line:
+                self._lines[caller] = line  # behind everybody else
+            if self._clock() - question.at_s > self._timeout_s:
+                words = f"there was no time to answer within {self._timeout_s:g} s"
+                yield question.reply, refusal(Code.UNAVAILABLE, words)
+            else:
+                yield question.reply, self._answer(ledger, question.query, position)
+
+    def _answer(self, ledger: Ledger, query: Query, position: int) -> bytes:
+        try:
+            return answer(ledger, query, position)
+        except InvariantBroken:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked is told so, and nobody else
+            self._raised.append(error)
+            return refusal(Code.INTERNAL, f"the state service could not answer: {type(error).__name__}")
+
+    def take_raised(self) -> list[Exception]:
+        """What queries have raised since this was last asked."""
+        raised, self._raised = self._raised, []
+        return raised
+
+    def rest(self) -> list[str]:
+        """Take out every question that was not answered; where its answer would have gone."""
+        lines, self._lines = self._lines, OrderedDict()
+        return [question.reply for line in lines.values() for question in line]
+
+
+def answer(ledger: Ledger, query: Query, position: int) -> bytes:
+    """The `Answer` to one query."""
+    try:
+        data = codec.pack(Answer("ok", answers.read(ledger, query), position))
+    except Refused as error:
+        return codec.pack(Answer(error.code.value, answers.refusal(error.detail), position))
+    return data if len(data) <= MESSAGE_BYTES else refusal(Code.UNAVAILABLE, TOO_LARGE)
+
+
+def refusal(code: Code, detail: str) -> bytes:
+    """The `Answer` to a question that nobody looks at."""
+    return codec.pack(Answer(code.value, answers.refusal(detail)))

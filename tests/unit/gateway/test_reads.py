@@ -1,0 +1,85 @@
+"""Where a read goes: to a replica that follows and is far enough, else to the leader; answers say as of when."""
+
+import pytest
+
+from iris_core.codec import pack, to_json, unpack
+from iris_core.messages import BEHIND, Answer, Query
+from iris_core.subjects import STATE_READ
+from iris_gateway.problem import Problem
+from tests.support.gateway import House
+from tests.support.rounds import rounds_until
+
+
+class Follower:
+    """A replica that follows, as far as a test says."""
+
+    def __init__(self, iris: House, position: int) -> None:
+        self.bus = iris.memory.connect().bus
+        self.position = position
+        self.asked: list[Query] = []
+
+    async def listen(self) -> None:
+        await self.bus.subscribe(STATE_READ, self.on_read, queue="followers")
+
+    def on_read(self, message) -> None:
+        query = unpack(message.data, Query)
+        self.asked.append(query)
+        known = query.at_least <= self.position
+        answer = Answer("ok", to_json({"by": "follower"}), self.position) if known else Answer(BEHIND)
+        self.bus.publish(message.reply, pack(answer))
+
+
+@pytest.fixture
+async def follower(iris: House) -> Follower:
+    made = Follower(iris, 10)
+    await made.listen()
+    return made
+
+
+async def test_a_follower_is_asked_before_the_leader_and_its_answer_says_as_of_when(iris: House, follower: Follower):
+    response = await iris.http.get("/v1/overview")
+    assert (response.json(), response.headers["iris-position"]) == ({"by": "follower"}, "10")
+    assert iris.state.queries == []
+
+
+async def test_a_read_after_a_write_is_as_of_the_write_without_a_word_from_the_caller(iris: House, follower: Follower):
+    iris.state.scripted["SubmitJob"] = Answer("created", to_json({"id": "j1"}), 9)
+    written = await iris.submit("/a")
+    await iris.http.get("/v1/overview")
+    assert (written.headers["iris-position"], follower.asked[-1].at_least) == ("9", 9)
+
+
+async def test_the_leader_answers_what_a_follower_does_not_know_yet(iris: House, follower: Follower):
+    iris.state.scripted["overview"] = Answer("ok", to_json({"by": "leader"}), 12)
+    response = await iris.http.get("/v1/overview", headers={"Iris-Position": "12"})
+    assert (follower.asked[-1].at_least, response.json()) == (12, {"by": "leader"})
+    assert response.headers["iris-position"] == "12"
+
+
+async def test_what_one_caller_claims_to_know_is_not_asked_of_others(iris: House, follower: Follower):
+    for claimed in ("999999999999999999", "9" * 40, "-1", "x"):
+        await iris.http.get("/v1/overview", headers={"Iris-Position": claimed})
+    response = await iris.http.get("/v1/overview")
+    assert (follower.asked[-1].at_least, response.json()) == (0, {"by": "follower"})
+
+
+async def test_an_event_that_was_told_is_known_to_reads_behind_it(iris: House, follower: Follower):
+    told = await iris.state.streams.publish("job.state.running", b"{}", message_id="8.0")
+    await rounds_until(lambda: iris.gateway.feed.newest == told)
+    await iris.http.get("/v1/overview")
+    assert follower.asked[-1].at_least == 8
+
+
+async def test_a_follower_that_hangs_is_not_waited_for_twice(iris: House):
+    asked = []
+    await iris.memory.connect().bus.subscribe(STATE_READ, asked.append, queue="followers")
+    for _ in range(2):
+        assert (await iris.http.get("/v1/overview")).status_code == 200
+    assert len(asked) == 1
+
+
+async def test_nobody_at_all_is_said_to_be_unavailable(iris: House):
+    await iris.state.stop()
+    response = await iris.http.get("/v1/overview")
+    assert (response.status_code, "iris-position" in response.headers) == (503, False)
+    assert Problem("unavailable", "").headers["retry-after"] == response.headers["retry-after"]

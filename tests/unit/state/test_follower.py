@@ -1,0 +1,74 @@
+"""A replica that follows answers reads, as of the position it is asked for or later, or leaves them to the leader."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from iris_bus.contract import NoResponders
+from iris_core import codec, subjects
+from iris_core.messages import (
+    BEHIND,
+    Beat,
+    JobReason,
+    Ping,
+    Plan,
+    Register,
+    WorkerReport,
+)
+from iris_core.reasons import Reason, ReasonCode
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from tests.support.states import House, house
+
+
+def job(name: str) -> JobSpec:
+    return JobSpec(name=name, command=("true",))
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[House]:
+    """One replica that leads, and one that follows it."""
+    async with house() as made:
+        made.start("one")
+        await made.request(subjects.STATE_PING, None, Ping)
+        made.start("two")
+        yield made
+
+
+async def test_who_has_written_reads_what_it_wrote_from_a_follower(pair: House):
+    for number in range(20):
+        written = await pair.submit(job(f"/a{number}"))
+        answer = await pair.ask(subjects.STATE_READ, "job", written.position, job=f"/a{number}")
+        assert (answer.status, answer.position >= written.position) == ("ok", True)
+
+
+async def test_a_follower_that_is_not_there_yet_leaves_the_question_to_the_leader(pair: House):
+    written = await pair.submit(job("/a"))
+    assert (await pair.ask(subjects.STATE_READ, "job", written.position + 1, job="/a")).status == BEHIND
+    leading = await pair.ask(subjects.STATE_QUERY, "job", written.position + 1, job="/a")
+    assert (leading.status, leading.position) == ("ok", written.position)
+
+
+async def test_a_leader_alone_is_known_at_once():
+    async with house() as made:
+        made.start("one")
+        await made.request(subjects.STATE_PING, None, Ping)
+        with pytest.raises(NoResponders):
+            await made.asking.bus.request(subjects.STATE_READ, b"", timeout=10)
+
+
+async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
+    written = await pair.submit(job("/a"))
+    register = Register("w0", "i0", {}, Amount(1000), 1)
+    await pair.request(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register), Any)
+    await pair.ask(subjects.STATE_READ, "job", written.position, job="/a")  # it follows
+    reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
+    await pair.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)
+    pair.asking.bus.publish(subjects.beat("w0"), codec.pack(Beat("w0", "i0", 1, 1, detail="the disk is slow")))
+    shown, worker = {}, {}
+    while shown.get("pending_reason", {}).get("code") != "not_enough_cpu" or worker.get("detail") != "the disk is slow":
+        shown = codec.from_json((await pair.ask(subjects.STATE_READ, "job", job="/a")).body, dict)
+        worker = codec.from_json((await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict)

@@ -1,0 +1,246 @@
+"""Listings: every filter finds what a slow look at everything finds, in pages of bounded work and bounded bytes."""
+
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, KernelStatus
+from iris_state.answers import jobs, pages
+from iris_state.check import check
+from tests.support.world import Host, World
+
+MIB = 1 << 20
+USERS = ("ann", "bob", "eve")
+BANDS = ("production", "interactive", "batch")
+LABELS = ({}, {"team": "vision"}, {"team": "speech"}, {"team": "vision", "tier": "1"})
+
+submissions = st.lists(
+    st.tuples(
+        st.sampled_from(["/a", "/ab", "/a/x", "/ab/x", "/a/y", "/c", "/c/x", "/a/x/z"]),
+        st.sampled_from(USERS),
+        st.sampled_from(BANDS),
+        st.sampled_from(LABELS),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+filters = st.fixed_dictionaries(
+    {},
+    optional={
+        "user": st.sampled_from([*USERS, "nobody"]),
+        "band": st.sampled_from(BANDS),
+        "state": st.sampled_from(["pending", "killed", "running", "no such state"]),
+        "label": st.sampled_from(["team=vision", "team=speech", "tier=1", "tier=2"]),
+        "parent": st.sampled_from(["/a", "/c"]),
+        "name_prefix": st.sampled_from(["/", "/a", "/a/", "/ab", "/d"]),
+    },
+)
+
+
+@contextmanager
+def pages_that_look_at(records):
+    """So few records a page that empty pages and long prefixes come up in small ledgers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "SCANNED", records)
+        patch.setattr(jobs, "SCANNED", records)
+        yield
+
+
+class Unchecked(World):
+    """For hundreds of steps that are all alike: one look at everything at the end says enough."""
+
+    def check(self):
+        pass
+
+
+def submit(world, name, user, band, labels, cancelled):
+    world.submit(JobSpec(name=name, command=("true",), band=band, labels=labels), Caller(user))
+    if cancelled:
+        world.cancel(name)
+
+
+def pages_of(world, what, **arguments):
+    """Every page of a listing, to its end."""
+    cursor = None
+    while True:
+        page = world.query(what, cursor=cursor, **arguments)
+        yield page
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return
+
+
+def items(world, what, **arguments):
+    return [item for page in pages_of(world, what, **arguments) for item in page["items"]]
+
+
+def slow_look(world, wanted):
+    """The ids of all jobs that have what is asked for, newest first, looked up one by one."""
+    every = [world.query("job", job=f"j{number}") for number in range(world.ledger.next_number - 1, 0, -1)]
+    parents = {name: world.query("job", job=name)["id"] for name in ("/a", "/c") if world.query("job", job=name)}
+    fits = {
+        "user": lambda job, value: job["user"] == value,
+        "band": lambda job, value: job["band"] == value,
+        "state": lambda job, value: job["state"] == value,
+        "label": lambda job, value: value in [f"{k}={v}" for k, v in job["spec"]["labels"].items()],
+        "parent": lambda job, value: f"j{world.ledger.find_job(job['id']).parent}" == parents.get(value),
+        "name_prefix": lambda job, value: job["name"].startswith(value),
+    }
+    return [job["id"] for job in every if all(fits[name](job, value) for name, value in wanted.items())]
+
+
+@settings(max_examples=60, deadline=None)
+@given(submissions, filters, st.integers(1, 4), st.integers(1, 6))
+def test_every_filter_lists_what_a_slow_look_at_everything_finds(submitted, wanted, limit, scanned):
+    world = World()
+    for each in submitted:
+        submit(world, *each)
+    expected = slow_look(world, wanted)
+    if world.query("job", job=wanted.get("parent", "/a")) is None and "parent" in wanted:
+        assert world.query("jobs", **wanted) is None
+        return
+    with pages_that_look_at(scanned):
+        found = list(pages_of(world, "jobs", limit=limit, **wanted))
+    assert [job["id"] for page in found for job in page["items"]] == expected
+    assert all(len(page["items"]) <= limit for page in found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(submissions, submissions, st.sampled_from(USERS), st.integers(1, 4))
+def test_a_listing_neither_misses_nor_doubles_what_was_there_throughout(before, meanwhile, user, scanned):
+    world = World()
+    for each in before:
+        submit(world, *each)
+    expected = slow_look(world, {"user": user})
+    found, cursor, more = [], None, iter(meanwhile)
+    with pages_that_look_at(scanned):
+        while True:
+            page = world.query("jobs", limit=2, cursor=cursor, user=user)
+            found += [job["id"] for job in page["items"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+            if (another := next(more, None)) is not None:
+                submit(world, *another)
+    assert [job for job in found if job in expected] == expected
+    assert len(found) == len(set(found))
+
+
+def test_a_page_that_finds_nothing_says_where_the_next_one_begins(script):
+    script.play("submit /a user=ann band=batch")
+    for number in range(5):
+        script.play(f"""
+            submit /b{number} user=bob band=batch
+            submit /c{number} user=ann
+        """)
+    with pages_that_look_at(3):
+        empty = script.world.query("jobs", user="ann", band="batch")
+        assert (empty["items"], empty["next_cursor"] is not None) == ([], True)
+        assert [job["name"] for job in items(script.world, "jobs", user="ann", band="batch")] == ["/a"]
+
+
+def test_sessions_of_jobs_that_are_over_are_passed_over_a_job_at_a_time(script):
+    script.play("""
+        worker w0 cpu=9
+        submit /done replicas=4
+        cancel /done
+        submit /live replicas=2
+        schedule
+    """)
+    with pages_that_look_at(2):
+        live = items(script.world, "sessions", status="scheduled")
+        every = items(script.world, "sessions", limit=1)
+    assert [session["id"] for session in live] == ["j2-0", "j2-1"]
+    assert [session["id"] for session in every] == ["j2-0", "j2-1", "j1-0", "j1-1", "j1-2", "j1-3"]
+
+
+def test_a_page_of_large_jobs_ends_early_and_shows_the_beginning_of_each():
+    world = World()
+    env = {f"VARIABLE_{number}": "x" * 1000 for number in range(240)}
+    for number in range(60):
+        world.submit(JobSpec(name=f"/big-{number}", command=("true",), env=env), Caller("ann"))
+    (page,) = pages_of(world, "jobs")
+    assert len(page["items"]) == 60
+    assert len(str(page)) < MIB
+    assert all(job["spec_abridged"] and job["spec"]["env"] for job in page["items"])
+    whole = world.query("job", job="/big-0")
+    assert (whole["spec"]["env"], whole["spec_abridged"]) == (env, False)
+
+
+def test_pages_end_before_they_exceed_their_bytes(monkeypatch):
+    world = World()
+    for number in range(12):
+        world.submit(JobSpec(name=f"/long-{number}", command=("true",)), Caller("ann"))
+    monkeypatch.setattr(pages, "PAGE_BYTES", 2000)
+    found = list(pages_of(world, "jobs"))
+    assert [job["name"] for page in found for job in page["items"]] == [f"/long-{n}" for n in reversed(range(12))]
+    assert len(found) > 5
+
+
+@pytest.fixture
+def much_tried():
+    """A task that has failed 700 times and printed 4 KiB of control characters each time."""
+    world = Unchecked()
+    world.register(Host("w0", Amount(1000), {}))
+    world.submit(JobSpec(name="/a", command=("false",), max_retries_failure=1000), Caller("ann"))
+    ended = Ended(Cause.EXITED, exit_code=1, stderr_tail="\x1b" * 4096)
+    for number in range(700):
+        world.plan(Plan("s", world.machine.sequence, ("w0",), (Placement(1, (0,), (0,)),)))
+        world.say("w0", Stage(AttemptRef(1, 0, number), KernelStatus.TERMINATED, world.now_ms, ended))
+    check(world.ledger)
+    return world
+
+
+def test_a_task_with_many_attempts_shows_the_newest_and_says_how_many_there_are(much_tried):
+    task = much_tried.query("task", task="/a/0")
+    assert task["attempt_count"] == 700
+    assert [attempt["number"] for attempt in task["attempts"]] == list(range(700))[-len(task["attempts"]) :]
+    assert 1 < len(task["attempts"]) < 700
+
+
+def test_attempts_are_listed_in_pages_of_bounded_bytes(much_tried):
+    found = list(pages_of(much_tried, "attempts", task="/a/0", limit=500))
+    assert [attempt["number"] for page in found for attempt in page["items"]] == list(range(700))
+    assert len(found) > 2
+
+
+def test_a_tree_of_very_many_jobs_shows_the_first_of_them_and_how_many_there_are():
+    world = Unchecked()
+    world.submit(JobSpec(name="/a", command=("true",)), Caller("ann"))
+    for number in range(600):
+        world.submit(JobSpec(name=f"/a/c{number}", command=("true",)), Caller("ann"))
+    check(world.ledger)
+    tree = world.query("tree", job="/a")
+    assert (len(tree["children"]), tree["job"]["children"]) == (jobs.TREE_JOBS, 600)
+    assert len(items(world, "jobs", parent="/a", limit=500)) == 600
+
+
+def test_overviews_count_without_looking_at_jobs(script):
+    script.play("""
+        worker w0
+        submit /a replicas=3
+        submit /b band=batch
+        schedule
+        cancel /b
+    """)
+    overview = script.world.query("overview")
+    assert overview["tasks"] == {"pending": 2, "assigned": 1, "killed": 1}
+    assert (overview["jobs"], overview["users"]) == ({"running": 1, "killed": 1}, ["root"])
+
+
+def test_users_and_quotas_are_listed_in_pages(script):
+    script.play("""
+        worker w0
+        submit /a user=zoë cpu=1
+        submit /b user=ann
+        schedule
+    """)
+    script.world.admin("set_quota", "zoë", max_running_cpu=8000)
+    held = [(quota["user"], quota["running_cpu"]) for quota in items(script.world, "users", limit=1)]
+    assert held == [("ann", 0), ("zoë", 1000)]
+    assert [quota["user"] for quota in items(script.world, "quotas", limit=1)] == ["zoë"]

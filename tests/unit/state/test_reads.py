@@ -1,0 +1,91 @@
+"""Whose question is answered when: callers in turn, a slice at a time, and nobody is left without an answer."""
+
+import itertools
+
+import pytest
+
+from iris_core import codec
+from iris_core.messages import Answer, Caller, Query
+from iris_state.ledger import Ledger
+from iris_state.reads import SLICE_S, WAITING, Reads
+
+POSITION = 7
+
+
+class Clock:
+    """Every look at it takes a while."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now_s = 0.0
+        self.step_s = step_s
+
+    def __call__(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+def question(user: str, what: str = "overview") -> bytes:
+    return codec.pack(Query(what, {}, Caller(user)))
+
+
+def served(reads: Reads) -> list[str]:
+    """Where the answers of one slice went."""
+    return [reply for reply, _ in reads.answers(Ledger(), POSITION)]
+
+
+def statuses(reads: Reads) -> list[str]:
+    return [codec.unpack(data, Answer).status for _, data in reads.answers(Ledger(), POSITION)]
+
+
+def test_one_question_of_another_caller_does_not_wait_for_a_hundred():
+    reads = Reads(2.0, lambda: 0.0)
+    for number in range(100):
+        reads.ask(question("ann"), f"ann {number}")
+    reads.ask(question("bob"), "bob 0")
+    reads.ask(question("bob"), "bob 1")
+    assert served(reads)[:5] == ["ann 0", "bob 0", "ann 1", "bob 1", "ann 2"]
+
+
+def test_what_there_is_no_time_for_is_answered_in_the_next_slice():
+    reads = Reads(2.0, Clock(SLICE_S / 4))
+    for number in range(6):
+        reads.ask(question("ann"), f"{number}")
+    slices = list(itertools.takewhile(bool, (served(reads) for _ in range(100))))
+    assert len(slices) > 1
+    assert list(itertools.chain(*slices)) == [str(number) for number in range(6)]
+    assert not reads
+
+
+def test_a_question_that_has_waited_for_too_long_is_refused_and_may_be_tried_again():
+    clock = Clock(0.0)
+    reads = Reads(2.0, clock)
+    reads.ask(question("ann"), "a")
+    clock.now_s = 2.5
+    reads.ask(question("ann"), "b")
+    assert statuses(reads) == ["unavailable", "ok"]
+
+
+def test_a_caller_with_too_many_questions_is_refused_at_once_and_nobody_else():
+    reads = Reads(2.0, lambda: 0.0)
+    for number in range(WAITING + 1):
+        reads.ask(question("ann"), f"{number}")
+    reads.ask(question("bob"), "bob")
+    found = [(reply, codec.unpack(data, Answer).status) for reply, data in reads.answers(Ledger(), POSITION)]
+    assert found[:3] == [(str(WAITING), "unavailable"), ("0", "ok"), ("bob", "ok")]
+
+
+def test_every_question_gets_one_answer_that_says_as_of_when():
+    reads = Reads(2.0, lambda: 0.0)
+    reads.ask(question("ann", "no such view"), "a")
+    reads.ask(b"\xc1", "b")
+    reads.ask(question("ann"), "c")
+    found = {reply: codec.unpack(data, Answer) for reply, data in reads.answers(Ledger(), POSITION)}
+    said = {reply: (answer.status, answer.position) for reply, answer in found.items()}
+    assert said == {"a": ("not_found", POSITION), "b": ("invalid", 0), "c": ("ok", POSITION)}
+
+
+def test_an_answer_that_no_server_takes_is_refused_instead(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("iris_state.reads.MESSAGE_BYTES", 100)
+    reads = Reads(2.0, lambda: 0.0)
+    reads.ask(question("ann"), "a")
+    assert statuses(reads) == ["unavailable"]
