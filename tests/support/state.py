@@ -29,6 +29,7 @@ from iris_core.resources import ResourceAsk
 from iris_core.states import KernelStatus
 
 PATIENCE_S = 20.0
+"""How long a worker may say nothing of its attempts; a beat says nothing of them."""
 
 
 def template(
@@ -69,6 +70,7 @@ class FakeState:
         self.drop: tuple[AttemptRef, ...] = ()
         self._printed: defaultdict[tuple[AttemptRef, str], dict[int, bytes]] = defaultdict(dict)
         self._news = asyncio.Event()
+        self._progress = 0
         self._jobs = itertools.count(1)
 
     async def start(self) -> FakeState:
@@ -90,6 +92,7 @@ class FakeState:
             return
         if self.known:
             self.stages += report.stages
+        self._progress += 1
         answer = ReportTaken(self.known, self.drop)
         self.connection.bus.publish(message.reply, codec.pack(answer))
         self._news.set()
@@ -102,6 +105,7 @@ class FakeState:
         output = codec.unpack(message.data, TaskOutput)
         for chunk in output.chunks:
             self._printed[output.ref, chunk.stream][chunk.offset] = chunk.data
+        self._progress += 1
         self._news.set()
 
     @property
@@ -109,9 +113,14 @@ class FakeState:
         return self.registered[-1].incarnation
 
     async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for something this state service hears of. Raises TimeoutError."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Wait for something this state service hears of. Raises TimeoutError once nothing is heard of any attempt."""
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(PATIENCE_S) as limit:
+            progress = self._progress
             while not true():
+                if progress != self._progress:
+                    progress = self._progress
+                    limit.reschedule(clock() + PATIENCE_S)
                 self._news.clear()
                 await self._news.wait()
 
