@@ -183,7 +183,7 @@ class Api:
         return to_stored(got.message) if got.message is not None else None
 
     async def copy(self, stream: str, seq: int) -> Message | None:
-        """One stored message as the server we are connected to has it, if it keeps a copy of the stream; else None.
+        """One stored message as any one of the servers has it, not always ours; None when that one has none.
 
         Raises Unavailable.
         """

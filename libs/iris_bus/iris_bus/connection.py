@@ -135,11 +135,6 @@ class Link:
         version = self.client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
-    @property
-    def server_name(self) -> str:
-        """Of the server we are connected to, as it calls itself."""
-        return str(self.client._server_info.get("server_name", ""))
-
     def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
         """Hand one message to the socket's buffer.
 

@@ -60,11 +60,6 @@ class Connection:
         return RawStream(self._link, self._api, stream)
 
     @property
-    def server(self) -> str:
-        """The name of the server we are connected to."""
-        return self._link.server_name
-
-    @property
     def connected(self) -> bool:
         """False while the server is away; calls raise Unavailable then."""
         return self._link.connected

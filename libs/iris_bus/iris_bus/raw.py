@@ -42,7 +42,7 @@ class RawStream:
             raise
 
     async def copy(self, sequence: int) -> Message | None:
-        """One message as the server we are connected to has it; None when it has none. Raises Unavailable."""
+        """One message as any one of the servers has it; None when that one has none. Raises Unavailable."""
         return await self._api.copy(self.name, sequence)
 
     async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:

@@ -32,7 +32,7 @@ class Examination(msgspec.Struct):
         end: the last sequence that is known to have existed, and ``proof`` of it when that is not the journal.
         survey: the journal behind ``begin``.
         told: the id of the last event that was published.
-        lacking: entries behind ``begin`` that a server cannot read and another can, by server.
+        lacking: entries behind ``begin`` that a server cannot read and another can.
         touched: jobs of which events of lost commits speak.
         unlike: records of a snapshot that a replay from the one before does not agree with.
     """
@@ -45,7 +45,7 @@ class Examination(msgspec.Struct):
     proof: str
     survey: Survey
     told: str
-    lacking: dict[str, list[int]]
+    lacking: list[int]
     touched: list[str]
     unlike: list[str]
     salvaged: Salvaged

@@ -10,6 +10,7 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import cycle, islice
 from pathlib import Path
 
 from iris_bus.blocks import Record
@@ -21,6 +22,9 @@ from iris_core import subjects
 
 _PING_S = 1.0
 _AT_ONCE = 256
+_ASKED = 30
+"""How often an entry is asked for: any server may answer, and none says which it is. Of three, one is missed by all
+30 answers in 5 of a million cases: (2/3)^30."""
 
 
 class Stored:
@@ -28,14 +32,14 @@ class Stored:
 
     Attributes:
         connection: the one to ask for what all servers agree on.
-        lacking: entries of the journal that one server cannot read and another can, by server.
+        lacking: entries of the journal that one server cannot read and another can.
     """
 
     def __init__(self, connections: Sequence[Connection], on_disk: Mapping[int, Record]) -> None:
         self._connections = connections
         self.connection = connections[0]
         self.on_disk = on_disk
-        self.lacking: dict[str, list[int]] = {}
+        self.lacking: list[int] = []
 
     async def journal(self, after: int, end: int) -> dict[int, bytes]:
         """Every message of the journal behind ``after`` that can be read anywhere, by sequence, ascending."""
@@ -48,23 +52,18 @@ class Stored:
         return dict(sorted(found.items()))
 
     async def _compare_copies(self, after: int, end: int, found: dict[int, bytes]) -> None:
-        """Read each server's own copy: what it has alone is found, what it lacks is noted."""
-        sequences = range(after + 1, end + 1)
-        missing: list[set[int]] = []
-        for connection in self._connections:
-            raw = connection.raw(subjects.JOURNAL.name)
-            there: set[int] = set()
-            for at in range(0, len(sequences), _AT_ONCE):
-                for copy in await asyncio.gather(*map(raw.copy, sequences[at : at + _AT_ONCE])):
-                    if copy is not None:
-                        there.add(copy.sequence)
-                        found.setdefault(copy.sequence, copy.data)
-            missing.append(set(sequences) - there)
-        self.lacking = {
-            connection.server: sorted(lost & found.keys())
-            for connection, lost in zip(self._connections, missing, strict=True)
-            if lost & found.keys()
-        }
+        """Ask for each entry so often that every server answers: what any has is found, what one lacks is noted."""
+        raws = [connection.raw(subjects.JOURNAL.name) for connection in self._connections]
+        lacking: set[int] = set()
+        for at in range(after, end, _AT_ONCE):
+            sequences = range(at + 1, min(at + _AT_ONCE, end) + 1)
+            for raw in islice(cycle(raws), _ASKED):
+                for sequence, copy in zip(sequences, await asyncio.gather(*map(raw.copy, sequences)), strict=True):
+                    if copy is None:
+                        lacking.add(sequence)
+                    else:
+                        found.setdefault(sequence, copy.data)
+        self.lacking = sorted(lacking & found.keys())
 
     async def is_led(self) -> bool:
         """Whether a state service leads now. Raises Unavailable when it cannot be known."""

@@ -19,8 +19,8 @@ def examination(found: Examination) -> Iterator[str]:
     yield f"journal: {first} to {last}; {len(found.survey.commits)} commits behind the snapshot of {found.begin}"
     if found.proof:
         yield f"the journal is cut off: commit {found.end} has existed, {found.proof}"
-    for server, entries in found.lacking.items():
-        yield f"server {server} cannot read {len(entries)} entries that another can, the first is {entries[0]}"
+    if found.lacking:
+        yield f"one server cannot read {len(found.lacking)} entries that another can, the first is {found.lacking[0]}"
     for lost in found.survey.lost:
         yield f"lost: {stretch(lost)}"
     if found.survey.lost:
