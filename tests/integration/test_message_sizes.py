@@ -35,11 +35,15 @@ def submitted(url: str, bodies: list[dict[str, Any]]) -> list[int]:
             return [answer.status_code for answer in await asyncio.gather(*(one(client, body) for body in bodies))]
 
     async def one(client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+        """Try again as clients do: when the state service is behind, and when this process was too slow to send."""
         for _ in range(20):
-            answer = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": body["name"]})
-            if answer.status_code != 503:
-                break
-        return answer
+            try:
+                answer = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": body["name"]})
+            except httpx.TransportError:
+                continue
+            if answer.status_code not in (408, 503):
+                return answer
+        raise TimeoutError(body["name"])
 
     return asyncio.run(ask())
 
@@ -47,11 +51,11 @@ def submitted(url: str, bodies: list[dict[str, Any]]) -> list[int]:
 def test_a_crowd_of_large_submissions_ends_nobody_and_is_there_after_a_restart(tmp_path: Path):
     cluster = start(tmp_path / "data", "--workers", "0")
     try:
-        before = cluster.pids("state")
+        before = cluster.pids("state"), cluster.pids("gateway")
         env = {"PADDING": "x" * 240_000}
         bodies = [{"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(CROWD)]
         assert set(submitted(cluster.url, bodies)) <= {200, 201}
-        assert cluster.pids("state") == before
+        assert (cluster.pids("state"), cluster.pids("gateway")) == before
     finally:
         stop(cluster)
     with cluster_on(tmp_path / "data", "--workers", "0") as again:
