@@ -425,7 +425,7 @@ async def test_a_restarted_worker_adopts_what_still_runs(state: FakeState, worke
     go.touch()
     ended = await state.ended(ref)
     assert await state.output(ref) == b"before\nafter\n"
-    assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 4), (Cause.INFRASTRUCTURE, None)}
+    assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 4), (Cause.WORKER_CRASHED, None)}
 
 
 @pytest.mark.parametrize("leaves", ["true", "touch left"])

@@ -2,7 +2,7 @@
 
     worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann  -> created
     schedule                             place /train/0 w0  -> placed          place /gang w0 w1
-    /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /train/0 missing|infra|stopped|timeout
+    /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0 missing|infra|crashed|timeout
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
     beat w0 without /train/0             beat w0 unhealthy                     lose w0    restart w0 without /a/0
@@ -59,6 +59,7 @@ _ENDS = {
     "infra": Ended(Cause.INFRASTRUCTURE, error="no disk"),
     "stopped": Ended(Cause.CANCELLED, signal=15),
     "timeout": Ended(Cause.TIMEOUT, signal=9),
+    "crashed": Ended(Cause.WORKER_CRASHED, error="exit code unknown: the worker process ended while it ran"),
 }
 
 

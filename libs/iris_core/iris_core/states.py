@@ -179,6 +179,7 @@ class Cause(StrEnum):
     SCHEDULING_TIMEOUT = "scheduling_timeout"
     RESCHEDULES_SPENT = "reschedules_spent"
     WORKER_LOST = "worker_lost"
+    WORKER_CRASHED = "worker_crashed"
     MISSING = "missing"
     INFRASTRUCTURE = "infrastructure"
     PREEMPTED = "preempted"

@@ -7,9 +7,11 @@ Sources: architecture.md "Workers are level-triggered"; semantics.md sections 4 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from iris_core.messages import AttemptRef, Beat, Stage
+from iris_core.spec import Attribute
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state import coordinator
 from iris_state.changes import GANG, WorkerForgotten, WorkerMoved
@@ -167,9 +169,24 @@ def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> It
     """Give up hosts that have not been heard of, by message time; nobody before ``floor_ms + lost_after_ms``."""
     if now_ms - floor_ms <= lost_after_ms:
         return
-    for worker in ledger.heard.over(lost_after_ms, now_ms):
+    silent = ledger.heard.over(lost_after_ms, now_ms)
+    together = _silent_together(ledger, lost_after_ms, now_ms) if silent else Counter()
+    for worker in silent:
         silence_ms = now_ms - ledger.presence[worker].beat_ms
-        yield from lose(ledger, worker, f"not heard of for {silence_ms / 1000:.0f} s")
+        noticed = ledger.workers[worker].state is WorkerState.DRAINING
+        reason = f"not heard of for {silence_ms / 1000:.0f} s"
+        yield from lose(ledger, worker, reason, None if noticed else together)
+
+
+def _silent_together(ledger: Ledger, lost_after_ms: int, now_ms: int) -> Counter[tuple[str, Attribute]]:
+    """How many hosts with each attribute were last heard of within half of ``lost_after_ms`` of one given up now."""
+    first_ms, last_ms = now_ms - 3 * lost_after_ms // 2, now_ms - lost_after_ms // 2
+    return Counter(
+        attribute
+        for worker in ledger.workers.values()
+        if first_ms <= ledger.presence[worker.id].beat_ms <= last_ms
+        for attribute in worker.attributes.items()
+    )
 
 
 def long_lost(ledger: Ledger, forget_after_ms: int, now_ms: int) -> Iterator[Step]:

@@ -6,10 +6,12 @@ follows. Sources: TS "KILLED", "WORKER_FAILED"; CO "Coscheduled Group Failure"; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from iris_core.constraints import TPU_NAME
 from iris_core.lifecycle import derive
 from iris_core.messages import Ended
+from iris_core.spec import Attribute
 from iris_core.states import (
     FAILURES,
     JOB_TERMINAL,
@@ -166,8 +168,11 @@ def below(ledger: Ledger, root: Job) -> Iterator[Job]:
             numbers += child.children
 
 
-def lost_with(ledger: Ledger, worker: str) -> list[Claim]:
-    """A host is given up: every attempt that is open on it has ended."""
+def lost_with(ledger: Ledger, worker: str, together: Mapping[tuple[str, Attribute], int] | None = None) -> list[Claim]:
+    """A host is given up: every attempt that is open on it has ended.
+
+    ``together``: how many hosts with each attribute fell silent with this one; None when it is lost with a notice.
+    """
     presence = ledger.presence.get(worker)
     if presence is None:
         return []
@@ -182,6 +187,14 @@ def lost_with(ledger: Ledger, worker: str) -> list[Claim]:
             Initiator.SYSTEM,
             ended=_LOST,
             note=f"worker {worker} was lost",
+            sudden=together is not None and together.get(_group(ledger, job, worker), 1) < 2,
         )
         for job, index, attempt in presence.open
     ]
+
+
+def _group(ledger: Ledger, number: int, worker: str) -> tuple[str, Attribute]:
+    """The slice of a host, or what a gang on it is placed by."""
+    gang = ledger.jobs[number].spec.coscheduling
+    name = gang.group_by if gang is not None else TPU_NAME
+    return name, ledger.workers[worker].attributes.get(name, "")

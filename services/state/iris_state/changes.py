@@ -74,6 +74,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
         closed: the attempt's end is known (``ended``); otherwise it is being stopped and still holds its place.
         charged_to: the counter that grew by one.
         note: one sentence for a person.
+        suspect: the attempt may have taken its worker down, see `poison`.
     """
 
     job: int
@@ -87,6 +88,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     charged_to: Budget | None = None
     ended: Ended | None = None
     note: str = ""
+    suspect: bool = False
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):

@@ -21,7 +21,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         status: for assign, build and run: the kernel status the attempt is in now.
         worker: for assign: where.
         ended: how the attempt's process ended, when its end is known.
-        charged: False for a return to PENDING that another one pays for.
+        sudden: its worker, or the process of it, died alone and without a notice.
     """
 
     rule: TaskRule
@@ -35,3 +35,4 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     worker: str = ""
     ended: Ended | None = None
     note: str = ""
+    sudden: bool = False

@@ -17,15 +17,15 @@ from iris_core.states import (
     TaskState,
 )
 from iris_core.tables import task as table
+from iris_state import poison
 from iris_state.changes import Assigned, Change, Closed, Moved, Staged
 from iris_state.claims import CURRENT, Claim
 from iris_state.ledger import Ledger
+from iris_state.policy import Policy
 from iris_state.records import Attempt, Job, Task, spent_and_limit
 
-MAX_RESCHEDULES = 100
 
-
-def conclude(ledger: Ledger, claim: Claim, *, max_reschedules: int = MAX_RESCHEDULES) -> Change | None:
+def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     """What changes because of one claim; None when it is late, repeated, or about something unknown."""
     job = ledger.jobs.get(claim.job)
     if job is None or not 0 <= claim.index < len(job.tasks):
@@ -40,7 +40,7 @@ def conclude(ledger: Ledger, claim: Claim, *, max_reschedules: int = MAX_RESCHED
         return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
     if claim.status is not None:
         return _stage(job, claim, attempt)
-    return _leave(job, task, attempt, claim, max_reschedules)
+    return _leave(ledger, job, attempt, claim, policy)
 
 
 def _close_superseded(task: Task, claim: Claim) -> Change | None:
@@ -61,16 +61,18 @@ def _stage(job: Job, claim: Claim, attempt: Attempt | None) -> Change | None:
     return Staged(claim.job, claim.index, attempt.number, claim.status)
 
 
-def _leave(job: Job, task: Task, attempt: Attempt | None, claim: Claim, max_reschedules: int) -> Change | None:
-    rule, charged = claim.rule, None
+def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy) -> Change | None:
+    rule, charged, task = claim.rule, None, job.tasks[claim.index]
     target = rule.success
+    suspect = attempt is not None and claim.sudden and poison.is_suspect(ledger, attempt, policy)
+    verdict = poison.verdict(task, policy) if suspect else ""
     if claim.outcome is Outcome.FAILURE:
         charged = rule.charged(task.state)
-        result = _judge_budget(job, task, charged, max_reschedules)
+        result = _judge_budget(job, task, charged, policy.max_reschedules)
         target = rule.target(result)
         if result is SchedulingResult.GIVE_UP and charged is Budget.RESCHEDULE:
             target = table.RESCHEDULES_SPENT
-    if target is not None and target.status is TaskState.PENDING and _is_ending(job):
+    if target is not None and target.status is TaskState.PENDING and (verdict or _is_ending(job)):
         target = (rule.give_up or table.RESCHEDULES_SPENT) if charged is not None else None
     if target is None or target.part is None:
         return None
@@ -86,7 +88,8 @@ def _leave(job: Job, task: Task, attempt: Attempt | None, claim: Claim, max_resc
         closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
         charged_to=charged,
         ended=claim.ended,
-        note=claim.note,
+        note=verdict or claim.note,
+        suspect=suspect,
     )
 
 

@@ -155,7 +155,7 @@ def settle(
 
 def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
     """Whether the task goes back to PENDING by these claims; without a retry left it ends instead."""
-    changes = [conclude(ledger, claim, max_reschedules=policy.max_reschedules) for claim in claims]
+    changes = [conclude(ledger, claim, policy) for claim in claims]
     return all(isinstance(change, Moved) and change.state is TaskState.PENDING for change in changes)
 
 

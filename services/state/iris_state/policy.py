@@ -34,6 +34,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         forget_workers_after_s: a host that has been LOST for so long, and was not drained, is forgotten; 0: never.
         read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
         read_share: of the time, for reads while commits are written. The rest belongs to the commits.
+        poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
+            processes did, within so long of starting it; 0 workers: it always is.
         ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         deaf_s: how long nobody may listen for pings before a standby takes over.
     """
@@ -56,6 +58,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     missed_beats: int = 3
     worker_grace_s: float = 30.0
     forget_workers_after_s: float = 86_400.0
+    poison_window_s: float = 120.0
+    poison_workers: int = 3
     max_building: int = 8
     avoid_s: float = 5.0
     avoid_longest_s: float = 300.0
@@ -116,6 +120,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def forget_workers_after_ms(self) -> int:
         return int(self.forget_workers_after_s * 1000)
+
+    @property
+    def poison_window_ms(self) -> int:
+        return int(self.poison_window_s * 1000)
 
     @property
     def stall_ms(self) -> int:

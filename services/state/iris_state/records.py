@@ -41,7 +41,8 @@ AttemptKey = tuple[int, int, int]
 class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
-    ``since_ms`` is when it came into its status; counters are before and after its end was charged.
+    ``since_ms`` is when it came into its status; counters are before and after its end was charged. ``suspect``: it may
+    have taken its worker down, see `poison`.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     failures: tuple[int, int] = (0, 0)
     preemptions: tuple[int, int] = (0, 0)
     dropped_bytes: int = 0
+    suspect: bool = False
 
     @property
     def is_open(self) -> bool:

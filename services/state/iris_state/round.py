@@ -39,7 +39,9 @@ from iris_state.orders import Orders
 from iris_state.policy import Policy
 from iris_state.retention import Retention
 
-_AVOIDED = frozenset({Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE})
+_AVOIDED = frozenset(
+    {Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED}
+)
 
 
 class Round:
@@ -74,7 +76,7 @@ class Round:
                 self.apply(happening)
 
     def _claim(self, claim: Claim) -> None:
-        change = conclude(self.ledger, claim, max_reschedules=self.policy.max_reschedules)
+        change = conclude(self.ledger, claim, self.policy)
         if change is not None:
             self.apply(change)
 

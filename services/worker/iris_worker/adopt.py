@@ -19,7 +19,7 @@ from iris_worker import descent
 from iris_worker.roster import Entry
 from iris_worker.runner import signal_process, to_exit
 
-UNKNOWN = "exit code unknown: the worker restarted"
+UNKNOWN = "exit code unknown: the worker process ended while it ran"
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -44,7 +44,7 @@ def look(entries: Mapping[AttemptRef, Entry], now_ms: int) -> Findings:
             else:
                 findings.ended[ref] = (entry, Stage(ref, KernelStatus.TERMINATED, now_ms, ended_by(status)))
         else:
-            lost = Ended(Cause.INFRASTRUCTURE, error=UNKNOWN)
+            lost = Ended(Cause.WORKER_CRASHED, error=UNKNOWN)
             findings.ended[ref] = (entry, Stage(ref, KernelStatus.ERROR, now_ms, lost))
     return findings
 

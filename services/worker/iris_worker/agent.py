@@ -21,6 +21,7 @@ from iris_worker.reports import Reports, fitting
 
 K = KernelStatus
 DROP_GRACE_MS = 5000
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED})
 OUR_SIGNALS = frozenset({9, 15})
 """KILL and TERM, what a stop ends processes with; the cause says all that is to be said then."""
 
@@ -315,7 +316,7 @@ class Agent:
         self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
 
     def _end(self, held: Attempt, now_ms: int, ended: Ended) -> None:
-        self._tell(held, K.ERROR if ended.cause is Cause.INFRASTRUCTURE else K.TERMINATED, now_ms, ended)
+        self._tell(held, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)
 
     def _tell(self, held: Attempt, status: KernelStatus, now_ms: int, ended: Ended | None = None) -> None:
         held.stage = Stage(held.ref, status, now_ms, ended)

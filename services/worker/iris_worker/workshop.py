@@ -265,7 +265,7 @@ class Workshop:
 def describe(slot: Slot, exit_: Exit) -> Ended:
     """An exit in the words of a report."""
     if not exit_.known:
-        return Ended(Cause.INFRASTRUCTURE, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
+        return Ended(Cause.WORKER_CRASHED, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
     if exit_.code == 0:
         return Ended(Cause.EXITED, 0, peak_rss_bytes=exit_.peak_rss_bytes)
     error = read_error_file(slot.workdir)

@@ -18,6 +18,7 @@ _FOLLOWED = frozenset({Cause.COSCHEDULED_RESTART, Cause.COSCHEDULED_SIBLING})
 
 _MESSAGES = {
     Cause.WORKER_LOST: "its worker {0.worker} was lost",
+    Cause.WORKER_CRASHED: "the worker process on {0.worker} ended while it ran",
     Cause.MISSING: "worker {0.worker} no longer knew it",
     Cause.UNDELIVERED: "worker {0.worker} could not be reached",
     Cause.FAILED: "failed on {0.worker} with exit code {0.exit_code}",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Writer = Callable[["Ledger", Any, int], None]
 
 WORDS = {state: state.name.lower() for state in TaskState}
-_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.UNDELIVERED})
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})
 
 
 def counted(write: Writer) -> Writer:
@@ -143,6 +143,7 @@ def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Mov
     attempt.shown = change.shown
     attempt.ended_ms = at_ms
     attempt.error = change.note
+    attempt.suspect = change.suspect
     ledger.unwatch(job, change.index, attempt)
     if attempt.status in KERNEL_UNSTARTED:
         ledger.presence[attempt.worker].building -= 1

@@ -5,13 +5,14 @@ Sources: TS "BUILDING", "RUNNING", "FAILED", "WORKER_FAILED"; semantics.md secti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from iris_core import codec
 from iris_core.limits import SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages import AttemptRef, Ended, Register, Stage
+from iris_core.spec import Attribute
 from iris_core.states import Cause, Initiator, KernelStatus, Outcome, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
@@ -27,10 +28,12 @@ def is_lawful(register: Register) -> bool:
     return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 
 
-def lose(ledger: Ledger, worker: str, reason: str) -> Iterator[Step]:
-    """Give a host up: it is LOST, and so is every attempt on it."""
+def lose(
+    ledger: Ledger, worker: str, reason: str, together: Mapping[tuple[str, Attribute], int] | None = None
+) -> Iterator[Step]:
+    """Give a host up: it is LOST, and so is every attempt on it. ``together``: see `cascade.lost_with`."""
     yield WorkerMoved(worker, WorkerState.LOST, reason)
-    yield from cascade.lost_with(ledger, worker)
+    yield from cascade.lost_with(ledger, worker, together)
 
 
 def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
@@ -96,7 +99,8 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
     if attempt is None or attempt.worker != worker:
         return
     if stage.ended is not None:
-        yield _ended(ref, stage.ended, table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED)
+        succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
+        yield _ended(ref, stage.ended, succeeded, noticed=ledger.workers[worker].state is WorkerState.DRAINING)
     elif stage.status is KernelStatus.RUNNING:
         yield Claim(table.RUN, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
     elif stage.status in _BUILDING:
@@ -106,7 +110,10 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
 _BUILDING = frozenset({KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.PREPARED, KernelStatus.CREATING})
 
 
-def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule) -> Claim:
+_WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
+
+
+def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, *, noticed: bool) -> Claim:
     """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
@@ -119,7 +126,7 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule) -> Claim:
         rule, outcome, cause = table.KILL, Outcome.SUCCESS, Cause.TIMEOUT
     else:
         rule, outcome = table.LOSE, Outcome.FAILURE
-        cause = ended.cause if ended.cause is Cause.MISSING else Cause.INFRASTRUCTURE
+        cause = ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
     return Claim(
         rule,
         ref.job,
@@ -130,4 +137,5 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule) -> Claim:
         Initiator.WORKER,
         ended=ended,
         note=ended.error if rule is not succeeded else "",
+        sudden=cause is Cause.WORKER_CRASHED and not noticed,
     )
