@@ -175,6 +175,7 @@ async def test_a_damaged_newest_snapshot_costs_nothing(group):
 async def test_a_snapshot_of_a_later_release_is_refused_in_words(group):
     data = bytearray(snapshot.cut(snapshot.Ledger(), 1, 0, 1))
     data[8] = snapshot.VERSION + 1
+    await group.connection.journal().append(b"the commit it was cut behind", expected=0)
     await group.connection.blobs(subjects.SNAPSHOTS_BUCKET).put(snapshot.name_of(1, 0), bytes(data))
     process = await group.start()
     async with asyncio.timeout(PATIENCE_S):
