@@ -137,11 +137,10 @@ def half(number):
         raise ValueError(f"{number} is odd")
     return {"half": number // 2, "much": "x" * 200_000}
 
-if __name__ == "__main__":
-    with Client() as client:
-        mapped = client.map(half, [2, 3, 4], name="halves", cpu=0.1)
-        print([future.exception() or future.result()["half"] for future in mapped])
-        print(mapped.job.wait().task_counts)
+with Client() as client:
+    mapped = client.map(half, [2, 3, 4], name="halves", cpu=0.1)
+    print([future.exception() or future.result()["half"] for future in mapped])
+    print(mapped.job.wait().task_counts)
 """
 
 

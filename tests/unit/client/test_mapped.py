@@ -1,50 +1,68 @@
-"""The task's side of `Client.map`: what its script may not do while it is only read for what it defines."""
+"""`Client.map`: what travels to the tasks, and what is said when a call gives no result."""
 
+import base64
+import os
+import pickle
+import subprocess
 import sys
 
 import msgspec
 import pytest
 
 from iris_gateway.client.client import Client
-from iris_gateway.client.mapped import MAIN, load_main, refuse_while_loading
-from iris_gateway.client.mapping import Mapped
-from iris_gateway.client.problems import BadAsk, JobFailed
+from iris_gateway.client.mapping import COMMAND, Mapped, packed_call
+from iris_gateway.client.problems import JobFailed
 from tests.support.answers import Said, answering, events, job_view
 from tests.support.fake_state import attempt_of
 
-UNGUARDED = """
-from iris import Client
+SCRIPT = """
+from dataclasses import dataclass
+from pathlib import Path
 
-def double(number):
-    return 2 * number
+from iris_gateway.client.mapping import packed_call
 
-CALL
+@dataclass
+class Pair:
+    left: int
+
+factor = 3
+with packed_call(lambda pair: Pair(pair.left * factor), [Pair(1), Pair(2)], None) as packed:
+    import os, shutil
+    shutil.copytree(packed, os.environ["PACKED"])
 """
-CLIENT = 'Client("http://127.0.0.1:1")'
 
 
-@pytest.fixture(autouse=True)
-def inside_a_task(monkeypatch, tmp_path):
-    monkeypatch.setenv("IRIS_JOB", "/mapping")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "__main__", None)
+def outcome_of(packed, index):
+    """What one task of a map prints, as the caller reads it."""
+    environ = {**os.environ, "IRIS_TASK_INDEX": str(index)}
+    ran = subprocess.run([sys.executable, *COMMAND[1:]], cwd=packed, env=environ, capture_output=True, check=False)
+    lines = [
+        line.removeprefix("iris-result:") for line in ran.stdout.decode().split() if line.startswith("iris-result:")
+    ]
+    return pickle.loads(base64.b64decode("".join(lines[1:])))
 
 
-@pytest.mark.parametrize("call", [f"{CLIENT}.map(double, [1, 2, 3])", f"{CLIENT}.run(['true'])"])
-def test_a_script_without_a_guard_does_not_submit_itself_again(tmp_path, call):
-    (tmp_path / MAIN).write_text(UNGUARDED.replace("CALL", call))
-    with pytest.raises(BadAsk, match="__name__"):
-        load_main()
+def test_a_lambda_and_what_it_closes_over_travel_by_value():
+    offset = 10
+    with packed_call(lambda number: number + offset, [1, 2], None) as packed:
+        assert [outcome_of(packed, 0), outcome_of(packed, 1)] == [("value", 11), ("value", 12)]
 
 
-def test_the_function_itself_may_submit_jobs(tmp_path):
-    (tmp_path / MAIN).write_text(UNGUARDED.replace("CALL", ""))
-    load_main()
-    refuse_while_loading()
+def test_a_script_needs_no_guard_and_its_classes_travel_along(tmp_path):
+    packed = tmp_path / "packed"
+    subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, "PACKED": str(packed)}, check=True)
+    kind, pair = outcome_of(packed, 1)
+    assert (kind, pair.left) == ("value", 6)
+
+
+def test_an_exception_comes_back_as_it_was_raised():
+    with packed_call(lambda _: 1 / 0, [None], None) as packed:
+        kind, error = outcome_of(packed, 0)
+    assert (kind, type(error)) == ("error", ZeroDivisionError)
 
 
 def test_a_call_that_ended_without_a_result_says_what_ended_it():
-    said = "Traceback ...\niris_gateway.client.problems.BadAsk: a script that maps needs a guard\n"
+    said = "Traceback ...\niris_gateway.client.problems.BadAsk: the bundle is gone\n"
     attempt = msgspec.to_builtins(attempt_of(0, "failed")) | {"stderr_tail": said}
     task = {"task": "/m/0", "job": "/m", "index": 0, "state": "failed", "pending_reason": None, "worker": "w0"}
     task |= {"failure_count": 1, "preemption_count": 0, "attempts": [attempt]}
@@ -58,5 +76,5 @@ def test_a_call_that_ended_without_a_result_says_what_ended_it():
 
     with answering(answer) as server, Client(server.url) as client:
         (future,) = Mapped(client.job("/m"), 1)
-        with pytest.raises(JobFailed, match="a script that maps needs a guard"):
+        with pytest.raises(JobFailed, match="the bundle is gone"):
             future.result(20)

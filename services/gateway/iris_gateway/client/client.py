@@ -127,7 +127,6 @@ class Client:
         """
         from iris_gateway.client.mapping import COMMAND, Mapped, packed_call  # only those who map need it
 
-        refuse_while_mapping()
         calls = list(items)
         if not calls:
             raise BadAsk("there is nothing to map: no items")
@@ -140,9 +139,8 @@ class Client:
     def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
         """Submit a job that is already worded. The same idempotency key twice is one job, ever.
 
-        Raises Conflict for a key that has made another job, BadAsk while a task of `map` reads the script it came from.
+        Raises Conflict for a key that has made another job.
         """
-        refuse_while_mapping()
         query = {} if if_exists == "error" else {"if_exists": if_exists}
         return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
 
@@ -243,14 +241,6 @@ class RawPage(msgspec.Struct, frozen=True):
 
     items: list[msgspec.Raw]
     next_cursor: str | None = None
-
-
-def refuse_while_mapping() -> None:
-    """Raises BadAsk while a task of `Client.map` reads the script that its function is defined in."""
-    if "IRIS_JOB" in os.environ:
-        from iris_gateway.client.mapped import refuse_while_loading  # only tasks need it
-
-        refuse_while_loading()
 
 
 def is_task(name: str) -> bool:

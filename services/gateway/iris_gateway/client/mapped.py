@@ -9,28 +9,23 @@ from __future__ import annotations
 import base64
 import os
 import pickle
-import runpy
 import sys
 import traceback
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from iris_gateway.client.problems import BadAsk
+import cloudpickle
 
 FUNCTION = ".iris-function"
 ITEMS = ".iris-items"
-MAIN = "__iris_main__.py"
 MARK = "iris-result:"
-LOADING = "IRIS_MAP_LOADING"
 _LINE = 48 * 1024
 
 
 def main() -> int:
     """Exit code 1 when the function raised, after telling what."""
     sys.path.insert(0, os.getcwd())
-    load_main()
     function: Callable[[Any], Any] = pickle.loads(Path(FUNCTION).read_bytes())
     item = pickle.loads(pickle.loads(Path(ITEMS).read_bytes())[int(os.environ["IRIS_TASK_INDEX"])])
     try:
@@ -43,29 +38,10 @@ def main() -> int:
     return 0 if outcome[0] == "value" else 1
 
 
-def load_main() -> None:
-    """Have what the caller's script defined, without what it does when it is run, as `multiprocessing` has it."""
-    if not Path(MAIN).exists():
-        return
-    module = types.ModuleType("__mp_main__")
-    os.environ[LOADING] = MAIN
-    try:
-        module.__dict__.update(runpy.run_path(MAIN, run_name="__mp_main__"))
-    finally:
-        del os.environ[LOADING]
-    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-
-
-def refuse_while_loading() -> None:
-    """Raises BadAsk when a script is being read for what it defines: each task would submit it all over again."""
-    if LOADING in os.environ:
-        raise BadAsk("a script that maps must submit its jobs under `if __name__ == '__main__':`")
-
-
 def written(outcome: tuple[str, object]) -> Iterator[str]:
     """An outcome as lines: how many, then each with the mark. What cannot be pickled is told as an error."""
     try:
-        data = pickle.dumps(outcome)
+        data = cloudpickle.dumps(outcome)
     except Exception as error:  # noqa: BLE001 - pickling raises whatever the object's own methods raise
         data = pickle.dumps(("error", TypeError(f"the result cannot be sent back: {error}")))
     text = base64.b64encode(data).decode()

@@ -1,9 +1,9 @@
 """`Client.map`: one function over many items, each a task, each result a future.
 
-The function travels by its name, as with `multiprocessing`: it must be found in a module the tasks can import, in the
-directory sent along, or in the calling script. Results come back through the tasks' output, so they should be small
-(a megabyte); large ones belong into files. Not in this room: the task's side (`mapped`). Source: interfaces.md
-section 5.
+The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value; what an installed
+module or the directory sent along defines, by its name, so the tasks must be able to import it. Results come back
+through the tasks' output, so they should be small (a megabyte); large ones belong into files. Not in this room: the
+task's side (`mapped`). Source: interfaces.md section 5.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import pickle
 import shutil
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +19,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import cloudpickle
+
 from iris_core.views import LogLineView
 from iris_gateway.client.jobs import Job
-from iris_gateway.client.mapped import FUNCTION, ITEMS, MAIN, MARK
+from iris_gateway.client.mapped import FUNCTION, ITEMS, MARK
 from iris_gateway.client.problems import ClientError, JobFailed, job_ended
 
 T = TypeVar("T")
@@ -107,9 +108,6 @@ def packed_call(function: Callable[[T], R], items: Sequence[T], workdir: Path | 
         root = Path(made)
         if workdir is not None:
             shutil.copytree(workdir, root, symlinks=True, dirs_exist_ok=True)
-        script = getattr(sys.modules.get("__main__"), "__file__", None)
-        if function.__module__ == "__main__" and script:
-            shutil.copyfile(script, root / MAIN)
-        (root / FUNCTION).write_bytes(pickle.dumps(function))
-        (root / ITEMS).write_bytes(pickle.dumps([pickle.dumps(item) for item in items]))
+        (root / FUNCTION).write_bytes(cloudpickle.dumps(function))
+        (root / ITEMS).write_bytes(pickle.dumps([cloudpickle.dumps(item) for item in items]))
         yield root
