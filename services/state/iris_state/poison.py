@@ -13,10 +13,11 @@ from iris_state.records import Attempt, Task
 
 
 def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
-    """Whether an attempt whose worker died suddenly had started shortly before that worker was last heard of."""
-    started_ms = attempt.started_ms or attempt.building_ms
-    if not started_ms:
-        return False
+    """Whether an attempt whose worker died suddenly had started shortly before that worker was last heard of.
+
+    A worker that is killed by what it starts may die before it has said that it began.
+    """
+    started_ms = attempt.started_ms or attempt.building_ms or attempt.assigned_ms
     return 0 <= ledger.presence[attempt.worker].beat_ms - started_ms <= policy.poison_window_ms
 
 

@@ -149,11 +149,11 @@ class Round:
 
     def _keep_off(self, moved: Moved) -> None:
         """After a failure to deliver or build: this task stays off that worker for a growing while."""
-        if moved.state is not TaskState.PENDING or moved.cause not in _AVOIDED:
+        if moved.state is not TaskState.PENDING or not (moved.suspect or moved.cause in _AVOIDED):
             return
         task = self.ledger.jobs[moved.job].tasks[moved.index]
         worker = task.attempts[moved.attempt].worker
-        times = sum(a.worker == worker and a.cause in _AVOIDED for a in task.attempts) - 1
+        times = sum(a.worker == worker and (a.suspect or a.cause in _AVOIDED) for a in task.attempts) - 1
         self.apply(Avoided(moved.job, moved.index, worker, self.now_ms + self.policy.avoid_ms(times)))
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -59,6 +59,19 @@ def test_a_worker_process_that_is_killed_on_a_living_host_is_told_apart_and_coun
     """)
 
 
+def test_a_worker_process_that_dies_before_it_says_what_it_began_counts_too(script):
+    script.play(FLEET)
+    for worker in ("w0", "w1", "w2"):
+        script.play(f"place /bad/0 {worker}")
+        script.play("/bad/0 -> ASSIGNED")
+        script.play(f"restart {worker} without /bad/0")
+    script.play("""
+        /bad/0              -> WORKER_FAILED preemptions=0 error=~3_workers_died
+        attempt /bad/0#2    -> cause=missing charged_to=reschedule
+        worker? w2          -> healthy
+    """)
+
+
 def test_the_same_worker_three_times_is_one(script):
     script.play(FLEET)
     for _ in range(4):

@@ -69,8 +69,9 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
     yield from _on_stages(ledger, register)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
     presence = ledger.presence.get(register.worker)
+    died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
     for key in [k for k in presence.open if k not in found] if presence is not None else ():
-        yield missing(key, register.worker)
+        yield missing(key, register.worker, sudden=died)
 
 
 def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
@@ -78,8 +79,8 @@ def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
         yield from on_stage(ledger, register.worker, stage)
 
 
-def missing(key: tuple[int, int, int], worker: str, error: str = "") -> Claim:
-    """An attempt that its worker has no trace of has ended."""
+def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:
+    """An attempt that its worker has no trace of has ended. ``sudden``: so has the process that knew of it."""
     error = error or f"worker {worker} has no trace of it"
     return Claim(
         table.LOSE,
@@ -89,6 +90,7 @@ def missing(key: tuple[int, int, int], worker: str, error: str = "") -> Claim:
         Initiator.WORKER,
         ended=Ended(Cause.MISSING, error=error),
         note=error,
+        sudden=sudden,
     )
 
 
