@@ -212,8 +212,8 @@ async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nat
 
 
 WATCHERS = 900
-ROOM_BYTES = 20 << 20
-"""What the interpreter keeps of a crowd's memory in pieces; a crowd of this size that stays costs more."""
+ROOM_BYTES = 42 << 20
+"""What the C library keeps of a crowd's memory in pieces, measured at 35 MiB; a second crowd must find room in it."""
 
 
 async def test_watchers_that_have_left_leave_their_memory_and_descriptors(gateway: Process, state: FakeState):
@@ -238,6 +238,7 @@ async def test_watchers_that_have_left_leave_their_memory_and_descriptors(gatewa
     async with asyncio.timeout(120):
         await crowd(1)
         memory, descriptors = process.memory_info().rss, process.num_fds()
-        await crowd(WATCHERS)
-        while process.num_fds() > descriptors or process.memory_info().rss > memory + ROOM_BYTES:
-            await asyncio.sleep(0.1)
+        for _ in range(2):
+            await crowd(WATCHERS)
+            while process.num_fds() > descriptors or process.memory_info().rss > memory + ROOM_BYTES:
+                await asyncio.sleep(0.1)

@@ -20,6 +20,7 @@ from iris_core.views import JobView
 from iris_gateway.client.client import Client
 from iris_gateway.client.problems import ClientError
 from iris_state import outbox
+from iris_state.changes import Commit
 from iris_state.machine import Machine
 from iris_state.policy import Policy
 from tests.golden.test_golden import RELEASES, journal
@@ -42,7 +43,7 @@ LATER = ["a field of a later release", {"and": "another"}]
 
 def as_another_release_would(data: bytes) -> bytes:
     """A commit with fields at the end of it, and of each of its changes, that this release knows nothing of."""
-    *rest, changes = codec.unpack(data, list[Any])
+    *rest, changes = codec.unpack(codec.pack(codec.unpack(data, Commit)), list[Any])
     return codec.pack([*rest, [[*change, *LATER] for change in changes], *LATER])
 
 
