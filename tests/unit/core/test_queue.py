@@ -95,7 +95,7 @@ def test_priority_queue_with_many_tasks() -> None:
     for job in range(10_000):
         queue.add(job, key(job, at_ms=(job * 7919) % 10_000), [(0, 1)])
     order = [job for job, _ in queue]
-    assert time.process_time() - started < 3.0
+    assert time.process_time() - started < 1.0
     assert order == sorted(range(10_000), key=lambda job: ((job * 7919) % 10_000, job))
 
 
