@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -225,6 +226,14 @@ def test_a_listing_as_json_is_the_page_object(iris):
         _, out, _ = iris("ls", "--url", server.url, "-o", "json")
 
     assert json.loads(out) == {"items": [job_view()], "next_cursor": None}
+
+
+def test_a_listing_may_be_of_one_label_or_of_the_jobs_below_another(iris):
+    with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
+        iris("ls", "--url", server.url, "--label", "team=vision", "--parent", "sweep", "-o", "json")
+
+    asked = parse_qs(urlsplit(server.asked[0].path).query)
+    assert (asked["label"], asked["parent"]) == (["team=vision"], ["/sweep"])
 
 
 def test_a_listing_as_names_or_lines_has_one_per_line(iris):

@@ -49,6 +49,8 @@ COLUMNS = (
 @click.option("--user", help="Only this user's jobs.")
 @click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Only this band.")
 @click.option("--prefix", help="Only jobs whose name begins so.", metavar="NAME")
+@click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
+@click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
 @click.option("-w", "--watch", is_flag=True, help="Show again every two seconds.")
@@ -60,6 +62,8 @@ def ls(
     user: str | None,
     band: str | None,
     prefix: str | None,
+    label: str | None,
+    parent: str | None,
     everything: bool,
     limit: int,
     watch: bool,
@@ -71,6 +75,8 @@ def ls(
         "user": user,
         "band": band,
         "name_prefix": full(prefix) if prefix else None,
+        "label": label,
+        "parent": full(parent) if parent else None,
     }
     while True:
         found = client.pages("/v1/jobs", dict, query, None if everything else limit)
