@@ -33,8 +33,10 @@ from iris_bus.contract import (
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.memory_store import Stored, digest, matches
 from iris_bus.window import Window
-from iris_core import subjects
+from iris_core import codec, subjects
+from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES
+from iris_core.messages import BEHIND, Answer, Query
 from tests.sim.process import Process
 
 _NOTICE_S = 1.0
@@ -220,6 +222,7 @@ class Link:
         self.crash_after: int | None = None
         self.crash_between_parts = False
         self._asked: dict[str, deque[float]] = {}
+        self._reads: dict[str, int] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._calls = 0
         self._cuts = 0
@@ -306,13 +309,23 @@ class Link:
         raise Crash
 
     def _note_answer(self, message: Message) -> None:
-        """Whoever writes the journal no longer may not answer what it was asked after that."""
+        """Whoever writes the journal no longer may not answer what it was asked as the leader after that."""
+        if message.subject in self._reads:
+            self._note_read(codec.unpack(message.data, Answer), self._reads[message.subject])
+            return
         waiting = self._asked.get(message.subject)
         asked_s = waiting.popleft() if waiting else None  # copies of a request are answered in the order they came
         server = self.server
         deposed = self.process.name.startswith("state") and server.writer not in (None, self.process)
         if asked_s is not None and deposed and asked_s > server.written_s:
             server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
+
+    def _note_read(self, answer: Answer, at_least: int) -> None:
+        """Whoever follows may answer a read, as of a position that is durable and as far as it was asked for."""
+        end = self.server.streams[subjects.JOURNAL.name].last
+        if answer.status not in (BEHIND, Code.UNAVAILABLE.value) and not at_least <= answer.position <= end:
+            words = f"a read as of {at_least} at least with the journal as of {answer.position} of {end}"
+            self.server.lies.append(f"{self.process.name} has answered {words}")
 
     def _reached(self, message: Message) -> None:
         if self.server.up and not self.server.route(message) and message.reply:
@@ -342,7 +355,9 @@ class Link:
 
     def _arrived(self, message: Message, callback: Callback) -> None:
         if self.up:
-            if message.reply and message.subject != subjects.STATE_PING:
+            if message.subject == subjects.STATE_READ:
+                self._reads[message.reply] = codec.unpack(message.data, Query).at_least
+            elif message.reply and message.subject != subjects.STATE_PING:
                 self._asked.setdefault(message.reply, deque()).append(self.server.now)
             self.process.soon(callback, message)
 

@@ -16,11 +16,11 @@ from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
+from iris_core.messages import BEHIND, AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
 from iris_core.resources import ResourceAsk
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec
 from iris_core.states import ConstraintOp
-from iris_core.subjects import STATE_QUERY
+from iris_core.subjects import STATE_QUERY, STATE_READ
 from tests.sim.network import Link
 
 _AGAIN_S = 1.0
@@ -60,7 +60,7 @@ class People:
         self._plan = plan
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._inbox = ""
-        self._looks = self._said = 0
+        self._looks = self._said = self._position = 0
 
     async def run(self) -> None:
         self._inbox = self._bus.new_inbox()
@@ -123,11 +123,19 @@ class People:
                 continue
             self._looks += 1
             number = numbers[self._looks % len(numbers)]
-            question = codec.pack(Query("job", {"job": f"j{number}"}, USER))
+            question = codec.pack(Query("job", {"job": f"j{number}"}, USER, self._position))
             with contextlib.suppress(Unavailable):
-                answer = codec.unpack((await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer)
+                answer = await self._read(question)
                 if answer.status == "not_found":
                     self._promises.missed.append(number)
+
+    async def _read(self, question: bytes) -> Answer:
+        """As a gateway does it: a replica that follows is asked first, and the leader when that is not far enough."""
+        with contextlib.suppress(Unavailable):
+            answer = codec.unpack((await self._bus.request(STATE_READ, question, timeout=1.0)).data, Answer)
+            if answer.status != BEHIND:
+                return answer
+        return codec.unpack((await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer)
 
     def _answered(self, message: Message) -> None:
         future = self._waiting.get(message.subject.rpartition(".")[2])
@@ -137,6 +145,7 @@ class People:
     def _note(self, wish: object, answer: Answer) -> None:
         promises = self._promises
         promises.answered += 1
+        self._position = max(self._position, answer.position)
         if not isinstance(wish, SubmitJob) or answer.status not in ("created", "replayed"):
             return
         body = codec.from_json(answer.body, dict)

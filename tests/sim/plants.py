@@ -23,6 +23,7 @@ from iris_state import (
     check,
     conclude,
     coordinator,
+    follower,
     ledger,
     machine,
     retention,
@@ -599,3 +600,12 @@ def a_registration_told_again_is_not_read(put: Put) -> None:
 def the_scheduler_hears_of_no_free_places(put: Put) -> None:
     """What has ended is never told to the mirror."""
     put(DeltaBuilder, "_close", lambda self, ref: None)
+
+
+# ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant
+def a_follower_answers_before_it_is_there(put: Put) -> None:
+    """What was asked for as of a later position is answered from an older ledger."""
+    put(follower, "_position", lambda data: 0)
