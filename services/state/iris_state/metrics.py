@@ -156,20 +156,18 @@ class LedgerCollector(Collector):
         yield size
 
     def _jobs_and_tasks(self) -> Iterator[Metric]:
-        tasks: Tally[tuple[str, str]] = Tally()
-        jobs: Tally[str] = Tally({display_name(state): 0 for state in JobState if state})
-        for job in self._machine.ledger.jobs.values():
-            jobs[display_name(job.state)] += 1
-            for task_state, n in job.counted().items():
-                tasks[(display_name(task_state), display_name(job.band))] += n
+        ledger = self._machine.ledger
         gauge = GaugeMetricFamily("iris_tasks", "Tasks by state and band.", labels=["state", "band"])
-        for labels, n in tasks.items():
-            gauge.add_metric(labels, n)
+        for band, counts in ledger.tally.items():
+            for state in TaskState:
+                if counts[state]:
+                    gauge.add_metric([display_name(state), display_name(band)], counts[state])
         yield gauge
-        gauge = GaugeMetricFamily("iris_jobs", "Jobs by state.", labels=["state"])
-        for state, n in jobs.items():
-            gauge.add_metric([state], n)
-        yield gauge
+        jobs = GaugeMetricFamily("iris_jobs", "Jobs by state.", labels=["state"])
+        for job_state in JobState:
+            if job_state:
+                jobs.add_metric([display_name(job_state)], len(ledger.index.of(("state", job_state))))
+        yield jobs
 
     def _waiting(self) -> Iterator[Metric]:
         ledger = self._machine.ledger

@@ -83,3 +83,39 @@ def test_what_is_kept_for_a_while_is_counted_and_weighed(script) -> None:
     kept = {kind: seen[f'iris_kept{{kind="{kind}"}}'] for kind in ("finished_jobs", "spent_keys", "answers")}
     assert kept == {"finished_jobs": 1, "spent_keys": 1, "answers": 4}
     assert all(seen[f'iris_kept_bytes{{kind="{kind}"}}'] > 100 * n for kind, n in kept.items())
+
+
+class Looks(dict):
+    """Records that count how many of them are looked at, however that is done."""
+
+    looked = 0
+
+    def __getitem__(self, number):
+        self.looked += 1
+        return super().__getitem__(number)
+
+    def values(self):
+        self.looked += len(self)
+        return super().values()
+
+
+def test_a_scrape_looks_at_no_job_but_those_that_wait(script) -> None:
+    script.play("submit /w replicas=3 band=batch")
+    for number in range(50):
+        script.play(f"""
+            submit /done-{number} replicas=2
+            cancel /done-{number}
+        """)
+    metrics = StateMetrics(lambda: script.world.machine)
+    ledger = script.world.ledger
+    plain, ledger.jobs = ledger.jobs, Looks(ledger.jobs)
+    seen = scraped(metrics)
+    looked, ledger.jobs = ledger.jobs.looked, plain
+    jobs = {labels: n for labels, n in seen.items() if labels.startswith("iris_jobs{") and n}
+    assert jobs == {'iris_jobs{state="killed"}': 50, 'iris_jobs{state="pending"}': 1}
+    tasks = {labels: n for labels, n in seen.items() if labels.startswith("iris_tasks{")}
+    assert tasks == {
+        'iris_tasks{band="batch",state="pending"}': 3,
+        'iris_tasks{band="interactive",state="killed"}': 100,
+    }
+    assert looked == 1
