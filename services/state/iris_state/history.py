@@ -6,7 +6,7 @@ on its attempts. History is shown and decides nothing. Source: semantics.md sect
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from iris_core.states import Cause
 from iris_core.states import SchedulingResult as Result
@@ -15,23 +15,77 @@ from iris_core.tables import session as table
 from iris_core.views import HistoryRow, moment
 from iris_state.changes import GANG
 from iris_state.coordinator import REQUEUED_BY_A_HANDLER
-from iris_state.ledger import Ledger
 from iris_state.records import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
 
-Timed = tuple[int, int, HistoryRow]
+TASKS, ATTEMPTS = 100, 500
+"""Tasks, and attempts of all of them, whose rows are put into the order of their times together: see `parts`."""
+
+Part = tuple[int, int]
+"""The first task of a part of a history, and the number of the first attempt of each of its tasks."""
+
+Timed = tuple[int, int, HistoryEntry]
 """A row with its time, and its place among the rows of that millisecond."""
 
 
-def rows_of(ledger: Ledger, job: Job) -> list[HistoryRow]:
-    """Every judgement about the sessions of a job, oldest first."""
-    rows = [_row(job, entry, _JUDGED[entry.from_status == S.PENDING]) for entry in job.history]
-    if not job.is_gang:
-        for index, task in enumerate(job.tasks):
-            derived = [entry for attempt in task.attempts for entry in _straight(index, task, attempt)]
-            if ended_waiting(task):
-                derived += _cancelled(job, index, task)
-            rows += [_row(job, entry, _DERIVED[entry.to_status in _OUT]) for entry in derived if entry.first_ms]
-    return [row for *_, row in sorted(rows, key=lambda timed: timed[:2])]
+def parts(job: Job, start: Part) -> Iterator[Part]:
+    """The parts of a job's history from one on, so that no more than one is worked on for a few rows.
+
+    A part has the rows of at most `TASKS` tasks, and `ATTEMPTS` attempts of them. The number of tasks alone says where
+    parts end, so a history that goes on meanwhile is divided as before.
+    """
+    tasks, attempts = _sizes(job)
+    first, number = start
+    while first < len(job.tasks):
+        yield first, number
+        number += attempts
+        if all(len(task.attempts) <= number for task in job.tasks[first : first + tasks]):
+            first, number = first + tasks, 0
+
+
+def entries(job: Job, part: Part) -> list[HistoryEntry]:
+    """Every judgement about the sessions of one part, oldest first."""
+    first, number = part
+    timed = _derived(job, part)
+    if not number:
+        of_part = range(first, first + _sizes(job)[0])
+        timed += _stored(entry for entry in job.history if max(entry.index, 0) in of_part)
+    return _in_order(timed)
+
+
+def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
+    """The newest rows of those that are stored and those of the part with the newest attempt of a task."""
+    tasks, attempts = _sizes(job)
+    made = len(job.tasks[index].attempts)
+    part = index - index % tasks, max(made - 1, 0) // attempts * attempts
+    return [row_of(job, entry) for entry in _in_order([*_stored(job.history), *_derived(job, part)])[-count:]]
+
+
+def _sizes(job: Job) -> tuple[int, int]:
+    """How many tasks a part has, and how many attempts of each."""
+    tasks = min(TASKS, len(job.tasks))
+    return tasks, ATTEMPTS // tasks
+
+
+def _stored(kept: Iterable[HistoryEntry]) -> list[Timed]:
+    return [(entry.first_ms, _JUDGED[entry.from_status == S.PENDING], entry) for entry in kept]
+
+
+def _derived(job: Job, part: Part) -> list[Timed]:
+    """The rows that follow from the attempts of a part; a gang's are all stored."""
+    if job.is_gang:
+        return []
+    (first, number), (tasks, attempts) = part, _sizes(job)
+    found: list[HistoryEntry] = []
+    for index, task in enumerate(job.tasks[first : first + tasks], first):
+        for attempt in task.attempts[number : number + attempts]:
+            found += _straight(index, task, attempt)
+        if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:
+            found += _cancelled(job, index, task)
+    return [(entry.first_ms, _DERIVED[entry.to_status in _OUT], entry) for entry in found if entry.first_ms]
+
+
+def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
+    return [entry for *_, entry in sorted(timed, key=lambda one: one[:2])]
 
 
 _JUDGED, _DERIVED = (2, 0), (1, 3)
@@ -44,8 +98,9 @@ def entity(job: Job, index: int) -> str:
     return job.id if index == GANG else f"{job.id}-{index}"
 
 
-def _row(job: Job, entry: HistoryEntry, place: int) -> Timed:
-    row = HistoryRow(
+def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
+    """A judgement as people see it."""
+    return HistoryRow(
         entity=entity(job, entry.index),
         handler=entry.handler,
         from_status=entry.from_status.lower(),
@@ -56,7 +111,6 @@ def _row(job: Job, entry: HistoryEntry, place: int) -> Timed:
         first_at=moment(entry.first_ms),
         last_at=moment(entry.last_ms),
     )
-    return entry.first_ms, place, row
 
 
 def _entry(

@@ -12,18 +12,20 @@ from sortedcontainers import SortedList
 
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
-from iris_core.views import HistoryRow, JobView, Page, TreeView, moment
+from iris_core.views import JobView, Page, TreeView, moment
 from iris_state.answers import interruptions
 from iris_state.answers.abridged import abridged
-from iris_state.answers.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, page, shortened
-from iris_state.history import rows_of
+from iris_state.answers.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
+from iris_state.history import entries, newest, parts, row_of
 from iris_state.index import Field, has
 from iris_state.ledger import Ledger
 from iris_state.masking import masked
-from iris_state.records import Job, Task
+from iris_state.records import HistoryEntry, Job, Task
 
 TREE_JOBS = 500
 """Jobs below the first that a tree shows."""
+WHY_ROWS = 20
+"""The newest rows of history that `why` shows."""
 
 
 def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
@@ -177,7 +179,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
-        "history": rows_of(ledger, record)[-20:],
+        "history": newest(record, index, WHY_ROWS),
     }
 
 
@@ -192,7 +194,16 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    rows: list[HistoryRow] = rows_of(ledger, found_job(ledger, arguments))
-    after = behind(arguments)
-    start = 0 if after is None else after + 1
-    return page(list(enumerate(rows))[start:], lambda row: row, arguments)
+    """Oldest first; in a job of many tasks or attempts, part by part."""
+    record = found_job(ledger, arguments)
+    rows = _history_behind(record, *(numbers_behind(arguments, 3) or (0, 0, -1)))
+    return page(rows, lambda entry: row_of(record, entry), arguments)
+
+
+def _history_behind(record: Job, first: int, number: int, shown: int) -> Iterator[tuple[str, HistoryEntry]]:
+    """The rows of a part behind the one that was shown, and of every part after it, with their cursors."""
+    begin = shown + 1
+    for part in parts(record, (first, number)):
+        for at, entry in enumerate(entries(record, part)[begin:], begin):
+            yield f"{part[0]}-{part[1]}-{at}", entry
+        begin = 0

@@ -51,13 +51,19 @@ def limit_of(arguments: dict[str, Any]) -> int:
 
 def behind(arguments: dict[str, Any]) -> int | None:
     """The number a page goes on behind; cursors are opaque to everybody else."""
+    found = numbers_behind(arguments, 1)
+    return found[0] if found is not None else None
+
+
+def numbers_behind(arguments: dict[str, Any], count: int) -> list[int] | None:
+    """So many numbers, joined by ``-``, that a page goes on behind; None for the first page."""
     cursor = arguments.get("cursor")
     if not cursor:
         return None
-    number = whole_number(str(cursor))
-    if number is None:
+    numbers = [number for part in str(cursor).split("-") if (number := whole_number(part)) is not None]
+    if len(numbers) != count or str(cursor).count("-") != count - 1:
         raise Refused(Code.INVALID, "not a cursor of this listing")
-    return number
+    return numbers
 
 
 def behind_name(arguments: dict[str, Any]) -> str:

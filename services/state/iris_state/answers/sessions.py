@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from iris_core.errors import Code, Refused
 from iris_core.states import SESSION_TERMINAL, TaskState
 from iris_core.views import KernelView, Page, SessionView, moment
-from iris_state.answers.pages import found_job, page
+from iris_state.answers.pages import found_job, numbers_behind, page
 from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job, Task, kernel_status
 from iris_state.sealed import is_sealed
@@ -45,7 +44,7 @@ def _kernel(record: Job, index: int) -> KernelView:
 def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Coscheduled sessions, and every session of one; newest job first, then by task."""
     status = arguments.get("status")
-    after = _after_session(arguments)
+    after = numbers_behind(arguments, 2)  # job and task of the last session looked at
     if arguments.get("job"):
         numbers: Iterable[int] = (found_job(ledger, arguments).number,)
     else:
@@ -59,19 +58,8 @@ def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     return page(rows, lambda row: session_view(ledger, *row), arguments, wanted)  # type: ignore[misc]
 
 
-def _after_session(arguments: dict[str, Any]) -> tuple[int, int] | None:
-    """The job's number and the task's index of the last session looked at."""
-    cursor = arguments.get("cursor")
-    if not cursor:
-        return None
-    found = re.fullmatch(r"([0-9]{1,18})-([0-9]{1,18})", str(cursor))
-    if found is None:
-        raise Refused(Code.INVALID, "not a cursor of this listing")
-    return int(found[1]), int(found[2])
-
-
 def _sessions_of(
-    records: Iterable[Job], after: tuple[int, int] | None, *, over: bool
+    records: Iterable[Job], after: Sequence[int] | None, *, over: bool
 ) -> Iterable[tuple[str, tuple[Job, int] | None]]:
     """Each session's position, job, and first task; without ``over``, a job that is over is one row of nothing."""
     for record in records:

@@ -1,0 +1,124 @@
+"""The history of large jobs: pages of bounded work that neither miss nor double a row."""
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, KernelStatus
+from iris_state import history
+from iris_state.policy import Policy
+from tests.support.world import Host, World
+
+ENDS = (KernelStatus.RUNNING, None), (KernelStatus.TERMINATED, Ended(Cause.EXITED, exit_code=1))
+
+
+class Unchecked(World):
+    """For very many steps: the stories elsewhere have looked at everything after each."""
+
+    def check(self):
+        pass
+
+
+def large_job(tasks, attempts=1):
+    """A job whose tasks have failed so often, all of them each time before the first begins again."""
+    world = Unchecked(Policy(max_building=tasks))
+    world.register(Host("w0", Amount(1000 * tasks), {}))
+    spec = JobSpec(name="/a", command=("false",), replicas=tasks, max_retries_failure=attempts)
+    world.submit(spec, Caller("ann"))
+    for number in range(attempts):
+        world.now_ms += 1000
+        indexes = tuple(range(tasks))
+        world.plan(Plan("s", world.machine.sequence, ("w0",), (Placement(1, indexes, (0,) * tasks),)))
+        for status, ended in ENDS:
+            world.now_ms += 1000
+            refs = (AttemptRef(1, index, number) for index in indexes)
+            world.say("w0", *(Stage(ref, status, world.now_ms, ended) for ref in refs))
+    return world
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """How many rows of which kind have been made so far."""
+    counts = Counter()
+
+    def counted(name):
+        made = getattr(history, name)
+
+        def make(*args, **fields):
+            counts[name] += 1
+            return made(*args, **fields)
+
+        monkeypatch.setattr(history, name, make)
+
+    counted("HistoryEntry")
+    counted("HistoryRow")
+    return counts
+
+
+def rows(world, **arguments):
+    """Every row of the job, page by page."""
+    found, cursor = [], None
+    while True:
+        page = world.query("history", job="/a", cursor=cursor, **arguments)
+        found += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def of_each_session(found):
+    sessions = defaultdict(list)
+    for row in found:
+        sessions[row["entity"]].append(row)
+    return dict(sessions)
+
+
+def test_the_rows_made_for_a_page_do_not_grow_with_the_job(built):
+    made = []
+    for tasks in (1000, 3000):
+        world = large_job(tasks)
+        built.clear()
+        page = world.query("history", job="/a", limit=50)
+        first = dict(built)
+        assert (len(page["items"]), first["HistoryRow"]) == (50, 50)
+        built.clear()
+        world.query("history", job="/a", limit=50, cursor=page["next_cursor"])
+        second = dict(built)
+        built.clear()
+        assert len(world.query("why", job="/a")["history"]) == 20
+        made.append((first, second, dict(built)))
+    assert made[0] == made[1]
+    assert max(count for counts in made[0] for count in counts.values()) < 10 * history.ATTEMPTS
+
+
+def test_the_rows_made_for_a_page_do_not_grow_with_the_attempts_of_a_task(built):
+    made = []
+    for attempts in (600, 1200):
+        world = large_job(1, attempts)
+        built.clear()
+        world.query("history", job="/a", limit=50)
+        made.append(dict(built))
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize(("tasks", "attempts"), [(1, 20), (7, 3), (3, 7)])
+def test_pages_of_any_size_tell_each_session_what_one_page_tells(tasks, attempts, monkeypatch):
+    world = large_job(tasks, attempts)
+    whole = rows(world, limit=500)
+    assert [row["first_at"] for row in whole] == sorted(row["first_at"] for row in whole)
+    monkeypatch.setattr(history, "TASKS", 2)
+    monkeypatch.setattr(history, "ATTEMPTS", 6)
+    for limit in (1, 4, 500):
+        found = rows(world, limit=limit)
+        assert of_each_session(found) == of_each_session(whole)
+        assert len(found) == len(whole)
+
+
+def test_a_cursor_that_no_page_gave_is_refused(script):
+    script.play("submit /a")
+    for cursor in ("x", "1-2", "1-2-3-4", "1--2", "-1-2-3"):
+        assert script.world.query("history", job="/a", cursor=cursor) is None
+    assert script.world.query("history", job="/a", cursor="99999-0-0") == {"items": [], "next_cursor": None}
