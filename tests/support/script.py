@@ -184,6 +184,7 @@ class Script:
         options = dict(line.options)
         caller = _caller(options)
         extra = {"idempotency_key": options.pop("key", ""), "if_exists": options.pop("if_exists", "error")}
+        extra["parent"] = options.pop("parent", "")
         request = options.pop("request", "")
         return _status(self.world.submit(spec(line.words[1], options), caller, request=request, **extra))
 

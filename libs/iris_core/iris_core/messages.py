@@ -41,7 +41,10 @@ class Caller(_Message, frozen=True):
 
 
 class SubmitJob(_Message, frozen=True):
-    """Admit this job; answer to ``answer_to`` once it is durable."""
+    """Admit this job; answer to ``answer_to`` once it is durable.
+
+    ``parent``: the job it is submitted under, which must be known; empty for whatever its name says.
+    """
 
     spec: JobSpec
     caller: Caller
@@ -51,6 +54,7 @@ class SubmitJob(_Message, frozen=True):
     if_exists: str = "error"
     answer_to: str = ""
     traceparent: str = ""
+    parent: str = ""
 
 
 class CancelJob(_Message, frozen=True):

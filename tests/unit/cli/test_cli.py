@@ -333,15 +333,11 @@ def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
     assert (code, err.count("error: ")) == (ExitCode.USAGE, 2)
 
 
-def test_a_parent_that_is_not_there_is_refused_and_a_tasks_own_job_is_not_asked_for(iris, monkeypatch):
+def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
     with answering(lambda asked: problem(404, "not_found", "there is no job /nope")) as server:
-        code, _, err = iris("run", "-d", "--url", server.url, "--parent", "/nope", "true")
-        assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
-        assert [asked.method for asked in server.asked] == ["GET"]
-    with answering(a_run("succeeded")) as server:
-        monkeypatch.setenv("IRIS_JOB", "/nope")
-        assert iris("run", "-d", "--url", server.url, "--parent", "/nope", "true")[0] == 0
-        assert [asked.method for asked in server.asked] == ["POST"]
+        code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
+    assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
+    assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/v1/jobs?parent=%2Fnope")]
 
 
 def test_doctor_says_in_one_line_what_is_wrong(iris):

@@ -50,6 +50,15 @@ async def test_keep_returns_the_live_job(iris: House):
     assert (response.status_code, response.json()["id"]) == (200, "j1")
 
 
+async def test_a_parent_that_is_named_reaches_the_state_service_which_knows_it_or_refuses(iris: House):
+    await iris.http.post("/v1/jobs?parent=a", json={**SPEC, "name": "/a/b"})
+    await iris.http.post("/v1/jobs", json={**SPEC, "name": "/a/c"})
+    assert [command.parent for command in iris.state.commands] == ["/a", ""]
+    iris.state.scripted["SubmitJob"] = refusal("not_found", "there is no job /nope")
+    response = await iris.http.post("/v1/jobs?parent=/nope", json={**SPEC, "name": "/nope/b"})
+    assert (response.status_code, response.json()["detail"]) == (404, "there is no job /nope")
+
+
 async def test_a_trace_context_is_passed_on_and_rubbish_is_not(iris: House):
     good = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
     await iris.http.post("/v1/jobs", json=SPEC, headers={"traceparent": good})

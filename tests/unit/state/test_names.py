@@ -253,6 +253,18 @@ def test_a_job_under_a_job_that_ended_is_refused(script):
     """)
 
 
+def test_a_job_under_a_parent_that_is_named_and_not_known_is_refused(script):
+    """Its name alone may lead below a job that is forgotten; whoever names the parent wants it to be there."""
+    script.play("""
+        submit /a/b parent=/a       -> not_found ~there is no job /a
+        submit /a/b                 -> created j1
+        submit /c
+        submit /c/d parent=/c       -> created j3
+        submit /c/e parent=/a       -> invalid ~/c/e is not a child of /a
+        submit /e parent=/c         -> invalid
+    """)
+
+
 def test_a_child_of_nobody_is_its_parents_owners(script):
     """Inside a task nobody says who he is: without authentication such a caller is anonymous and may do anything."""
     script.play("""

@@ -68,7 +68,9 @@ def job_of(call: Call) -> str:
 async def submit(call: Call) -> Response:
     parameters = call.parameters()
     if_exists = parameters.choice("if_exists", IF_EXISTS, "error")
+    parent = parameters.text("parent")
     parameters.finish()
+    above = job_reference(parent) if parent else ""
     key = idempotency_key(call)
     spec = await read_spec(call)
     with call.gateway.tracer.span("submit", Trace.of(call.request.headers), job=spec.name) as trace:
@@ -84,6 +86,7 @@ async def submit(call: Call) -> Response:
                 if_exists=if_exists,
                 answer_to=envelope.answer_to,
                 traceparent=traceparent,
+                parent=above,
             )
 
         return made(await call.command(CMD_SUBMIT, command, traceparent=traceparent))
@@ -187,6 +190,11 @@ _IF_EXISTS = Parameter(
     "What to do when a job of this name lives: refuse, return it, or cancel it first.",
     {"type": "string", "enum": list(IF_EXISTS), "default": "error"},
 )
+_UNDER = Parameter(
+    "parent",
+    "The job this one is a child of: refused when there is none. Without it a child of a job nobody knows is a root.",
+    {"type": "string"},
+)
 _STATUS = Parameter("status", "Only sessions in this status.", {"type": "string", "enum": list(SESSION_STATES)})
 
 _MADE = {
@@ -201,9 +209,9 @@ ENDPOINTS = (
         submit,
         "Submit a job",
         _MADE,
-        parameters=(_IF_EXISTS,),
+        parameters=(_IF_EXISTS, _UNDER),
         body=JobSpec,
-        problems=("conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
+        problems=("not_found", "conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
     ),
     Endpoint(
         "GET",

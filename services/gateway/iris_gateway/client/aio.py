@@ -86,10 +86,17 @@ class AsyncClient:
         return [asyncio.wrap_future(future) for future in mapped]
 
     async def submit(
-        self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error"
+        self,
+        spec: JobSpec,
+        *,
+        idempotency_key: str | None = None,
+        if_exists: IfExists = "error",
+        parent: str | None = None,
     ) -> AsyncJob:
         """As `Client.submit`."""
-        job = await self.call(self.sync.submit, spec, idempotency_key=idempotency_key, if_exists=if_exists)
+        job = await self.call(
+            lambda: self.sync.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
+        )
         return AsyncJob(self, job)
 
     async def plan(self, spec: JobSpec) -> PlanView:

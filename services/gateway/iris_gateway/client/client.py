@@ -93,20 +93,15 @@ class Client:
         if_exists: IfExists = "error",
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Submit a job and return at once; options as in ``iris run``. Raises BadAsk, Conflict, Rejected.
+        """Submit a job and return at once; options as in ``iris run``. Raises BadAsk, Conflict, NotFound, Rejected.
 
         ``workdir``: a directory sent along, the tasks' working directory.
         """
-        self.check_parent(options.get("parent"))
         if workdir is not None:
             options["bundle"] = self.send_bundle(Path(workdir))
         spec = job_spec(command, options, seed=self.seed(idempotency_key))
-        return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
-
-    def check_parent(self, parent: str | None) -> None:
-        """Raises NotFound for a parent, named by whoever submits, that is not there; a task's own job always is."""
-        if parent and parent != os.environ.get("IRIS_JOB"):
-            self.job(parent)
+        parent = options.get("parent")
+        return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
 
     def seed(self, idempotency_key: str | None) -> str:
         """What a nameless job is named by, so that one key words the same job each time, and for nobody else."""
@@ -134,14 +129,21 @@ class Client:
         with packed_call(function, calls, Path(workdir) if workdir is not None else None) as packed:
             options["bundle"] = self.send_bundle(packed)
         options["replicas"] = len(calls)
-        return Mapped(self.submit(job_spec(COMMAND, options)), len(calls))
+        return Mapped(self.submit(job_spec(COMMAND, options), parent=options.get("parent")), len(calls))
 
-    def submit(self, spec: JobSpec, *, idempotency_key: str | None = None, if_exists: IfExists = "error") -> Job:
+    def submit(
+        self,
+        spec: JobSpec,
+        *,
+        idempotency_key: str | None = None,
+        if_exists: IfExists = "error",
+        parent: str | None = None,
+    ) -> Job:
         """Submit a job that is already worded. The same idempotency key twice is one job, ever.
 
-        Raises Conflict for a key that has made another job.
+        Raises Conflict for a key that has made another job, NotFound for a ``parent`` that is not there.
         """
-        query = {} if if_exists == "error" else {"if_exists": if_exists}
+        query: Query = {"if_exists": None if if_exists == "error" else if_exists, "parent": parent or None}
         return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
 
     def plan(self, spec: JobSpec) -> PlanView:

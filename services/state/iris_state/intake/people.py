@@ -64,7 +64,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     name = JobName.job(spec.name)
     user = owner(ledger, command)
     _check_may_act_for(command.caller, user, "submit a job")
-    parent = _parent(ledger, name, command.caller, user)
+    parent = _parent(ledger, name, command, user)
     _check_quota(ledger, spec, user, _replaced(ledger, name, command))
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
@@ -81,16 +81,19 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     )
 
 
-def _parent(ledger: Ledger, name: JobName, caller: Caller, user: str) -> Job | None:
-    """The job above a new one: None for a root, and for a child whose parent is no longer known."""
-    if name.parent is None:
-        return None
-    parent = ledger.find_job(str(name.parent))
+def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job | None:
+    """The job above a new one: None for a root, and for a child that names no parent and whose is no longer known."""
+    above = str(name.parent or "")
+    if command.parent not in ("", above):
+        raise Refused(Code.INVALID, f"{name} is not a child of {command.parent}")
+    parent = ledger.find_job(above)
     if parent is None:
+        if command.parent:
+            raise Refused(Code.NOT_FOUND, f"there is no job {above}")
         return None
     if parent.is_terminal:
         raise Refused(Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and takes no children")
-    if caller.role != "admin" and parent.user != user:
+    if command.caller.role != "admin" and parent.user != user:
         raise Refused(Code.FORBIDDEN, f"{parent.name} belongs to {parent.user}; only its owner submits under it")
     return parent
 

@@ -110,7 +110,6 @@ def run(
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
     """
-    client.check_parent(said["parent"])
     options, command = read_options(said), said["command"]
     script = to_send(command) if said["workdir"] is None else None
     if script is not None:
@@ -118,7 +117,7 @@ def run(
     elif said["workdir"] is not None:
         options["bundle"] = client.send_bundle(said["workdir"])
     spec = job_spec(command, options, seed=client.seed(idempotency_key))
-    job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists)
+    job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=said["parent"])
     for warning in () if wait_for_capacity else job.view.warnings:
         note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
     if detach:
