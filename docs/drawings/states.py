@@ -34,10 +34,12 @@ RESULTS = (
     SchedulingResult.GIVE_UP,
 )
 EXPLAINED = """\
-A cell is where a row leads for that result; an empty one keeps the status and records the result. In brackets: what the
-part (a task's attempt, a session's kernels) is left as. A failure is charged to the named counter and is a retry while
-the counter is not over its limit; from the statuses in the last column it is free, and counts against
-`max_reschedules` only."""
+A cell is where a row leads for that result; an empty one keeps the status and records the result. In brackets: what a
+task's attempt is left as. A failure is charged to the named counter and is a retry while the counter is not over its
+limit; from the statuses under "free from" it costs nothing of that, counts against `max_reschedules` only, and leads
+where the last column says when that is spent. A result that nobody can claim of a row, and no clock, has no cell: the
+import of a table that has one fails. Some test fails for every other cell that is changed
+(`tests/unit/state/test_mutated_tables.py`)."""
 
 AnyRule = Rule[Any, Any]
 AnyDerivation = Derivation[Any, Any]
@@ -85,12 +87,9 @@ def edges(table: Any) -> dict[Edge, list[str]]:
 
     for rule in rules(table):
         for source in rule.sources:
-            free = source in rule.free_from  # no budget of its own to spend, so no giving up on that account
             for result in RESULTS:
-                to = None if free and result is SchedulingResult.GIVE_UP else rule.target(result)
+                to = rule.target(result, source)
                 add(source, to.status if to else None, rule.name)
-            if free:
-                add(source, table.RESCHEDULES_SPENT.status, "reschedules spent")
     for row in derivations(table):
         for source in row.sources:
             add(source, row.target, row.name)
@@ -109,7 +108,7 @@ def diagram(table: Any) -> str:
 
 
 def rule_rows(table: Any) -> str:
-    head = ("row", "from", "success", "need retry", "expired", "give up", "charged", "free from")
+    head = ("row", "from", "success", "need retry", "expired", "give up", "charged", "free from", "too often")
     return grid(
         head,
         (
@@ -119,6 +118,7 @@ def rule_rows(table: Any) -> str:
                 *(target(rule.target(result)) for result in RESULTS),
                 rule.budget.value if rule.budget else "",
                 names(rule.free_from),
+                target(rule.free_give_up),
             )
             for rule in rules(table)
         ),
@@ -132,8 +132,6 @@ def words(condition: Condition[Any]) -> str:
     inside = names(condition.statuses)
     if condition.over:
         return f"more than `{condition.over}` in {inside}"
-    if not condition.statuses:
-        return "otherwise"
     quantity = {MatchType.ALL: "all", MatchType.ANY: "any", MatchType.NOT_ANY: "none"}
     return f"{quantity[condition.match]} in {inside}" if condition.match else inside
 
@@ -144,7 +142,7 @@ def derivation_rows(table: Any) -> str:
             str(number),
             f"`{row.name}`",
             names(row.sources) or "any",
-            ", or ".join(" and ".join(words(c) for c in alternative) for alternative in row.any_of),
+            ", or ".join(" and ".join(words(c) for c in alternative) or "otherwise" for alternative in row.any_of),
             row.target.name,
         )
         for number, row in enumerate(derivations(table), start=1)
@@ -175,13 +173,16 @@ def states_document() -> str:
     present = {module.name for module in iter_modules(iris_core.tables.__path__)}
     ordered = [name for name in ORDER if name in present] + sorted(present - set(ORDER))
     tables = [section(name, import_module(f"iris_core.tables.{name}")) for name in ordered]
-    shown = grid(("attempt", "its task shows"), ((k.name, t.name) for k, t in states.SHOWN_AS.items()))
+    task, session = (import_module(f"iris_core.tables.{name}") for name in ("task", "session"))
+    shows = {kernel: task.becomes(row)[0].name for kernel, row in task.STAGES.items()}
+    alone = ((k.name, shows.get(k, ""), s.name) for k, s in session.SINGLE.items())
+    shown = grid(("attempt", "its task shows", "a session of one is"), alone)
     return document(
         "States",
         "iris_core.tables and iris_core.states",
         EXPLAINED,
         *tables,
-        "## How a task shows its live attempt",
+        "## What an attempt's status says of its task, and of its session when it is the only one",
         shown,
         "## Wire values",
         values(),

@@ -16,7 +16,7 @@ from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
-from iris_core.states import ACTIVE, Budget, Outcome, TaskState
+from iris_core.states import ACTIVE, Budget, TaskState
 from iris_state import (
     attendance,
     cascade,
@@ -388,12 +388,12 @@ def charges_nothing(put: Put) -> None:
 @plant
 def allows_one_try_too_many(put: Put) -> None:
     """A budget of n allows n + 2 attempts."""
-    real = conclude.judge
+    real = conclude.decide
 
-    def generous(outcome: Outcome, *, tries: int, limit: int, **given: Any) -> Any:
-        return real(outcome, tries=tries, limit=limit + 2, **given)
+    def generous(*given: Any, tries: int, limit: int) -> Any:
+        return real(*given, tries=tries, limit=limit + 2)
 
-    put(conclude, "judge", generous)
+    put(conclude, "decide", generous)
 
 
 @plant

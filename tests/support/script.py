@@ -316,7 +316,8 @@ class Script:
             return "unknown"
         return (
             f"{task['state'].upper()} failures={task['failure_count']} preemptions={task['preemption_count']} "
-            f"worker={task['worker'] or '-'} attempts={len(task['attempts'])} error={task['error'] or '-'}"
+            f"worker={task['worker'] or '-'} attempts={len(task['attempts'])} "
+            f"no_retry={_word(task['no_retry'])} error={task['error'] or '-'}"
         )
 
     def _job(self, line: Line) -> str:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from iris_core.errors import IrisError
 from iris_core.lifecycle import Derivation, Rule
+from iris_core.states import Outcome
 
 Row: TypeAlias = Rule[Any, Any] | Derivation[Any, Any]
 
@@ -72,10 +73,17 @@ def _leaves_an_end(row: Row, terminal: frozenset[Any]) -> Iterator[str]:
 
 def _unreachable(rule: Rule[Any, Any], clocked: frozenset[Any]) -> Iterator[str]:
     """Cells of a row that no judgement can come to."""
+    if rule.success is not None and Outcome.SUCCESS not in rule.outcomes:
+        yield f"{rule.name} has a target for success, which nobody claims"
+    failing = (rule.need_retry, rule.give_up, rule.free_give_up, rule.budget)
+    if any(cell is not None for cell in failing) and Outcome.FAILURE not in rule.outcomes:
+        yield f"{rule.name} has a target or a budget for failure, which nobody claims"
     if rule.expired is not None and not rule.sources & clocked:
         yield f"{rule.name} expires from statuses without a patience"
-    if rule.budget is not None and rule.give_up is not None and rule.free_from == rule.sources:
+    if rule.give_up is not None and rule.free_from >= rule.sources:
         yield f"{rule.name} gives up from statuses where it costs nothing"
+    if (rule.free_give_up is None) is bool(rule.free_from):
+        yield f"{rule.name} does not say where it is free from and where that ends, or only one of them"
     if not rule.targets:
         yield f"{rule.name} leads nowhere"
     if not rule.free_from <= rule.sources:

@@ -18,9 +18,14 @@ W = TypeVar("W", bound=Enum)
 P = TypeVar("P", bound=Enum)
 
 
+SUCCEEDS = frozenset({Outcome.SUCCESS})
+FAILS = frozenset({Outcome.FAILURE})
+EITHER = SUCCEEDS | FAILS
+
+
 @dataclass(frozen=True, slots=True)
 class To(Generic[W, P]):
-    """Where a rule leads: the status of the whole, and what its part (attempt, kernel) is left as.
+    """Where a rule leads: the status of the whole, and what its part (a task's attempt) is left as.
 
     None keeps what is there (ST "TransitionStatus").
     """
@@ -34,21 +39,27 @@ class Rule(Generic[W, P]):
     """One row: from where, and whereto for each result. An absent target keeps the status and records the result.
 
     Attributes:
+        outcomes: what can be claimed of it; any other claim says nothing. Time needs no claim.
         budget: which counter a failure is charged to.
         free_from: statuses from which a failure is charged to the reschedule counter instead.
+        free_give_up: where such a failure leads when that counter is over its limit.
     """
 
     name: str
     sources: frozenset[W]
+    outcomes: frozenset[Outcome] = EITHER
     success: To[W, P] | None = None
     need_retry: To[W, P] | None = None
     expired: To[W, P] | None = None
     give_up: To[W, P] | None = None
     budget: Budget | None = None
     free_from: frozenset[W] = frozenset()
+    free_give_up: To[W, P] | None = None
 
-    def target(self, result: SchedulingResult) -> To[W, P] | None:
-        """The row's cell for a result; SKIPPED has none."""
+    def target(self, result: SchedulingResult, source: W | None = None) -> To[W, P] | None:
+        """The row's cell for a result of something in ``source``; SKIPPED has none."""
+        if result is SchedulingResult.GIVE_UP and source in self.free_from:
+            return self.free_give_up
         return {
             SchedulingResult.SUCCESS: self.success,
             SchedulingResult.NEED_RETRY: self.need_retry,
@@ -62,7 +73,8 @@ class Rule(Generic[W, P]):
 
     @property
     def targets(self) -> tuple[To[W, P], ...]:
-        return tuple(to for to in (self.success, self.need_retry, self.expired, self.give_up) if to is not None)
+        cells = (self.success, self.need_retry, self.expired, self.give_up, self.free_give_up)
+        return tuple(to for to in cells if to is not None)
 
 
 def judge(
@@ -87,6 +99,26 @@ def judge(
     if outcome is Outcome.FAILURE:
         return SchedulingResult.NEED_RETRY
     return SchedulingResult.SKIPPED
+
+
+def decide(
+    rule: Rule[W, P],
+    source: W,
+    outcome: Outcome,
+    *,
+    tries: int = 0,
+    limit: int = 0,
+    in_status_ms: int = 0,
+    patience_ms: int | None = None,
+) -> tuple[SchedulingResult, To[W, P] | None]:
+    """What a claim about something in ``source`` comes to by a row, and the row's cell for it; None keeps the status.
+
+    Arguments as of `judge`.
+    """
+    if outcome not in rule.outcomes:
+        outcome = Outcome.SKIPPED
+    result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, patience_ms=patience_ms)
+    return result, rule.target(result, source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,17 +208,6 @@ KERNEL_UNPREPARED = frozenset({K.PENDING, K.SCHEDULED, K.PREPARING, K.PULLING})
 KERNEL_UNSTARTED = KERNEL_UNPREPARED | {K.PREPARED, K.CREATING}
 KERNEL_NON_TERMINAL = KERNEL_UNSTARTED | {K.RUNNING, K.TERMINATING}
 
-SHOWN_AS = {
-    K.PENDING: T.PENDING,
-    K.SCHEDULED: T.ASSIGNED,
-    K.PREPARING: T.BUILDING,
-    K.PULLING: T.BUILDING,
-    K.PREPARED: T.BUILDING,
-    K.CREATING: T.BUILDING,
-    K.RUNNING: T.RUNNING,
-}
-"""How a task shows its live attempt (semantics.md section 2)."""
-
 STAGE_ORDER = {status: rank for rank, status in enumerate(KernelStatus)}
 """A report never moves an attempt to a lower rank."""
 

@@ -19,7 +19,6 @@ from iris_core.states import (
     Cause,
     Initiator,
     JobState,
-    Outcome,
     SessionStatus,
     TaskState,
 )
@@ -102,7 +101,8 @@ def job(ledger: Ledger, job: Job) -> JobMoved | None:
     tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a collective that lost a member has failed
     facts = {"max_task_failures": tolerated, "started": int(job.state is JobState.RUNNING)}
     row = derive(job_table.TABLE, job.counted(), facts)
-    if row is None or row.target is job.state:
+    assert row is not None, "the last row holds of every job"
+    if row.target is job.state:
         return None
     cause, error = _why(job) if row.target in JOB_TERMINAL else (None, "")
     return JobMoved(job.number, row.target, cause, error)
@@ -182,7 +182,6 @@ def lost_with(ledger: Ledger, worker: str, together: Mapping[tuple[str, Attribut
             job,
             index,
             attempt,
-            Outcome.FAILURE,
             Cause.WORKER_LOST,
             Initiator.SYSTEM,
             ended=_LOST,

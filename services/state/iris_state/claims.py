@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.messages import Ended
-from iris_core.states import Cause, Initiator, KernelStatus, Outcome
+from iris_core.states import Cause, Initiator, KernelStatus
 from iris_core.tables.task import TaskRule
 
 CURRENT = -1
@@ -17,7 +17,6 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         attempt: the attempt spoken of, or `CURRENT`; a claim about a superseded attempt can only close it.
-        outcome: SUCCESS takes the row's success target; FAILURE is judged against the row's budget.
         status: for assign, build and run: the kernel status the attempt is in now.
         worker: for assign: where.
         ended: how the attempt's process ended, when its end is known.
@@ -28,7 +27,6 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     job: int
     index: int
     attempt: int = CURRENT
-    outcome: Outcome = Outcome.SUCCESS
     cause: Cause = Cause.EXITED
     initiator: Initiator = Initiator.SYSTEM
     status: KernelStatus | None = None

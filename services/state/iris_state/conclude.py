@@ -6,17 +6,15 @@ semantics.md sections 3 and 4.
 
 from __future__ import annotations
 
-from iris_core.lifecycle import judge
+from iris_core.lifecycle import decide
 from iris_core.states import (
     STAGE_ORDER,
     TERMINAL,
     Budget,
     Cause,
     Outcome,
-    SchedulingResult,
     TaskState,
 )
-from iris_core.tables import task as table
 from iris_state import poison
 from iris_state.changes import Assigned, Change, Closed, Moved, Staged
 from iris_state.claims import CURRENT, Claim
@@ -36,7 +34,7 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
         return _close_superseded(task, claim)
     if task.state not in claim.rule.sources:
         return None  # no row leads from here: a repeat, or it came too late
-    if claim.rule is table.ASSIGN:
+    if claim.worker:
         return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
     if claim.status is not None:
         return _stage(job, claim, attempt)
@@ -62,28 +60,26 @@ def _stage(job: Job, claim: Claim, attempt: Attempt | None) -> Change | None:
 
 
 def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy) -> Change | None:
-    rule, charged, task = claim.rule, None, job.tasks[claim.index]
-    target = rule.success
+    rule, task = claim.rule, job.tasks[claim.index]
+    charged = rule.charged(task.state)
+    outcome = Outcome.SUCCESS if charged is None else Outcome.FAILURE
+    spent, limit = _spent_and_limit(job, task, charged, policy)
+    _, target = decide(rule, task.state, outcome, tries=spent, limit=limit)
     suspect = attempt is not None and claim.sudden and poison.is_suspect(ledger, attempt, policy)
     verdict = poison.verdict(task, policy) if suspect else ""
-    if claim.outcome is Outcome.FAILURE:
-        charged = rule.charged(task.state)
-        result = _judge_budget(job, task, charged, policy.max_reschedules)
-        target = rule.target(result)
-        if result is SchedulingResult.GIVE_UP and charged is Budget.RESCHEDULE:
-            target = table.RESCHEDULES_SPENT
     if target is not None and target.status is TaskState.PENDING and (verdict or _is_ending(job)):
-        target = (rule.give_up or table.RESCHEDULES_SPENT) if charged is not None else None
-    if target is None or target.part is None:
+        target = rule.give_up
+    if target is None:
         return None
     state = target.status or task.state
+    gave_up = charged is not None and state is TaskState.UNSCHEDULABLE
     return Moved(
         claim.job,
         claim.index,
         attempt.number if attempt is not None else CURRENT,
         state,
-        target.part,
-        _cause(claim, state),
+        target.part or state,
+        Cause.RESCHEDULES_SPENT if gave_up else claim.cause,
         claim.initiator,
         closed=attempt is None or claim.ended is not None or claim.cause is Cause.WORKER_LOST,
         charged_to=charged,
@@ -93,22 +89,14 @@ def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, poli
     )
 
 
-def _judge_budget(job: Job, task: Task, charged: Budget | None, max_reschedules: int) -> SchedulingResult:
+def _spent_and_limit(job: Job, task: Task, charged: Budget | None, policy: Policy) -> tuple[int, int]:
     if charged is None:
-        spent, limit = 0, 0
-    elif charged is Budget.RESCHEDULE:
-        spent, limit = task.reschedules, max_reschedules
-    else:
-        spent, limit = spent_and_limit(job, task, charged)
-    return judge(Outcome.FAILURE, tries=spent, limit=limit)
+        return 0, 0
+    if charged is Budget.RESCHEDULE:
+        return task.reschedules, policy.max_reschedules
+    return spent_and_limit(job, task, charged)
 
 
 def _is_ending(job: Job) -> bool:
     """A gang is only ever placed whole, and what has ended stays ended: with a task ended there is no second start."""
     return job.is_gang and any(job.counts[state] for state in TERMINAL)
-
-
-def _cause(claim: Claim, state: TaskState) -> Cause:
-    return (
-        Cause.RESCHEDULES_SPENT if state is TaskState.UNSCHEDULABLE and claim.rule is not table.EXPIRE else claim.cause
-    )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from iris_core.lifecycle import derive, judge
+from iris_core.lifecycle import decide, derive
 from iris_core.messages import Ended
 from iris_core.states import (
     FAILURES,
@@ -37,7 +37,7 @@ Steps = Iterator[Change | Claim]
 Result = SchedulingResult
 
 _BADLY = FAILURES | {TaskState.KILLED, TaskState.UNSCHEDULABLE}
-_CAUSES = {
+_REQUEUED = {
     (PREPARE.name, Result.GIVE_UP): Cause.UNDELIVERED,
     (PREPARE.name, Result.EXPIRED): Cause.PREPARE_TIMEOUT,
     (START.name, Result.GIVE_UP): Cause.START_TIMEOUT,
@@ -45,7 +45,13 @@ _CAUSES = {
 }
 """Why tasks go back to PENDING."""
 
-REQUEUED_BY_A_HANDLER = frozenset(_CAUSES.values())
+_CANCELLED = {
+    (SCHEDULE.name, Result.GIVE_UP): Cause.RESCHEDULES_SPENT,
+    (SCHEDULE.name, Result.EXPIRED): Cause.SCHEDULING_TIMEOUT,
+}
+"""Why tasks are not placed at all."""
+
+REQUEUED_BY_A_HANDLER = frozenset(_REQUEUED.values())
 """The causes of attempts whose end is a judgement's, and so a row of history already."""
 
 _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
@@ -60,11 +66,6 @@ def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.
     facts = {"ended_badly": sum(job.counts[state] for state in _BADLY), "leader_done": int(job.leader_is_done)}
     row = derive(rows, kernels, facts, session.status)
     return SessionMoved(job.number, row.target, row.name) if row is not None else None
-
-
-def placed(job: Job) -> SessionMoved:
-    """ScheduleNewSessions took effect: every kernel has its worker."""
-    return SessionMoved(job.number, SessionStatus.SCHEDULED, SCHEDULE.name)
 
 
 def run(
@@ -131,12 +132,13 @@ def settle(
     patience = policy.patience_of(status)
     since = ledger.session_since(job, id_[1])
     limit = 0 if unread else policy.tries_of(rule.name)
-    result = judge(outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, patience_ms=patience)
+    result, to = decide(
+        rule, status, outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, patience_ms=patience
+    )
     if result is Result.EXPIRED:
         reason = reason or f"{status.value} for more than {(patience or 0) / 1000:g} s"
     if result is Result.SKIPPED:
         return
-    to = rule.target(result)
     target = to.status if to is not None else None
     judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
     if id_[1] == GANG and target is not None:
@@ -151,6 +153,20 @@ def settle(
         stays = target is SessionStatus.PENDING and not _is_requeued(ledger, policy, claims)
         yield msgspec.structs.replace(judged, to_status=None if stays else target)
     yield from claims
+
+
+def expire(job: Job, reason: str) -> Steps:
+    """The scheduling timeout of a job has passed: what of it was never placed has expired.
+
+    A session of one has no row for it, because `history` words it from the task's end.
+    """
+    waiting = [index for index, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not task.attempts]
+    to = SCHEDULE.target(Result.EXPIRED)
+    if to is None or to.status is None or not waiting:
+        return
+    if job.is_gang:
+        yield SessionMoved(job.number, to.status, SCHEDULE.name, Result.EXPIRED, reason)
+    yield from _of_tasks(job, SCHEDULE, Result.EXPIRED, to.status, waiting, reason)
 
 
 def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
@@ -175,19 +191,19 @@ def _of_tasks(
     target: SessionStatus | None,
     members: Sequence[int],
     reason: str,
-    unread: bool,
+    unread: bool = False,
 ) -> Iterator[Claim]:
     """What becomes of the tasks: requeued free from ASSIGNED and charged after, or UNSCHEDULABLE when never placed."""
     if target is SessionStatus.CANCELLED:
         for index in range(len(job.tasks)) if job.is_gang else members:
-            yield Claim(task_table.EXPIRE, job.number, index, cause=Cause.RESCHEDULES_SPENT, note=reason)
+            yield Claim(task_table.EXPIRE, job.number, index, cause=_CANCELLED[rule.name, result], note=reason)
     elif target is SessionStatus.PENDING:
-        cause = _CAUSES[rule.name, result]
+        cause = _REQUEUED[rule.name, result]
         ended = Ended(cause, error=reason) if unread else None
         for index in members:
             free = cause is Cause.UNDELIVERED and job.tasks[index].state is TaskState.ASSIGNED
             row = task_table.UNDELIVER if free else task_table.OVERDUE
-            yield Claim(row, job.number, index, outcome=Outcome.FAILURE, cause=cause, ended=ended, note=reason)
+            yield Claim(row, job.number, index, cause=cause, ended=ended, note=reason)
 
 
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:

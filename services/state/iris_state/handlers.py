@@ -24,7 +24,6 @@ class SessionView:
         version: of the record, for compare-and-set. kernels: how many it has.
         wanting: the members, by task index, whose workers have not taken the handler's order.
         undelivered: why the order could not be delivered; empty when nothing failed.
-        open: how many of its attempts have no known end.
     """
 
     id: SessionId
@@ -32,7 +31,6 @@ class SessionView:
     kernels: int
     wanting: tuple[int, ...] = ()
     undelivered: str = ""
-    open: int = 0
     version: int = 0
 
 
@@ -62,8 +60,8 @@ def start_sessions(sessions: Sequence[SessionView]) -> Report:
 
 
 def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
-    """Ended means that the end of every attempt is known; until then it is neither done nor failed."""
-    return Report(successes=[s.id for s in sessions if not s.open], skipped=[s.id for s in sessions if s.open])
+    """Nothing is claimed: workers are told to stop until every end is known, which is PromoteToTerminated's to say."""
+    return Report(skipped=[s.id for s in sessions])
 
 
 def _delivered(sessions: Sequence[SessionView], before: SessionStatus) -> Report:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from iris_core.lifecycle import Derivation
 from iris_core.states import Cause
 from iris_core.states import SchedulingResult as Result
 from iris_core.states import SessionStatus as S
 from iris_core.tables import session as table
+from iris_core.tables.session import Promotion, SessionRule
 from iris_core.views import HistoryRow, moment
 from iris_state.changes import GANG
 from iris_state.coordinator import REQUEUED_BY_A_HANDLER
@@ -114,9 +116,21 @@ def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
 
 
 def _entry(
-    index: int, at_ms: int, handler: str, before: S, after: S, why: str = "", result: Result = Result.SUCCESS
+    index: int,
+    at_ms: int,
+    row: SessionRule | Promotion,
+    before: S,
+    why: str = "",
+    result: Result = Result.SUCCESS,
 ) -> HistoryEntry:
-    return HistoryEntry(index, handler, before.value, after.value, result, why, 1, at_ms, at_ms)
+    return HistoryEntry(index, row.name, before.value, _after(row, before, result).value, result, why, 1, at_ms, at_ms)
+
+
+def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCCESS) -> S:
+    if isinstance(row, Derivation):
+        return row.target
+    to = row.target(result)
+    return to.status if to is not None and to.status is not None else before
 
 
 def _straight(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
@@ -124,31 +138,35 @@ def _straight(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry
 
     A host tells that it builds and that it runs, and the statuses between have been passed by then.
     """
-    started = attempt.started_ms
-    yield _entry(index, attempt.assigned_ms, table.SCHEDULE.name, S.PENDING, S.SCHEDULED)
-    yield _entry(index, attempt.building_ms or started, table.PREPARE.name, S.SCHEDULED, S.PREPARING)
-    yield _entry(index, started, table.PROMOTE_TO_PREPARED.name, S.PREPARING, S.PREPARED)
-    yield _entry(index, started, table.START.name, S.PREPARED, S.CREATING)
-    yield _entry(index, started, table.PROMOTE_TO_RUNNING.name, S.CREATING, S.RUNNING)
-    reached = S.RUNNING if started else S.PREPARING if attempt.building_ms else S.SCHEDULED
+    started, reached = attempt.started_ms, S.PENDING
+    for row, at_ms in (
+        (table.SCHEDULE, attempt.assigned_ms),
+        (table.PREPARE, attempt.building_ms or started),
+        (table.PROMOTE_TO_PREPARED, started),
+        (table.START, started),
+        (table.PROMOTE_TO_RUNNING, started),
+    ):
+        if at_ms:
+            yield _entry(index, at_ms, row, reached)
+            reached = _after(row, reached)
     why = attempt.cause.value if attempt.cause is not None else ""
     if attempt is task.attempts[-1] and task.is_terminal and not ended_waiting(task):
-        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION.name, reached, S.TERMINATING, why)
-        yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED.name, S.TERMINATING, S.TERMINATED)
+        yield _entry(index, attempt.ended_ms, table.DETECT_TERMINATION, reached, why)
+        yield _entry(index, attempt.closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)
     elif attempt.cause not in REQUEUED_BY_A_HANDLER:
-        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING.name, reached, S.PENDING, why)
+        yield _entry(index, attempt.ended_ms, table.REGRESS_TO_PENDING, reached, why)
 
 
 def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
     """How a task ended that waited. That a handler gave it up is a row already."""
     at_ms, why = job.finished_ms, task.cause.value if task.cause is not None else ""
     if task.cause is Cause.SCHEDULING_TIMEOUT:
-        yield _entry(index, at_ms, table.SCHEDULE.name, S.PENDING, S.CANCELLED, task.note, Result.EXPIRED)
+        yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, task.note, Result.EXPIRED)
     elif was_cancelled(job, task):
         if task.cause is not Cause.RESCHEDULES_SPENT:
-            yield _entry(index, at_ms, table.DETECT_CANCELLATION.name, S.PENDING, S.CANCELLED, why)
+            yield _entry(index, at_ms, table.DETECT_CANCELLATION, S.PENDING, why)
     else:
-        yield _entry(index, at_ms, table.DETECT_TERMINATION.name, S.PENDING, S.TERMINATING, why)
+        yield _entry(index, at_ms, table.DETECT_TERMINATION, S.PENDING, why)
         closed_ms = task.attempts[-1].closed_ms
         if closed_ms:
-            yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED.name, S.TERMINATING, S.TERMINATED)
+            yield _entry(index, closed_ms, table.PROMOTE_TO_TERMINATED, S.TERMINATING)

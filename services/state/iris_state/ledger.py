@@ -146,13 +146,9 @@ class Ledger:
         if job.session is not None:
             return job.session.status
         task = job.tasks[index]
-        if task.state is TaskState.PENDING:
-            return SessionStatus.PENDING
-        if was_cancelled(job, task):
-            return SessionStatus.CANCELLED
         if task.session is not None and task.session.status is SessionStatus.TERMINATED:
             return SessionStatus.TERMINATED  # its end was waited for long enough; its kernel's is still not known
-        return SINGLE[task.attempts[-1].status]
+        return SINGLE[KernelStatus.CANCELLED if was_cancelled(job, task) else kernel_status(task)]
 
     def hear(self, worker: str, at_ms: int) -> None:
         """A host that is not lost has said something, whatever it was; not recorded."""

@@ -8,7 +8,7 @@ import msgspec
 
 from iris_bus.framing import PART_BYTES
 from iris_core.states import SessionStatus
-from iris_core.tables.session import PREPARE, SCHEDULE, START, TERMINATE, Patience
+from iris_core.tables.session import PREPARE, SCHEDULE, START, Patience
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +43,6 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schedule_tries: int = 5
     prepare_tries: int = 5
     start_tries: int = 5
-    terminate_tries: int = 5
     max_reschedules: int = 100
     scheduled_patience_s: float = 60.0
     preparing_patience_s: float = 900.0
@@ -135,13 +134,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return int(min(self.avoid_s * 2 ** min(times, 16), self.avoid_longest_s) * 1000)
 
     def tries_of(self, handler: str) -> int:
-        """How many failures of one handler are forgiven a session."""
+        """How many failures of one handler are forgiven a session; one that claims none has no number."""
         return {
             SCHEDULE.name: self.schedule_tries,
             PREPARE.name: self.prepare_tries,
             START.name: self.start_tries,
-            TERMINATE.name: self.terminate_tries,
-        }[handler]
+        }.get(handler, 0)
 
     def patience_of(self, status: SessionStatus) -> int | None:
         return _patience(self)[status]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from iris_core.messages import AttemptRef
-from iris_core.states import KERNEL_NON_TERMINAL, Cause, TaskState, WorkerState
+from iris_core.states import Cause, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state import attendance, cascade, coordinator
 from iris_state.changes import (
@@ -197,7 +197,5 @@ class Round:
         status, version = coordinator.seen(self.ledger, id_)
         assert status is not None
         if id_[1] != GANG:
-            alive = sum(attempt.is_open for attempt in job.tasks[id_[1]].attempts)
-            return SessionView(id_, status, 1, (id_[1],), error, alive, version)
-        alive = sum(n for kernel, n in self.ledger.kernels[job.number].items() if kernel in KERNEL_NON_TERMINAL)
-        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, alive, version)
+            return SessionView(id_, status, 1, (id_[1],), error, version)
+        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, version)

@@ -32,5 +32,5 @@ TABLE: tuple[JobDerivation, ...] = (
         JobState.RUNNING,
         ((Condition(ACTIVE, MatchType.ANY),), (Condition(fact="started"),)),
     ),
-    Derivation("waiting", JobState.PENDING, ((Condition(match=MatchType.NOT_ANY),),)),
+    Derivation("waiting", JobState.PENDING, ((),)),
 )

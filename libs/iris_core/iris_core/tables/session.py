@@ -1,4 +1,5 @@
-"""How placed work moves: the lifecycle handlers' rows and the promotions over kernels.
+"""How placed work moves: the lifecycle handlers' rows and the promotions over kernels. No row sets a kernel's status:
+it begins with the assignment, follows what its worker reports, and ends by a row of the task.
 
 Sources: ST "Handler State Transition Table", "StatusTransitions per LifecycleHandler", "SessionPromotionHandler State
 Transition Table"; semantics.md section 6, which names each place where the two differ.
@@ -27,36 +28,34 @@ S, K = SessionStatus, KernelStatus
 SessionRule: TypeAlias = Rule[SessionStatus, KernelStatus]
 Promotion: TypeAlias = Derivation[SessionStatus, KernelStatus]
 
-_AGAIN = To(S.PENDING, K.PENDING)
-_ENDED = To(S.TERMINATED, K.TERMINATED)
+_AGAIN: To[SessionStatus, KernelStatus] = To(S.PENDING)
 
 SCHEDULE = SessionRule(
     name="ScheduleNewSessions",
     sources=frozenset({S.PENDING}),
-    success=To(S.SCHEDULED, K.SCHEDULED),
-    expired=To(S.CANCELLED, K.CANCELLED),
-    give_up=To(S.CANCELLED, K.CANCELLED),
+    success=To(S.SCHEDULED),
+    expired=To(S.CANCELLED),
+    give_up=To(S.CANCELLED),
 )
 PREPARE = SessionRule(
     name="PrepareSessions",
     sources=frozenset({S.SCHEDULED, S.PREPARING}),
-    success=To(S.PREPARING, K.PREPARING),
+    success=To(S.PREPARING),
     expired=_AGAIN,
     give_up=_AGAIN,
 )
 START = SessionRule(
     name="StartSessions",
     sources=frozenset({S.PREPARED, S.CREATING}),
-    success=To(S.CREATING, K.CREATING),
+    success=To(S.CREATING),
     expired=_AGAIN,
     give_up=_AGAIN,
 )
 TERMINATE = SessionRule(
     name="TerminateSessions",
     sources=frozenset({S.TERMINATING}),
-    success=_ENDED,
-    expired=_ENDED,
-    give_up=_ENDED,
+    outcomes=frozenset(),  # that every end is known is PromoteToTerminated's to say, and no order to stop can fail
+    expired=To(S.TERMINATED),
 )
 HANDLERS: tuple[SessionRule, ...] = (SCHEDULE, PREPARE, START, TERMINATE)
 """ST's four lifecycle handlers: who acts on a session of each status, and whereto."""
@@ -90,7 +89,7 @@ REGRESS_TO_PENDING = Promotion(
 )
 PROMOTE_TO_PREPARED = Promotion(
     name="PromoteToPrepared",
-    sources=frozenset({S.SCHEDULED, S.PREPARING}),
+    sources=frozenset({S.PREPARING}),  # what is past PREPARING has taken its order, which PrepareSessions says first
     any_of=((Condition(KERNEL_UNPREPARED, MatchType.NOT_ANY),),),
     target=S.PREPARED,
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from iris_core.guard import guard
-from iris_core.lifecycle import Rule, To
-from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, TaskState
+from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
+from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
 
-T = TaskState
+T, K = TaskState, KernelStatus
 TaskRule: TypeAlias = Rule[TaskState, TaskState]
 
 
@@ -20,14 +20,17 @@ def to(state: TaskState, *, attempt: TaskState | None = None) -> To[TaskState, T
     return To(state, attempt or state)
 
 
-ASSIGN = TaskRule(name="assign", sources=frozenset({T.PENDING}), success=to(T.ASSIGNED))
-BUILD = TaskRule(name="build", sources=frozenset({T.ASSIGNED, T.BUILDING}), success=to(T.BUILDING))
-RUN = TaskRule(name="run", sources=ACTIVE, success=to(T.RUNNING))
-SUCCEED = TaskRule(name="succeed", sources=ACTIVE, success=to(T.SUCCEEDED))
+_FREE_TOO_OFTEN = to(T.UNSCHEDULABLE, attempt=T.WORKER_FAILED)
+
+ASSIGN = TaskRule(name="assign", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=to(T.ASSIGNED))
+BUILD = TaskRule(name="build", sources=frozenset({T.ASSIGNED, T.BUILDING}), outcomes=SUCCEEDS, success=to(T.BUILDING))
+RUN = TaskRule(name="run", sources=frozenset({T.ASSIGNED, T.BUILDING}), outcomes=SUCCEEDS, success=to(T.RUNNING))
+SUCCEED = TaskRule(name="succeed", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.SUCCEEDED))
 
 FAIL = TaskRule(
     name="fail",
     sources=ACTIVE,
+    outcomes=FAILS,
     budget=Budget.FAILURE,
     need_retry=to(T.PENDING, attempt=T.FAILED),
     give_up=to(T.FAILED),
@@ -35,49 +38,67 @@ FAIL = TaskRule(
 LOSE = TaskRule(
     name="lose",
     sources=ACTIVE,
+    outcomes=FAILS,
     budget=Budget.PREEMPTION,
     free_from=frozenset({T.ASSIGNED}),  # it never started, so it costs nothing
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
     give_up=to(T.WORKER_FAILED),
+    free_give_up=_FREE_TOO_OFTEN,
 )
 PREEMPT = TaskRule(
     name="preempt",
     sources=ACTIVE,
+    outcomes=FAILS,
     budget=Budget.PREEMPTION,
     free_from=frozenset({T.ASSIGNED}),
     need_retry=to(T.PENDING, attempt=T.PREEMPTED),
     give_up=to(T.PREEMPTED),
+    free_give_up=_FREE_TOO_OFTEN,
 )
 UNDELIVER = TaskRule(
     name="undeliver",
     sources=frozenset({T.ASSIGNED}),
+    outcomes=FAILS,
     budget=Budget.RESCHEDULE,
-    free_from=frozenset({T.ASSIGNED}),
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
+    give_up=_FREE_TOO_OFTEN,
 )
 OVERDUE = TaskRule(
     name="overdue",
     sources=frozenset({T.ASSIGNED, T.BUILDING}),
+    outcomes=FAILS,
     budget=Budget.PREEMPTION,
     free_from=frozenset({T.ASSIGNED}),
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
     give_up=to(T.WORKER_FAILED),
+    free_give_up=_FREE_TOO_OFTEN,
 )
-FINISH = TaskRule(name="finish", sources=ACTIVE, success=to(T.RUNNING, attempt=T.SUCCEEDED))
+FINISH = TaskRule(name="finish", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING, attempt=T.SUCCEEDED))
 """Exit 0 of a gang's member: its attempt is over, its task waits for the gang."""
-STOP_FOR_LEADER = TaskRule(name="stop_for_leader", sources=ACTIVE, success=To(None, T.SUCCEEDED))
+STOP_FOR_LEADER = TaskRule(name="stop_for_leader", sources=ACTIVE, outcomes=SUCCEEDS, success=To(None, T.SUCCEEDED))
 """The leader of the gang is done: the attempt is stopped, its task waits for the gang."""
-COMPLETE = TaskRule(name="complete", sources=ACTIVE, success=to(T.SUCCEEDED))
-"""A task that waited for its gang has succeeded."""
-END_WITH_SIBLING = TaskRule(name="end_with_sibling", sources=NON_TERMINAL, success=to(T.WORKER_FAILED))
-RESTART_WITH_SIBLING = TaskRule(
-    name="restart_with_sibling", sources=ACTIVE, success=to(T.PENDING, attempt=T.WORKER_FAILED)
+COMPLETE = TaskRule(name="complete", sources=ACTIVE, outcomes=SUCCEEDS, success=To(T.SUCCEEDED))
+"""A task that waited for its gang has succeeded; its attempt was over before."""
+END_WITH_SIBLING = TaskRule(
+    name="end_with_sibling", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.WORKER_FAILED)
 )
-KILL = TaskRule(name="kill", sources=NON_TERMINAL, success=to(T.KILLED))
-EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), success=to(T.UNSCHEDULABLE))
+RESTART_WITH_SIBLING = TaskRule(
+    name="restart_with_sibling",
+    sources=ACTIVE,
+    outcomes=SUCCEEDS,
+    success=to(T.PENDING, attempt=T.WORKER_FAILED),
+)
+KILL = TaskRule(name="kill", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.KILLED))
+EXPIRE = TaskRule(name="expire", sources=frozenset({T.PENDING}), outcomes=SUCCEEDS, success=To(T.UNSCHEDULABLE))
 
-RESCHEDULES_SPENT = to(T.UNSCHEDULABLE, attempt=T.WORKER_FAILED)
-"""Where a free return to PENDING ends when there have been too many of them."""
+STAGES = {
+    K.PREPARING: BUILD,
+    K.PULLING: BUILD,
+    K.PREPARED: BUILD,
+    K.CREATING: BUILD,
+    K.RUNNING: RUN,
+}
+"""What it means for a task that its attempt has come to a stage (semantics.md section 2)."""
 
 TABLE: tuple[TaskRule, ...] = (
     ASSIGN,
@@ -101,13 +122,7 @@ TABLE: tuple[TaskRule, ...] = (
 WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}
 """The scheduling timeout, the loss of a worker, the patience of what is built."""
 
-guard(
-    "task",
-    (state for state in TaskState if state is not T.UNSPECIFIED),
-    TERMINAL,
-    TABLE,
-    WAYS_OUT,
-)
+guard("task", (state for state in TaskState if state is not T.UNSPECIFIED), TERMINAL, TABLE, WAYS_OUT)
 
 BUDGET_OF_STATE = {
     T.FAILED: Budget.FAILURE,
@@ -117,6 +132,14 @@ BUDGET_OF_STATE = {
 """Which counter decides whether an attempt that ended like this has finished its task."""
 
 ALWAYS_FINISHED = frozenset({T.SUCCEEDED, T.KILLED, T.UNSCHEDULABLE})
+
+
+def becomes(rule: TaskRule) -> tuple[TaskState, TaskState]:
+    """The task's state and its attempt's after a row whose success names both."""
+    to = rule.success or To()
+    assert to.status is not None, f"{rule.name} does not name its task's state"
+    assert to.part is not None, f"{rule.name} does not name its attempt's state"
+    return to.status, to.part
 
 
 def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:

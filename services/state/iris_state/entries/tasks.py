@@ -9,16 +9,14 @@ from iris_core.messages import Ended
 from iris_core.states import (
     ACTIVE,
     KERNEL_UNSTARTED,
-    SHOWN_AS,
     TERMINAL,
     Budget,
     Cause,
     KernelStatus,
-    SessionStatus,
     TaskState,
 )
 from iris_core.tables.session import SINGLE
-from iris_core.tables.task import BUDGET_OF_STATE, is_finished
+from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
 from iris_state import changes as c
 from iris_state.records import Attempt, Job, Task, Told, kernel_status, spent_and_limit
 
@@ -51,17 +49,18 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     """A new attempt, open from now on."""
     job = ledger.jobs[change.job]
     task = job.tasks[change.index]
-    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms)
+    state, shown = becomes(ASSIGN)
+    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
     if task.attempts:
         task.attempts.append(attempt)
     else:
         task.attempts = [attempt]
     ledger.dequeue(job, change.index)
-    _show(ledger, job, change.index, TaskState.ASSIGNED, attempt, None, at_ms)
+    _show(ledger, job, change.index, state, attempt, None, at_ms)
     ledger.hold(job, change.index, attempt)
     if job.session is None:
         task.session = None
-        ledger.enter_line(SessionStatus.SCHEDULED, (job.number, change.index), at_ms)
+        ledger.watch(job, change.index, attempt)
 
 
 def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
@@ -83,11 +82,10 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
             ledger.leave_line(left, key)
             ledger.enter_line(entered, key, at_ms)
             task.session = None
-    shown = SHOWN_AS[change.status]
-    if shown is not task.state:
-        attempt.shown = shown
-        _show(ledger, job, change.index, shown, attempt, None, at_ms)
-    if shown is TaskState.RUNNING and job.spec.timeout_s is not None:
+    state, attempt.shown = becomes(STAGES[change.status])
+    if state is not task.state:
+        _show(ledger, job, change.index, state, attempt, None, at_ms)
+    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:
         ledger.watch(job, change.index, attempt)
 
 
@@ -122,7 +120,7 @@ def _await_end(ledger: Ledger, job: Job, index: int) -> None:
     """A session of one is terminating, since its kernel was told to stop, unless the end of that is known."""
     last = job.tasks[index].attempts[-1:]
     if job.session is None and last and last[0].is_open:
-        ledger.enter_line(SessionStatus.TERMINATING, (job.number, index), last[0].since_ms)
+        ledger.enter_line(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
 
 
 def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
@@ -168,10 +166,10 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
         attempt.error = attempt.error or ended.error
         attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
         attempt.dropped_bytes = ended.dropped_bytes
+    if job.session is None:
+        ledger.leave_line(SINGLE[attempt.status], (job.number, index))
     attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
     attempt.since_ms = attempt.closed_ms = at_ms
-    if job.session is None:
-        ledger.leave_line(SessionStatus.TERMINATING, (job.number, index))
     ledger.release(job, index, attempt)
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iris_core.states import JOB_TERMINAL, Cause, SchedulingResult, SessionStatus, TaskState
+from iris_core.states import JOB_TERMINAL, Cause
 from iris_core.tables import task as table
-from iris_core.tables.session import SCHEDULE
-from iris_state.changes import SessionMoved
+from iris_state import coordinator
 from iris_state.claims import Claim
 from iris_state.intake import Step
 from iris_state.ledger import Ledger
@@ -26,8 +25,4 @@ def on_alarm(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Ste
         yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
         return
     note = f"not placed within {job.spec.scheduling_timeout_s:g} s of submission"
-    if job.session is not None and not job.tasks[0].attempts:
-        yield SessionMoved(number, SessionStatus.CANCELLED, SCHEDULE.name, SchedulingResult.EXPIRED, note)
-    for at, task in enumerate(job.tasks):
-        if task.state is TaskState.PENDING and not task.attempts:
-            yield Claim(table.EXPIRE, number, at, cause=Cause.SCHEDULING_TIMEOUT, note=note)
+    yield from coordinator.expire(job, note)

@@ -13,7 +13,7 @@ from iris_core import codec
 from iris_core.limits import SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages import AttemptRef, Ended, Register, Stage
 from iris_core.spec import Attribute
-from iris_core.states import Cause, Initiator, KernelStatus, Outcome, WorkerState
+from iris_core.states import Cause, Initiator, WorkerState
 from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
 from iris_state import cascade
@@ -85,7 +85,6 @@ def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: 
     return Claim(
         table.LOSE,
         *key,
-        Outcome.FAILURE,
         Cause.MISSING,
         Initiator.WORKER,
         ended=Ended(Cause.MISSING, error=error),
@@ -103,13 +102,9 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
     if stage.ended is not None:
         succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
         yield _ended(ref, stage.ended, succeeded, noticed=ledger.workers[worker].state is WorkerState.DRAINING)
-    elif stage.status is KernelStatus.RUNNING:
-        yield Claim(table.RUN, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
-    elif stage.status in _BUILDING:
-        yield Claim(table.BUILD, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
-
-
-_BUILDING = frozenset({KernelStatus.PREPARING, KernelStatus.PULLING, KernelStatus.PREPARED, KernelStatus.CREATING})
+    elif stage.status in table.STAGES:
+        rule = table.STAGES[stage.status]
+        yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
 
 
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
@@ -122,19 +117,16 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, *, noticed: bool)
         ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
     if ended.cause is Cause.EXITED:
         good = ended.exit_code == 0 and ended.signal is None
-        rule, outcome = (succeeded, Outcome.SUCCESS) if good else (table.FAIL, Outcome.FAILURE)
-        cause = Cause.EXITED if good else Cause.FAILED
+        rule, cause = (succeeded, Cause.EXITED) if good else (table.FAIL, Cause.FAILED)
     elif ended.cause is Cause.TIMEOUT:
-        rule, outcome, cause = table.KILL, Outcome.SUCCESS, Cause.TIMEOUT
+        rule, cause = table.KILL, Cause.TIMEOUT
     else:
-        rule, outcome = table.LOSE, Outcome.FAILURE
-        cause = ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
+        rule, cause = table.LOSE, ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
     return Claim(
         rule,
         ref.job,
         ref.index,
         ref.attempt,
-        outcome,
         cause,
         Initiator.WORKER,
         ended=ended,

@@ -38,7 +38,7 @@ def on_plan(
         if cause:
             refused.extend((placement.job, index, cause) for index in placement.indexes)
         else:
-            yield from _place(ledger, policy, plan, placement, refused)
+            yield from _place(ledger, policy, plan, placement, refused, now_ms)
     for id_, cause in _failed(ledger, refused):
         if _knew(ledger, plan, id_):
             yield from coordinator.settle(
@@ -106,7 +106,9 @@ def _group_by(job: Job) -> str:
     return job.spec.coscheduling.group_by if job.spec.coscheduling is not None else ""
 
 
-def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, refused: Refusals) -> Iterator[Step]:
+def _place(
+    ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, refused: Refusals, now_ms: int
+) -> Iterator[Step]:
     job = ledger.jobs[placement.job]
     ask = job.spec.resources.amount
     misfits = frozenset[str]() if job.is_gang else _misfits(ledger, job, plan, placement)
@@ -122,7 +124,7 @@ def _place(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement, ref
                 table.ASSIGN, job.number, index, initiator=Initiator.SCHEDULER, cause=Cause.EXITED, worker=worker
             )
     if job.is_gang:
-        yield coordinator.placed(job)
+        yield from coordinator.settle(ledger, policy, SCHEDULE, (job.number, GANG), Outcome.SUCCESS, "", now_ms)
 
 
 def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, ask: Amount) -> str:
@@ -163,7 +165,6 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
             victim.job,
             victim.index,
             victim.attempt,
-            Outcome.FAILURE,
             Cause.PREEMPTED,
             Initiator.SCHEDULER,
             note=note,
