@@ -73,7 +73,7 @@ class Judge:
             restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
             check(restored.ledger)
             expect(image(restored) == image(machine), "a snapshot restores to another ledger")
-        check_patience(machine.ledger, machine.policy, machine.last_ms, TICK_MS)
+        check_patience(machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside)
         self._growth.look(machine.ledger)
         told = self._server.streams[subjects.EVENTS.name].messages
         if told:

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
 from iris_state.clock import Clock
-from iris_state.inputs import Asked, Input
+from iris_state.inputs import Input, Timer
 from iris_state.machine import Machine as Judging
 from iris_state.policy import Policy
 from iris_state.quarantine import kind_of
@@ -459,16 +459,19 @@ def _crash_mid_commit(world: World) -> None:
     world.links[world.leader_name()].crash_between_parts = True
 
 
-def _raise_in_judging(world: World) -> None:
-    """The next input of the leader that changes so much raises when some of its changes stand, or before."""
+def _raise_in_judging(world: World, *, timers: bool = False) -> None:
+    """The next input (or timer) of the leader that changes so much raises when some of its changes stand, or before."""
     leader = world._leader()
     if leader is None:
         return
     machine, after = leader.replica.machine, world.dice.choice((-1, 0, 0, 1, 3))
 
-    def judged(one: Input) -> None:
+    def judged(one: Input | Timer) -> None:
         if not world._stormy:
             del machine._handle
+            Judging._handle(machine, one)
+            return
+        if isinstance(one, Timer) is not timers:
             Judging._handle(machine, one)
             return
         try:
@@ -483,20 +486,9 @@ def _raise_in_judging(world: World) -> None:
     machine._handle = judged  # type: ignore[method-assign]
 
 
-def _raise_in_reading(world: World) -> None:
-    """The next query of the leader raises."""
-    leader = world._leader()
-    if leader is None:
-        return
-    machine = leader.replica.machine
-
-    def read(asked: Asked) -> Iterable[bytes]:
-        del machine._read
-        world.server.count(f"{kind_of(asked)} raised")
-        world.planted += 1
-        raise Planted
-
-    machine._read = read  # type: ignore[method-assign]
+def _raise_in_timer(world: World) -> None:
+    """So does its next timer."""
+    _raise_in_judging(world, timers=True)
 
 
 def _freeze_leader(world: World) -> None:
@@ -599,7 +591,7 @@ _FAULTS: tuple[Callable[[World], None], ...] = (
     _crash_mid_commit,
     _raise_in_judging,
     _raise_in_judging,
-    _raise_in_reading,
+    _raise_in_timer,
     _freeze_leader,
     _freeze_leader,
     _freeze_worker,

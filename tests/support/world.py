@@ -8,7 +8,7 @@ snapshot. At the end the commits are replayed and must make an equal ledger. Wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,10 +114,22 @@ class World:
 
     def step(self, *inputs: Input) -> Output:
         """One round, everything it says carried to where it belongs, and every check."""
-        output = self.machine.step(inputs, self.now_ms)
+        output = self._judge(inputs)
         self.send(output)
         self.check()
         return output
+
+    def _judge(self, inputs: Sequence[Input]) -> Output:
+        """One round, or as many as the leader needs when the ledger is torn."""
+        output = self.machine.step(inputs, self.now_ms)
+        if not self.machine.torn:
+            return output
+        torn, self.mirror = self.machine, None
+        self.send(output)
+        self.machine = self.replayed()
+        self.machine.succeed(torn)
+        self.send(self.machine.lead(self.now_ms))
+        return self._judge(output.left)
 
     def send(self, output: Output) -> None:
         if output.commit is not None:
@@ -174,7 +186,7 @@ class World:
     def check(self) -> None:
         """Raises InvariantBroken, or AssertionError when the mirror differs from a full snapshot."""
         check(self.ledger)
-        check_patience(self.ledger, self.policy, self.now_ms)
+        check_patience(self.ledger, self.policy, self.now_ms, aside=self.machine.timers.aside)
         self.growth.look(self.ledger)
         full = Mirror.of([self.snapshot()])
         if self.mirror is None:
@@ -235,7 +247,7 @@ class World:
 
     def snapshot(self) -> FullSnapshot:
         """The whole picture, asked for without a check behind it."""
-        output = self.machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
+        output = self._judge([Asked(subjects.SNAPSHOT_FULL, b"", "full")])
         if output.commit is not None:
             self.send(output)  # something came due meanwhile
         return codec.unpack(output.replies[0][1], FullSnapshot)

@@ -165,13 +165,15 @@ def stop_if_astray(ledger: Ledger, orders: Orders, worker: str, stage: Stage) ->
     return not wanted
 
 
-def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> Iterator[Step]:
-    """Give up hosts that have not been heard of, by message time; nobody before ``floor_ms + lost_after_ms``."""
-    if now_ms - floor_ms <= lost_after_ms:
-        return
-    silent = ledger.heard.over(lost_after_ms, now_ms)
-    together = _silent_together(ledger, lost_after_ms, now_ms) if silent else Counter()
-    for worker in silent:
+def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> list[str]:
+    """Hosts that have not been heard of, by message time; none before ``floor_ms + lost_after_ms``."""
+    return ledger.heard.over(lost_after_ms, now_ms) if now_ms - floor_ms > lost_after_ms else []
+
+
+def lose_silent(ledger: Ledger, lost_after_ms: int, workers: Iterable[str], now_ms: int) -> Iterator[Step]:
+    """Give up hosts that are `silent`."""
+    together = _silent_together(ledger, lost_after_ms, now_ms)
+    for worker in workers:
         silence_ms = now_ms - ledger.presence[worker].beat_ms
         noticed = ledger.workers[worker].state is WorkerState.DRAINING
         reason = f"not heard of for {silence_ms / 1000:.0f} s"
@@ -189,7 +191,7 @@ def _silent_together(ledger: Ledger, lost_after_ms: int, now_ms: int) -> Counter
     )
 
 
-def long_lost(ledger: Ledger, forget_after_ms: int, now_ms: int) -> Iterator[Step]:
+def long_lost(ledger: Ledger, forget_after_ms: int, now_ms: int) -> Iterator[WorkerForgotten]:
     """Forget hosts that have been LOST for long; 0 is never."""
     for worker in ledger.lost.over(forget_after_ms, now_ms) if forget_after_ms else ():
         yield WorkerForgotten(worker)

@@ -8,7 +8,7 @@ is `Growth`'s. Source: reliability.md section 4.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from iris_core.errors import InvariantBroken
 from iris_core.resources import NOTHING
@@ -31,6 +31,7 @@ from iris_state import cascade, coordinator
 from iris_state.changes import GANG
 from iris_state.entries.sessions import HISTORY_KEPT
 from iris_state.index import JobIndex
+from iris_state.inputs import TimerKey
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
@@ -55,11 +56,19 @@ def violations(ledger: Ledger) -> Wrongs:
             yield from of_job(ledger, job)
 
 
-def check_patience(ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0) -> None:
-    """Raises InvariantBroken when a session has outstayed its patience by more than a tick and nobody acted."""
+def check_patience(
+    ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0, aside: Container[TimerKey] = ()
+) -> None:
+    """Raises InvariantBroken when a session has outstayed its patience by more than a tick and nobody acted.
+
+    ``aside``: timers that were set aside.
+    """
     for status, line in ledger.lines.items():
-        patience = policy.patience_of(status)
-        if patience is not None and (late := line.over(patience + tick_ms, now_ms)):
+        patience, owner = policy.patience_of(status), session_table.OWNER.get(status)
+        if patience is None or owner is None:
+            continue
+        late = [key for key in line.over(patience + tick_ms, now_ms) if (owner.name, key) not in aside]
+        if late:
             raise InvariantBroken(f"sessions {late} are {status.value} for more than {patience} ms")
 
 

@@ -7,7 +7,7 @@ says what time it is. Source: semantics.md sections 5 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from itertools import islice
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -93,12 +93,9 @@ class Alarms(Generic[K]):
         """Every key with its time, in no order."""
         return self._due.items()
 
-    def due(self, now_ms: int) -> Iterator[K]:
-        """Take out, in order, everybody whose time has come."""
-        while self._order and self._order[0][0] <= now_ms:
-            _, key = self._order.pop(0)
-            del self._due[key]
-            yield key
+    def due(self, now_ms: int) -> list[K]:
+        """Everybody whose time has come, in order."""
+        return [key for _, key in self._order.irange_key(None, now_ms)]
 
     def next_due(self) -> int | None:
         return self._order[0][0] if self._order else None

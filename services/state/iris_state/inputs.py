@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -64,6 +64,17 @@ class Delivered:
 
 Input = Command | Asked | Heard | Delivered
 
+TimerKey = tuple[str, Hashable]
+"""What has come due, and of whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """Something that has come due by the clock; ``judge`` says what follows from it."""
+
+    keys: tuple[TimerKey, ...]
+    judge: Callable[[], None]
+
 
 @dataclass(slots=True)
 class Output:
@@ -73,7 +84,7 @@ class Output:
         commit: the bytes to append, so that they end at ``sequence``; None when nothing changed.
         delta: for the scheduler's mirror, present with every commit.
         told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
-        raised: inputs that were set aside, by kind, and how they raised.
+        raised: inputs and timers that were set aside, by kind, and how they raised.
         left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
         reasons: why jobs wait, for replicas that follow.
     """

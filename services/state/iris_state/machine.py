@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from itertools import chain
 
 from iris_bus import framing
 from iris_bus.contract import DamagedCommit
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, InvariantBroken, Refused
-from iris_core.limits import clipped
+from iris_core.limits import SHOWN, clipped
 from iris_core.messages import (
     AdminCommand,
     Answer,
@@ -31,11 +32,11 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.states import TaskState, WorkerState
-from iris_state import answers, attendance, coordinator, deltas, outbox, snapshot
+from iris_state import answers, attendance, deltas, outbox, snapshot
 from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led
 from iris_state.commands import Wish, check_lines, sender_of
-from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output
-from iris_state.intake import clock, hosts, people, plans
+from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output, Timer
+from iris_state.intake import hosts, people, plans
 from iris_state.ledger import Ledger
 from iris_state.passed_over import passed_over
 from iris_state.policy import Policy
@@ -43,6 +44,7 @@ from iris_state.quarantine import Quarantine, kind_of
 from iris_state.records import Told
 from iris_state.retention import Retention
 from iris_state.round import Round
+from iris_state.timers import Timers
 
 __all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output"]
 
@@ -81,6 +83,7 @@ class Machine:
         self.floor_ms = 0
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
+        self.timers = Timers(self.round)
         self._replies: list[tuple[str, bytes]] = []
         self._answers: list[tuple[str, Answer]] = []
         self._refused: list[str] = []
@@ -147,20 +150,20 @@ class Machine:
 
     def succeed(self, torn: Machine) -> None:
         """Go on where a torn machine of the same leader ends, having read what stands in the journal."""
-        self.serial, self.quarantine = torn.serial, torn.quarantine
+        self.serial, self.quarantine, self.timers.aside = torn.serial, torn.quarantine, torn.timers.aside
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, inputs: Iterable[Input], now_ms: int) -> Output:
         """Judge everything that has arrived, then whatever is due at ``now_ms``.
 
-        An input that raises is set aside and changes nothing. Raises InvariantBroken.
+        What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken.
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = now_ms  # it was this service that stood still, not the workers
         self.round.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
-        for one in arrived:
+        for one in chain(arrived, self.timers.expired(self.floor_ms)):
             mark = self._mark()
             try:
                 self._handle(one)
@@ -174,13 +177,6 @@ class Machine:
                     output = self._finish()
                     output.left = left
                     return output
-        self._come_due()
-        policy = self.policy
-        for forgotten in self.retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
-            self.round.apply(forgotten)
-        dropped = self.retention.droppable(policy, now_ms)
-        if dropped is not None:
-            self.round.apply(dropped)
         output = self._finish()
         asked, self._snapshots = self._snapshots, []
         for read in asked:
@@ -195,13 +191,7 @@ class Machine:
 
     def next_due(self) -> int | None:
         """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
-        dues = [self.ledger.alarms.next_due(), self.round.deliveries.again.next_due(), self.round.stop_again.next_due()]
-        for status, line in self.ledger.lines.items():
-            if line and (patience := self.policy.patience_of(status)) is not None:
-                dues.append(line.next_due(patience))
-        if self.policy.forget_workers_after_ms:
-            dues.append(self.ledger.lost.next_due(self.policy.forget_workers_after_ms))
-        return min((due for due in dues if due is not None), default=None)
+        return self.timers.next_due()
 
     def _finish(self) -> Output:
         changes, self.round.changes = self.round.changes, []
@@ -253,8 +243,8 @@ class Machine:
         waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
         return self.round.begun, changes, told, replies, *waiting
 
-    def _set_aside(self, one: Input, error: Exception, mark: tuple[int, ...]) -> None:
-        """Take back what an input has added, and answer it. What it changed in the ledger cannot be taken back."""
+    def _set_aside(self, one: Input | Timer, error: Exception, mark: tuple[int, ...]) -> None:
+        """Take back what an input or timer has added, and answer it. What it changed in the ledger stays there."""
         begun, changes, told, replies, answered, snapshots, refused, reasons = mark
         self.torn = self.round.begun != begun
         self.round.drop(changes)
@@ -265,6 +255,10 @@ class Machine:
         del self._refused[refused:]
         del self._reasons[reasons:]
         self._raised.append((kind_of(one), error))
+        if isinstance(one, Timer):
+            self.timers.set_aside(one)
+            error.add_note(f"what had come due: {one.keys[:SHOWN]}")
+            return
         if self.torn:
             self.quarantine.put(one, self.round.now_ms + 2 * self.policy.lost_after_ms)
         if isinstance(one, Command):
@@ -293,7 +287,10 @@ class Machine:
             refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
             self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
 
-    def _handle(self, one: Input) -> None:
+    def _handle(self, one: Input | Timer) -> None:
+        if isinstance(one, Timer):
+            one.judge()
+            return
         if self.quarantine.holds(one, self.round.now_ms):
             return
         if isinstance(one, Asked):
@@ -457,26 +454,6 @@ class Machine:
             return
         ledger, now_ms = self.ledger, self.round.now_ms
         self.round.take(attendance.on_beat(ledger, self.policy, self.round.orders, beat, self.floor_ms, now_ms))
-
-    # ── the clock ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _come_due(self) -> None:
-        now = self.round.now_ms
-        for kind, number, index in list(self.ledger.alarms.due(now)):
-            self.round.take(clock.on_alarm(self.ledger, kind, number, index))
-            self.round.settle()
-        for session in list(self.round.deliveries.again.due(now)):
-            self.round.deliveries.order_again(self.round.orders, session)
-        for worker, ref in list(self.round.stop_again.due(now)):
-            attempt = self.ledger.attempt((ref.job, ref.index, ref.attempt))
-            if attempt is not None and attempt.is_open:
-                self.round.orders.stop(worker, ref, attempt)
-        for rule, late in list(coordinator.overdue(self.ledger, self.policy, now)):
-            self.round.show(rule, late)
-            self.round.settle()
-        self.round.take(attendance.long_lost(self.ledger, self.policy.forget_workers_after_ms, now))
-        self.round.take(attendance.silent(self.ledger, self.policy.lost_after_ms, self.floor_ms, now))
-        self.round.settle()
 
 
 def _words(error: Exception) -> bytes:

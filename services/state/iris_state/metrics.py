@@ -46,7 +46,7 @@ class StateMetrics:
             ["store"],
             registry=self.registry,
         )
-        self.raised = Counts("iris_inputs_set_aside", "Inputs that raised when they were judged.", ["kind"])
+        self.raised = Counts("iris_inputs_set_aside", "Inputs and timers that raised when they were judged.", ["kind"])
         counts = (self._transitions, self._ended, self._handled, self._refused, self.raised)
         for collector in (*counts, self._commit, self._round, self._waited, self._ran):
             self.registry.register(collector)

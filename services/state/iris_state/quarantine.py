@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from iris_core import codec, subjects
 from iris_core.messages import Beat, WorkerReport
-from iris_state.inputs import Asked, Command, Delivered, Heard, Input
+from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Timer
 
 _ASKED = {
     subjects.STATE_REPORT: "report",
@@ -18,11 +18,11 @@ _ASKED = {
 }
 
 
-def kind_of(one: Input) -> str:
+def kind_of(one: Input | Timer) -> str:
     """What it is, as the metric says it."""
     if isinstance(one, Asked):
         return _ASKED.get(one.subject, "command")
-    return {Command: "command", Heard: "beat", Delivered: "delivery"}[type(one)]
+    return {Command: "command", Heard: "beat", Delivered: "delivery", Timer: "timer"}[type(one)]
 
 
 def host_of(one: Input) -> str:

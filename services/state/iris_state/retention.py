@@ -88,19 +88,20 @@ class Retention:
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
-        for _ in range(min(len(self._line), PRUNED_AT_ONCE)):
-            number, (finished_ms, size) = next(iter(self._line.items()))
+        for number, (finished_ms, size) in list(islice(self._line.items(), PRUNED_AT_ONCE)):
             too_large = keep_bytes and self.bytes > keep_bytes
             if surplus <= 0 and finished_ms >= oldest and not too_large:
                 return
             surplus -= 1
-            del self._line[number]
-            self.bytes -= size
             job = self._ledger.jobs.get(number)
             if job is not None and job.children:
                 self._parents[number] = None
             elif job is not None:
                 yield from self._with_parents(job)
+                if number in self._ledger.jobs:
+                    continue  # what should have been applied was set aside
+            del self._line[number]
+            self.bytes -= size
 
     def droppable(self, policy: Policy, now_ms: int) -> Dropped | None:
         """Keys of forgotten jobs and answers that are beyond what is kept."""

@@ -25,12 +25,16 @@ from iris_core.messages import (
 )
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
+from iris_core.states import JobState, WorkerState
+from iris_core.tables.session import PREPARE
 from iris_state import answers
 from iris_state.check import check
-from iris_state.inputs import Asked, Input
+from iris_state.inputs import Asked, Input, Timer, TimerKey
 from iris_state.machine import Machine
+from iris_state.policy import Policy
 from tests.support.house import ANN, House
 from tests.support.raising import Planted, raising
+from tests.support.script import Script
 from tests.support.world import START_MS, World
 
 AFTER = [-1, 0, 1]
@@ -205,3 +209,166 @@ def test_what_was_not_judged_yet_is_left_for_afterwards(monkeypatch: pytest.Monk
     for commit in (output, rest):
         follower.replay(commit.sequence, commit.commit or b"")
     assert [job.name for job in follower.ledger.jobs.values()] == ["/a", "/b", "/c"]
+
+
+# ── timers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def break_timer(
+    monkeypatch: pytest.MonkeyPatch, bad: TimerKey, after: int, error: type[Exception] = Planted
+) -> list[tuple[TimerKey, ...]]:
+    """A timer of this key raises in every machine, each time, after so many changes; returns what has raised so far."""
+    broken: list[tuple[TimerKey, ...]] = []
+    handle = Machine._handle
+
+    def judged(machine: Machine, one: Input | Timer) -> None:
+        if isinstance(one, Timer) and bad in one.keys:
+            broken.append(one.keys)
+            with raising(machine, after, error):
+                handle(machine, one)
+        else:
+            handle(machine, one)
+
+    monkeypatch.setattr(Machine, "_handle", judged)
+    return broken
+
+
+TIMED = """
+    worker w0 cpu=2
+    submit /bad timeout=60
+    submit /good timeout=60
+    place /bad/0 w0
+    place /good/0 w0
+    /bad/0 running
+    /good/0 running
+"""
+TIMEOUT = ("limit", ("timeout", 1, 0))
+
+
+@pytest.mark.parametrize("after", [-1, 0])
+def test_a_timeout_that_raises_is_judged_again_later_and_others_are_judged(
+    script: Script, monkeypatch: pytest.MonkeyPatch, after: int
+):
+    broken = break_timer(monkeypatch, TIMEOUT, after)
+    script.play(TIMED)
+    script.play("""
+        wait 61
+        /good/0 -> KILLED
+        /bad/0  -> RUNNING
+    """)
+    assert broken == [(TIMEOUT,)]
+    monkeypatch.undo()
+    script.play("""
+        wait 5
+        /bad/0  -> KILLED
+    """)
+
+
+@pytest.mark.parametrize("after", [-1, 0])
+def test_a_timer_that_always_raises_is_judged_less_and_less_often(
+    script: Script, monkeypatch: pytest.MonkeyPatch, after: int
+):
+    broken = break_timer(monkeypatch, TIMEOUT, after)
+    script.play(TIMED)
+    world = script.world
+    began_ms = world.now_ms
+    raised_s = []
+    while world.now_ms - began_ms < 400_000:
+        seen = len(broken)
+        world.wait(1)
+        raised_s += [(world.now_ms - began_ms) // 1000] * (len(broken) - seen)
+    assert raised_s == [60, 65, 75, 95, 135, 215, 375]
+    assert len(world.machine.timers.aside) == 1
+
+
+@pytest.mark.parametrize("after", [-1, 0, 1])
+def test_of_hosts_that_fall_silent_together_only_the_one_that_raises_is_not_lost(
+    script: Script, monkeypatch: pytest.MonkeyPatch, after: int
+):
+    bad = ("silent", "w1")
+    broken = break_timer(monkeypatch, bad, after)
+    script.play("""
+        worker w0
+        worker w1
+        worker w2
+        submit /a
+        place /a/0 w1
+        /a/0 running
+    """)
+    for host in script.world.hosts.values():
+        host.silent = True
+    script.play("wait 100")  # a ledger that was read anew gives every host its grace anew
+    states = {worker.id: worker.state for worker in script.world.ledger.workers.values()}
+    lost = WorkerState.LOST
+    assert states == {"w0": lost, "w1": WorkerState.HEALTHY, "w2": lost}
+    assert [len(keys) for keys in broken[:2]] == [3, 1]
+    assert set(broken[1:]) == {(bad,)}
+    monkeypatch.undo()
+    script.play("""
+        wait 100
+        worker? w1 -> lost
+        /a/0       -> PENDING
+    """)
+
+
+@pytest.mark.parametrize("after", [-1, 0])
+def test_of_sessions_that_are_overdue_together_only_the_one_that_raises_stays(
+    script: Script, monkeypatch: pytest.MonkeyPatch, after: int
+):
+    bad = (PREPARE.name, (1, 0))
+    broken = break_timer(monkeypatch, bad, after)
+    script.play("""
+        worker w0 cpu=2
+        submit /bad
+        submit /good
+        place /bad/0 w0
+        place /good/0 w0
+        wait 61
+        /good/0 -> PENDING
+        /bad/0  -> ASSIGNED
+    """)
+    assert broken == [(bad, (PREPARE.name, (2, 0))), (bad,)]
+    monkeypatch.undo()
+    script.play("""
+        wait 5
+        /bad/0  -> PENDING
+    """)
+
+
+@pytest.mark.parametrize("after", [-1, 0])
+def test_a_job_that_cannot_be_forgotten_stays_and_others_are_forgotten(monkeypatch: pytest.MonkeyPatch, after: int):
+    script = Script(Policy(keep_jobs=1))
+    break_timer(monkeypatch, ("prune", 1), after)
+    for name in ("bad", "b", "c"):
+        script.play(f"submit /{name}")
+        script.play(f"cancel /{name}")
+    script.play("wait 1")
+    assert list(script.world.ledger.jobs) == [1, 3]
+    monkeypatch.undo()
+    script.play("wait 6")
+    assert list(script.world.ledger.jobs) == [3]
+
+
+async def test_a_timer_that_raises_is_said_with_its_traceback_and_counted(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    bad = ("limit", ("scheduling", 1, 0))
+    break_timer(monkeypatch, bad, 0)
+    spec = JobSpec(name="/late", command=("true",), scheduling_timeout_s=0.01)
+    await house.wanting.streams.publish(subjects.CMD_SUBMIT, codec.pack(SubmitJob(spec, ANN, "late", 1)))
+    while not raised(house):
+        await asyncio.sleep(0)
+    await house.obeyed("/b")
+    assert raised(house) == {"timer": 1}
+    assert machine_of(house).ledger.jobs[1].state is JobState.PENDING
+    assert "a timer was set aside, because judging it raised" in caplog.text
+    assert f"what had come due: ({bad!r},)" in caplog.text
+    assert "Planted: planted" in caplog.text
+
+
+def test_a_broken_invariant_in_a_timer_still_ends_the_process(monkeypatch: pytest.MonkeyPatch):
+    script = Script()
+    break_timer(monkeypatch, TIMEOUT, 0, InvariantBroken)
+    script.play(TIMED)
+    with pytest.raises(InvariantBroken):
+        script.world.wait(61)

@@ -1,0 +1,130 @@
+"""What comes due by the clock: deadlines that have passed become timers, each judged and set aside by itself. Pure.
+
+Sessions that have outstayed one status, and hosts that have fallen silent, are one timer together, because what follows
+from them is asked once. When that raises they are judged again one by one.
+Source: semantics.md sections 3 to 6; docs/adr/0016-what-raises-is-set-aside.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
+from operator import itemgetter
+from typing import TypeVar
+
+from iris_core.messages import AttemptRef
+from iris_state import attendance, coordinator
+from iris_state.changes import Change
+from iris_state.deadlines import Alarms
+from iris_state.handlers import SessionId
+from iris_state.inputs import Timer, TimerKey
+from iris_state.intake import clock
+from iris_state.round import Round
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_PAUSE_MS = 5_000
+LONGEST_PAUSE_MS = 3_600_000
+LOOK_MS = 500
+"""How often it is looked what else has come due, while the timer that came due first is set aside."""
+
+
+class Timers:
+    """The timers of one machine.
+
+    Attributes:
+        aside: those that raised: until when each is not judged, and how long that pause is, ms. A pause of 0: it was
+            one of several that raised together, and is judged by itself now.
+    """
+
+    def __init__(self, round_: Round) -> None:
+        self._round = round_
+        self.aside: dict[TimerKey, tuple[int, int]] = {}
+
+    def expired(self, floor_ms: int) -> Iterator[Timer]:
+        """Every timer that has come due, in order. Ask for the next when the one before was judged or set aside.
+
+        ``floor_ms``: when this leader began, or last stood still.
+        """
+        round_, ledger, policy = self._round, self._round.ledger, self._round.policy
+        now_ms, retention = round_.now_ms, round_.retention
+        yield from self._alarms("limit", ledger.alarms, self._pass_limit)
+        yield from self._alarms("order", round_.deliveries.again, self._order_again)
+        yield from self._alarms("stop", round_.stop_again, self._stop_again)
+        for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
+            yield from self._timers(rule.name, late, partial(round_.show, rule))
+        for forgotten in attendance.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
+            yield from self._change("forget", forgotten.worker, forgotten)
+        silent = attendance.silent(ledger, policy.lost_after_ms, floor_ms, now_ms)
+        yield from self._timers("silent", silent, self._lose)
+        for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
+            yield from self._change("prune", pruned.job, pruned)
+        dropped = retention.droppable(policy, now_ms)
+        if dropped is not None:
+            yield from self._change("drop", "", dropped)
+
+    def set_aside(self, timer: Timer) -> None:
+        """A timer raised: it is judged again after a pause that doubles; several at once one by one, and soon."""
+        now_ms = self._round.now_ms
+        self.aside = {key: held for key, held in self.aside.items() if now_ms - held[0] < LONGEST_PAUSE_MS}
+        for key in timer.keys:
+            pause_ms = 0
+            if len(timer.keys) == 1:
+                _, before_ms = self.aside.get(key, (0, 0))
+                pause_ms = min(max(2 * before_ms, FIRST_PAUSE_MS), LONGEST_PAUSE_MS)
+            self.aside[key] = (now_ms + pause_ms, pause_ms)
+
+    def next_due(self) -> int | None:
+        """When something comes due next though nothing arrives, ms; None when nothing ever does."""
+        round_, ledger, policy = self._round, self._round.ledger, self._round.policy
+        dues = [ledger.alarms.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
+        for status, line in ledger.lines.items():
+            if line and (patience := policy.patience_of(status)) is not None:
+                dues.append(line.next_due(patience))
+        if policy.forget_workers_after_ms:
+            dues.append(ledger.lost.next_due(policy.forget_workers_after_ms))
+        first = min((due for due in dues if due is not None), default=None)
+        is_aside = self.aside and first is not None and first <= round_.now_ms
+        return round_.now_ms + LOOK_MS if is_aside else first
+
+    # ── one kind each ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _timers(self, what: str, keys: Iterable[K], judge: Callable[[list[K]], None]) -> Iterator[Timer]:
+        """One timer of those of ``keys`` that have not raised; those that have are one each, after their pause."""
+        together: list[K] = []
+        alone: list[tuple[int, K]] = []
+        for key in keys:
+            until_ms, pause_ms = self.aside.get((what, key), (0, 0))
+            if not until_ms:
+                together.append(key)
+            elif until_ms <= self._round.now_ms:
+                alone.append((pause_ms, key))
+        alone.sort(key=itemgetter(0))  # who may be to blame last: what tears the ledger ends the round
+        for batch in [together] * bool(together) + [[key] for _, key in alone]:
+            yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
+
+    def _alarms(self, what: str, alarms: Alarms[K], judge: Callable[[K], None]) -> Iterator[Timer]:
+        """Each is taken out once it was judged."""
+        for key in alarms.due(self._round.now_ms):
+            yield from self._timers(what, [key], lambda keys: judge(*keys))
+            if self.aside.get((what, key), (0, 0))[0] <= self._round.now_ms:
+                alarms.clear(key)
+
+    def _change(self, what: str, key: Hashable, change: Change) -> Iterator[Timer]:
+        return self._timers(what, [key], lambda _: self._round.take([change]))
+
+    def _pass_limit(self, key: tuple[str, int, int]) -> None:
+        self._round.take(clock.on_alarm(self._round.ledger, *key))
+
+    def _order_again(self, session: SessionId) -> None:
+        self._round.deliveries.order_again(self._round.orders, session)
+
+    def _stop_again(self, key: tuple[str, AttemptRef]) -> None:
+        worker, ref = key
+        attempt = self._round.ledger.attempt((ref.job, ref.index, ref.attempt))
+        if attempt is not None and attempt.is_open:
+            self._round.orders.stop(worker, ref, attempt)
+
+    def _lose(self, workers: list[str]) -> None:
+        policy, round_ = self._round.policy, self._round
+        round_.take(attendance.lose_silent(round_.ledger, policy.lost_after_ms, workers, round_.now_ms))
