@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import (
     AttemptRef,
     Avoid,
@@ -43,11 +44,12 @@ def worker(
     chips: int = 0,
     state: WorkerState = WorkerState.HEALTHY,
     window: int = 8,
+    attempts: int = ATTEMPTS,
     **attributes: Attribute,
 ) -> WorkerRow:
     """A host; attributes may be given with ``_`` for ``-``."""
     named = {key.replace("_", "-"): value for key, value in attributes.items()}
-    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window)
+    return WorkerRow(name, state, named, Amount(int(cpu * 1000), memory, 1 << 40, chips), window, attempts)
 
 
 def tpu(slice_name: str, number: int, variant: str = "v4-16", **more: Any) -> WorkerRow:

@@ -33,6 +33,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import Answer, AttemptRef, Caller, Ended, Eviction, JobReason, Placement, Plan, Promise, Stage
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceAsk
@@ -212,8 +213,9 @@ class Script:
             int(options.pop("disk", "0")) * GIB,
             int(options.pop("chips", "0")),
         )
+        limit = int(options.pop("attempts", ATTEMPTS))
         attributes = {key: _value(text) for key, text in options.items()}
-        self.world.register(Host(line.words[1], total, attributes))
+        self.world.register(Host(line.words[1], total, attributes, limit))
         return self._host(line.words[1])
 
     def _restart(self, line: Line) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from iris_core import codec, subjects
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import (
     AdminCommand,
     Answer,
@@ -64,6 +65,7 @@ class Host:
     name: str
     total: Amount
     attributes: dict[str, Attribute]
+    max_attempts: int = ATTEMPTS
     incarnation: str = "1"
     manner: str = LISTENS
     silent: bool = False
@@ -261,7 +263,14 @@ class World:
     def register(self, host: Host, *, attempts: Iterable[Stage] = ()) -> ReportTaken:
         self.hosts[host.name] = host
         message = Register(
-            host.name, host.incarnation, host.attributes, host.total, self.now_ms, tuple(attempts), f"{host.name}.local"
+            host.name,
+            host.incarnation,
+            host.attributes,
+            host.total,
+            self.now_ms,
+            tuple(attempts),
+            f"{host.name}.local",
+            max_attempts=host.max_attempts,
         )
         return self._report(host, register=message)
 

@@ -17,6 +17,8 @@ ROUND_BYTES = 1 << 20
 """Of inputs judged in one round, unless one alone is larger."""
 WORKER_BYTES = 64 << 10
 """What a host says of itself when it registers, without its attempts."""
+ATTEMPTS = 5000
+"""On one host at a time, those whose end is not acknowledged included: a heartbeat tells every stage of each."""
 SENTENCE = 1000
 """Characters of a reason or an error that a person or a host gives."""
 TAIL = 4096

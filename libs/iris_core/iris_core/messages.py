@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.limits import ATTEMPTS
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceAsk
 from iris_core.spec import Attribute, Constraint, JobSpec
@@ -158,6 +159,8 @@ class Stage(_Message, frozen=True):
 class Register(_Message, frozen=True):
     """A worker's start: who it is, what it has, and every attempt whose process it found still alive or can still
     tell the end of. Open attempts it does not name are missing.
+
+    ``max_attempts``: how many may be open here at a time.
     """
 
     worker: str
@@ -168,6 +171,7 @@ class Register(_Message, frozen=True):
     attempts: tuple[Stage, ...] = ()
     address: str = ""
     version: str = ""
+    max_attempts: int = ATTEMPTS
 
 
 class WorkerReport(_Message, frozen=True):
@@ -336,6 +340,7 @@ class WorkerRow(_Message, frozen=True):
     attributes: dict[str, Attribute]
     total: Amount
     max_building: int = 8
+    max_attempts: int = ATTEMPTS
 
 
 class Hold(_Message, frozen=True):

@@ -127,8 +127,8 @@ def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
 
 
 def building_window_full(workers: int) -> Reason:
-    """There is room, but every host that has it is busy bringing other tasks up."""
-    message = f"{_count(workers, 'worker')} with room for it prepare as many tasks as they may at once"
+    """There is room, but every host that has it is busy bringing other tasks up, or has as many as it may."""
+    message = f"{_count(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
     return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
 
 

@@ -1,7 +1,8 @@
 """Room on workers as columns of numbers, and how much of it one task needs. No names, no choice.
 
-Five dimensions: those of `resources.DIMENSIONS`, and the building window, of which every task takes one place. A worker
-that takes no new work has its window shut. A dimension a task does not ask for always fits.
+Five dimensions: those of `resources.DIMENSIONS`, and the building window, of which every task takes one place. It has
+no more places than the worker may have attempts, and none while the worker takes no new work. A dimension a task does
+not ask for always fits.
 Source: semantics.md section 9.
 """
 

@@ -57,6 +57,11 @@ class Host:
         return recent.stopping, recent.oldest_stop_ms
 
     @property
+    def is_crowded(self) -> bool:
+        """Whether it has as many attempts as it may, so that the end of any of them makes a place for another."""
+        return self.row is not None and len(self.holds) >= self.row.max_attempts
+
+    @property
     def takes_work(self) -> bool:
         return self.row is not None and self.row.state is WorkerState.HEALTHY
 
@@ -65,6 +70,7 @@ class Host:
         assert self.row is not None
         total = row_of(self.row.total, self.row.max_building)
         left = [have - used for have, used in zip(total, self.used, strict=True)]
+        left[WINDOW] = min(left[WINDOW], self.row.max_attempts - len(self.holds))
         if not self.takes_work:
             left[WINDOW] -= SHUT
         return left

@@ -81,7 +81,7 @@ def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
         slot = columns.slot.get(hold.worker)
         if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
             continue
-        frees = _frees(need, building=hold.building)
+        frees = _frees(need, place=hold.building or mirror.hosts.host(hold.worker).is_crowded)
         members = row.replicas if gang else 1
         chips, cpu, memory, disk = (members * amount for amount in resources_of(frees))
         cost = (-int(band), chips, cpu, memory, disk, -hold.since_ms, hold.ref)
@@ -89,7 +89,7 @@ def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
     return found
 
 
-def _frees(need: Need, *, building: bool) -> tuple[int, int, int, int, int]:
+def _frees(need: Need, *, place: bool) -> tuple[int, int, int, int, int]:
     cpu, memory, disk, chips, _ = need.amounts
     assert WINDOW == DEPTH - 1
-    return (cpu, memory, disk, chips, int(building))
+    return (cpu, memory, disk, chips, int(place))

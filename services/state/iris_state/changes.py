@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import Ended, Quota
 from iris_core.resources import Amount
 from iris_core.spec import Attribute, JobSpec
@@ -149,6 +150,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     address: str = ""
     version: str = ""
     told_ms: int = 0
+    max_attempts: int = ATTEMPTS
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):

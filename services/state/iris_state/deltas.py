@@ -221,7 +221,7 @@ def job_row(job: Job) -> JobRow:
 
 
 def worker_row(worker: Worker, max_building: int) -> WorkerRow:
-    return WorkerRow(worker.id, worker.state, worker.attributes, worker.total, max_building)
+    return WorkerRow(worker.id, worker.state, worker.attributes, worker.total, max_building, worker.max_attempts)
 
 
 def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:

@@ -371,7 +371,7 @@ def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
 def _why_refused(worker: str, taken: OrderTaken) -> str:
     if taken.stopping:
         return f"worker {worker} is stopping"
-    return f"worker {worker} has restarted, was paused, or read its order too late"
+    return f"worker {worker} has restarted, was paused, read its order too late, or has as many attempts as it may"
 
 
 def _is_said(one: Input) -> TypeGuard[Asked]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import AttemptRef
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
@@ -223,6 +224,7 @@ class Worker(msgspec.Struct, array_like=True):
     told_ms: int = 0
     drained: bool = False
     lost_ms: int = 0
+    max_attempts: int = ATTEMPTS
 
 
 class Ordered(NamedTuple):

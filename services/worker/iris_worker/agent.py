@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from iris_core.limits import ATTEMPTS
 from iris_core.messages import AttemptRef, Ended, Gang, Order, OrderTaken, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker.past import Past
@@ -81,10 +82,12 @@ class Agent:
 
     Args:
         incarnation: this start of the worker; orders for another are not taken.
+        max_attempts: nor are those that would begin more attempts than may be here at a time.
     """
 
-    def __init__(self, incarnation: str) -> None:
+    def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
         self.incarnation = incarnation
+        self._max_attempts = max_attempts
         self.in_doubt = False
         self.closing = False
         self.reports = Reports()
@@ -98,10 +101,11 @@ class Agent:
     def on_order(self, order: Order, now_ms: int, monotonic_ms: int = 0) -> tuple[OrderTaken, list[Instruction]]:
         """Take an order, or refuse it whole; stopping is taken even in doubt, because it can do no harm.
 
-        Not taken: an order for another incarnation, of a deposed leader, one that has expired, or one that reached a
-        worker in doubt.
+        Not taken: an order for another incarnation, of a deposed leader, one that has expired, one that reached a
+        worker in doubt, or one that begins more attempts than may be here.
         """
-        begun = any(ref in self._past for ref in (*order.run, *order.prepare))
+        fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._past]
+        begun = len(fresh) < len(order.run) + len(order.prepare)
         refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
         if order.incarnation != self.incarnation or order.epoch < self._epoch:
             return refused, []
@@ -110,6 +114,8 @@ class Agent:
         for stop in order.stop:
             self._stop(stop, now_ms, todo)
         if self.in_doubt or self.closing or 0 < order.expires_ms < monotonic_ms:
+            return refused, todo
+        if fresh and len(self._held) + len(fresh) > self._max_attempts:
             return refused, todo
         templates = {template.job: template for template in order.templates}
         gangs = {gang.job: gang for gang in order.gangs}

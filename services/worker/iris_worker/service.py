@@ -58,7 +58,7 @@ class Worker:
     def __init__(self, settings: WorkerSettings, connection: Connection, nats_url: str, stop: asyncio.Event) -> None:
         self.settings = settings
         self.id = host.worker_id(settings)
-        self.agent = Agent(uuid.uuid4().hex)
+        self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
         self.metrics = WorkerMetrics(self.agent.running)
         self._bus = connection.bus
         self._stop = stop
@@ -235,7 +235,8 @@ class Worker:
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total, address = self._about
         incarnation, now_ms = self.agent.incarnation, self._clock.wall_ms()
-        return Register(self.id, incarnation, attributes, total, now_ms, stages, address, VERSION)
+        limit = self.settings.max_attempts
+        return Register(self.id, incarnation, attributes, total, now_ms, stages, address, VERSION, limit)
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         """A report is committed."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from iris_core import codec
-from iris_core.limits import WORKER_BYTES
+from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.spec import Attribute
 from iris_worker.budget import LogLimits
 from iris_worker.manifest import BundleLimits
@@ -27,6 +27,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         attributes: ``key=value`` each; they win over what is detected.
         detect: also tell what this host is (os, arch, accelerators).
         cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
+        max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         beat_s: between beats. pause_s: a longer stall of this process makes it doubt its orders. fresh_s: how old
             contact with the state service may be when something is started.
@@ -54,6 +55,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     memory_bytes: Count | None = None
     disk_bytes: Count | None = None
     chips: Count | None = None
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     runner: Literal["process", "noop"] = "process"
     beat_s: Positive = 5.0
     pause_s: Positive = 3.0

@@ -38,7 +38,7 @@ EXAMPLES = [
         reasons.not_enough("chips", 4, 0, 2, 2, 4),
         "not enough chips: asks for 4, the best worker has 0 free; 2 of 2 matching workers short of it",
     ),
-    (reasons.building_window_full(1), "1 worker with room for it prepare as many tasks as they may at once"),
+    (reasons.building_window_full(1), "1 worker with room for it prepare or run as many tasks as they may at once"),
     (
         reasons.gang_needs_group("tpu-name", 4, "slice-b", 3, 4),
         "needs 4 workers free at once with the same tpu-name; the best group, slice-b, has 3 of 4",

@@ -190,3 +190,12 @@ def test_ten_thousand_tasks_are_placed_in_order() -> None:
     placed = story.cycle()
     assert list(placed) == [f"/many/{index}" for index in range(10_000)]
     assert placed["/many/9999"] == "w1249"
+
+
+def test_a_worker_is_given_no_more_tasks_than_it_may_have() -> None:
+    story = Story(worker("a", cpu=8, attempts=3), worker("b", cpu=2))
+    story.running("/old", "a")
+    story.submit("/job", 5)
+    assert story.cycle() == {"/job/0": "a", "/job/1": "a", "/job/2": "b", "/job/3": "b"}
+    story.end("/old", 0)
+    assert story.cycle() == {"/job/4": "a"}

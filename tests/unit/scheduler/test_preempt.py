@@ -490,3 +490,11 @@ def test_within_a_group_the_session_that_loses_most_is_spared() -> None:
     story.running("/alone", "a1", cpu=2, band="batch")
     story.submit("/high", 2, cpu=2, band="production", group_by="rack")
     assert story.evict()[0] == ["/alone/0"]
+
+
+def test_a_running_task_is_evicted_where_only_its_place_is_wanting() -> None:
+    story = Story(worker("a", cpu=8, attempts=1))
+    story.running("/low", "a", band="batch")
+    story.submit("/high", band="production")
+    victims, promises = story.evict()
+    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])

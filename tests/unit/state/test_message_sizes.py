@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iris_bus import framing
+from iris_bus import memory as bus_memory
+from iris_bus.contract import Message
 from iris_core import codec, subjects
 from iris_core.admission import validate_spec
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
-from iris_core.limits import CHUNK_BYTES, MESSAGE_BYTES, SENTENCE, SPEC_BYTES, TAIL
+from iris_core.limits import (
+    ATTEMPTS,
+    CHUNK_BYTES,
+    MESSAGE_BYTES,
+    REASONS_BYTES,
+    SENTENCE,
+    SPEC_BYTES,
+    TAIL,
+    WORKER_BYTES,
+)
 from iris_core.messages import (
     AttemptRef,
     Delta,
     Ended,
     FullSnapshot,
     Gang,
+    JobReason,
     Order,
+    Plan,
+    Reasons,
     Register,
     ReportTaken,
     Stop,
@@ -26,6 +42,7 @@ from iris_core.messages import (
     TaskTemplate,
     WorkerReport,
 )
+from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, ResourceAsk
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
@@ -37,7 +54,11 @@ from iris_state import orders
 from iris_state.inputs import Asked, Output
 from iris_state.machine import Machine
 from iris_state.policy import Policy
+from iris_worker.agent import Agent
+from iris_worker.heartbeat import Heartbeat
 from tests.support import first_fit
+from tests.support.house import House
+from tests.support.script import Script
 from tests.support.world import ADMIN, Host, World, stage
 
 NOW_MS = 1_700_000_000_000
@@ -237,3 +258,70 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
     report = codec.pack(WorkerReport("w0", "1", register=register))
     assert not world.step(Asked(subjects.STATE_REPORT, report, "r")).replies
     assert world.register(host(0)) == ReportTaken()
+
+
+def test_whatever_a_host_is_ordered_to_run_its_heartbeat_and_its_registration_fit():
+    agent = Agent("i" * 32)
+    words = Ended(Cause.EXITED, 255, None, "\N{GRINNING FACE}" * SENTENCE, "t" * TAIL, 1 << 50, 1 << 50)
+    large = 1 << 40
+    template = TaskTemplate(large, "/a", ("true",), {}, 1, ResourceAsk(), bundle="b")
+    for first in range(0, 4 * ATTEMPTS, 1000):
+        refs = tuple(AttemptRef(large, index, large) for index in range(first, first + 1000))
+        taken, _ = agent.on_order(Order(agent.incarnation, 1, (template,), prepare=refs), NOW_MS)
+        assert taken.taken == (first < ATTEMPTS)
+        if taken.taken:
+            for ref in refs:
+                agent.on_prepared(ref, NOW_MS)
+            agent.on_order(Order(agent.incarnation, 1, start=refs), NOW_MS)
+    while (held := agent.next_launch()) is not None:
+        agent.on_started(held.ref, NOW_MS)
+        agent.on_ended(held.ref, words, NOW_MS)
+    stages = agent.attempts()
+    assert (len(agent), len(stages)) == (ATTEMPTS, 6 * ATTEMPTS)
+    beat, _ = Heartbeat("w" * 255, agent.incarnation, 5.0).beat(stages, 1e9, NOW_MS, "d" * SENTENCE)
+    assert len(codec.pack(beat)) + 2 * WORKER_BYTES <= MESSAGE_BYTES
+
+
+def test_a_host_is_given_no_more_attempts_than_it_says_it_takes(script: Script):
+    script.play("""
+        worker w0 cpu=8 attempts=2
+        submit /a replicas=3
+        place /a/0 w0
+        place /a/1 w0
+        place /a/2 w0   -> no_room
+        /a/0 running
+        /a/0 exit 0
+        place /a/2 w0
+        /a/2            -> ASSIGNED
+    """)
+
+
+def test_a_host_that_says_it_takes_more_than_fit_a_heartbeat_is_given_as_many_as_fit():
+    world = World()
+    world.register(Host("w0", Amount(64_000), {}, 10 * ATTEMPTS))
+    assert world.ledger.workers["w0"].max_attempts == ATTEMPTS
+
+
+async def test_the_reasons_of_many_plans_that_arrive_together_are_told_in_messages_that_fit():
+    house = House(bus_memory.Memory())
+    house.lead()
+    told: list[Reasons] = []
+    sizes: list[int] = []
+
+    def hear(message: Message) -> None:
+        sizes.append(len(message.data))
+        told.append(codec.unpack(message.data, Reasons))
+
+    async with asyncio.timeout(30):
+        await house.obeyed("/a")
+        bus = house.wanting.bus
+        await bus.subscribe(subjects.STATE_REASONS, hear)
+        reasons = tuple(JobReason(1, Reason(ReasonCode.NO_MATCH, "x" * SENTENCE)) for _ in range(500))
+        plan_of = Plan("scheduler", 1, reasons=reasons)
+        assert len(codec.pack(plan_of)) < REASONS_BYTES
+        taken = [bus.request(subjects.STATE_PLAN, codec.pack(plan_of), timeout=20) for _ in range(12)]
+        await asyncio.gather(*taken)
+        while sum(len(each.reasons) for each in told) < 12 * len(reasons):
+            await asyncio.sleep(0)
+        await house.end()
+    assert max(sizes) <= MESSAGE_BYTES

@@ -29,6 +29,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         registered_ms=at_ms,
         told_ms=change.told_ms,
         drained=drained,
+        max_attempts=change.max_attempts,
     )
     ledger.lost.leave(change.worker)
     ledger.presence.setdefault(change.worker, Presence(at_ms)).begin(change.told_ms)

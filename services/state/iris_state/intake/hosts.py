@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from iris_core import codec
-from iris_core.limits import SENTENCE, TAIL, WORKER_BYTES, clipped
+from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
 from iris_core.messages import AttemptRef, Ended, Register, Stage
 from iris_core.spec import Attribute
 from iris_core.states import Cause, Initiator, WorkerState
@@ -65,6 +65,7 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         register.address,
         register.version,
         register.at_ms,
+        min(register.max_attempts, ATTEMPTS),
     )
     yield from _on_stages(ledger, register)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}

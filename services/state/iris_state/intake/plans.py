@@ -141,7 +141,7 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
         return "worker_not_heard"  # this leader does not know yet whether it is there
     if presence.building >= policy.max_building:
         return "building_window_full"
-    if not ask.fits(host.total - presence.committed):
+    if len(presence.open) >= host.max_attempts or not ask.fits(host.total - presence.committed):
         return "no_room"
     return ""
 
