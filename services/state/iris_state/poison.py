@@ -15,10 +15,12 @@ from iris_state.records import Attempt, Task
 def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
     """Whether an attempt whose worker died suddenly had started shortly before that worker was last heard of.
 
-    A worker that is killed by what it starts may die before it has said that it began.
+    A worker that is killed by what it starts may die before it says that it began, or anything since the assignment: it
+    was alive then if it was heard of within a heartbeat before. One that was not may have been dead already.
     """
     started_ms = attempt.started_ms or attempt.building_ms or attempt.assigned_ms
-    return 0 <= ledger.presence[attempt.worker].beat_ms - started_ms <= policy.poison_window_ms
+    lived_ms = ledger.presence[attempt.worker].beat_ms - started_ms
+    return -policy.beat_interval_ms <= lived_ms <= policy.poison_window_ms
 
 
 def verdict(task: Task, policy: Policy) -> str:

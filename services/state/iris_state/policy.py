@@ -125,9 +125,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return int(self.poison_window_s * 1000)
 
     @property
+    def beat_interval_ms(self) -> int:
+        return int(self.beat_interval_s * 1000)
+
+    @property
     def stall_ms(self) -> int:
         """A pause of the service itself longer than this says nothing about workers."""
-        return int(self.beat_interval_s * 1000)
+        return self.beat_interval_ms
 
     def avoid_ms(self, times: int) -> int:
         """How long a task stays off a worker that failed it for the ``times``-th time; doubles up to a longest."""

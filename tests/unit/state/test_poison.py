@@ -72,6 +72,28 @@ def test_a_worker_process_that_dies_before_it_says_what_it_began_counts_too(scri
     """)
 
 
+def test_a_worker_that_is_killed_before_it_is_heard_of_again_counts(script):
+    script.play(FLEET)
+    for worker in ("w0", "w1", "w2"):
+        script.world.now_ms += 4000
+        script.play(f"place /bad/0 {worker}")
+        lose_silently(script, worker)
+    script.play("""
+        /bad/0              -> WORKER_FAILED preemptions=0 error=~3_workers_died
+        worker? w3          -> healthy
+    """)
+
+
+def test_a_worker_that_was_silent_before_the_task_came_does_not_count(script):
+    script.play(FLEET)
+    for worker in ("w0", "w1", "w2"):
+        script.world.hosts[worker].silent = True
+        script.play("wait 6")
+        script.play(f"place /bad/0 {worker}")
+        lose_silently(script, worker)
+    script.play("/bad/0 -> PENDING")
+
+
 def test_the_same_worker_three_times_is_one(script):
     script.play(FLEET)
     for _ in range(4):
