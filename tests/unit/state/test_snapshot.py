@@ -6,10 +6,11 @@ import pytest
 from iris_core.messages import Ended
 from iris_core.resources import Amount, ResourceAsk
 from iris_core.spec import JobSpec
-from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
+from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
 from iris_state import snapshot
 from iris_state.changes import (
     Assigned,
+    Avoided,
     Change,
     Closed,
     JobAdmitted,
@@ -17,6 +18,8 @@ from iris_state.changes import (
     JobPruned,
     Moved,
     Staged,
+    WorkerForgotten,
+    WorkerMoved,
     WorkerRegistered,
 )
 from iris_state.check import check
@@ -126,6 +129,12 @@ def test_what_is_cut_is_what_is_restored(story):
     again = restored(snapshot.cut(story.ledger, 7, 3, story.at_ms, "7.1"))
     check(again)
     assert records(again) == records(story.ledger)
+
+
+def test_a_host_that_only_one_task_avoided_leaves_nothing_when_it_is_forgotten(story):
+    lost = WorkerRegistered("w1", "i1", {"zone": "a"}, Amount(4000)), WorkerMoved("w1", WorkerState.LOST, "gone")
+    story.tell(*lost, Avoided(2, 2, "w1", 10_000), WorkerForgotten("w1"))
+    assert restored(snapshot.cut(story.ledger, 7, 3, story.at_ms)).avoided == story.ledger.avoided == {}
 
 
 def test_a_waiting_task_whose_old_attempt_is_being_stopped_keeps_its_place_taken(story):

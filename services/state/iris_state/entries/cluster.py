@@ -57,8 +57,10 @@ def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> N
     """Nothing is left of a host but its name in what it ran."""
     del ledger.workers[change.worker], ledger.presence[change.worker]
     ledger.lost.leave(change.worker)
-    for workers in ledger.avoided.values():
+    for key, workers in list(ledger.avoided.items()):
         workers.pop(change.worker, None)
+        if not workers:
+            del ledger.avoided[key]
 
 
 def promised(ledger: Ledger, change: c.Promised, at_ms: int) -> None:
