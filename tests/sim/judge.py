@@ -16,7 +16,7 @@ from iris_core import codec, subjects
 from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state import snapshot
-from iris_state.changes import Commit, JobAdmitted, Led
+from iris_state.changes import Assigned, Commit, JobAdmitted, Led
 from iris_state.check import Growth, check, check_patience
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
@@ -29,6 +29,8 @@ from tests.sim.people import Promises
 
 TICK_MS = 1000
 RESTORED_EVERY = 8
+LATE_S = 5.0
+"""So long what a host has said may be under way."""
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
 _EXITED = {Cause.EXITED.value, Cause.FAILED.value}
 """Why a task leaves an attempt whose process has run to its end."""
@@ -61,12 +63,14 @@ class Judge:
         self.ran: list[Running] = []
         self.commits = 0
         self._given_up: set[str] = set()
+        self._known: set[str] = set()
+        self._gone: dict[str, tuple[float, int]] = {}
 
     def on_commit(self, machine: Machine) -> None:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger)
-        self._given_up |= {w.id for w in machine.ledger.workers.values() if w.state is WorkerState.LOST}
+        self._note_hosts(machine.ledger)
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
@@ -79,6 +83,16 @@ class Judge:
         if told:
             last = told_before(next(reversed(told.values())).headers["Nats-Msg-Id"])
             expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
+
+    def on_gone(self, host: str, epoch: int) -> None:
+        """A host is gone for good; the newest leader that can have heard of it is that of ``epoch``."""
+        self._gone[host] = (self._server.now, epoch)
+
+    def _note_hosts(self, ledger: Ledger) -> None:
+        """Who has been given up, or forgotten after that."""
+        self._given_up |= {w.id for w in ledger.workers.values() if w.state is WorkerState.LOST}
+        self._given_up |= self._known - ledger.workers.keys()
+        self._known = set(ledger.workers)
 
     def on_start(self, running: Running) -> None:
         """A process of a task starts: no other attempt of it may run, unless the older one's host was given up for it.
@@ -100,6 +114,7 @@ class Judge:
         self._budgets_were_kept(machine)
         self._nothing_is_stuck(machine)
         self._nothing_runs_on()
+        self._who_was_not_heard_gets_nothing()
         heard = self._events_are_once_and_in_order(machine)
         self._events_match_the_ledger(machine, heard)
         self._gangs_succeeded_together(machine, heard)
@@ -184,6 +199,19 @@ class Judge:
         """An attempt its task has left may run until its stop has arrived; in the end none does."""
         left = [running for running in self.ran if running.ended is None]
         expect(not left, f"still running: {left}")
+
+    def _who_was_not_heard_gets_nothing(self) -> None:
+        """A leader gives nothing to a host that was gone before it led; but what a host said may come to it late."""
+        if "state frozen" in self._server.faults:
+            return  # any time later
+        for at_s, commit in zip(self._server.journalled_s, _commits(self._server), strict=True):
+            for change in commit.changes:
+                if isinstance(change, Assigned) and change.worker in self._gone:
+                    since_s, epoch = self._gone[change.worker]
+                    late = commit.epoch > epoch and at_s - since_s > LATE_S
+                    expect(
+                        not late, f"{change.worker} is gone since {since_s:.1f} s and was given work at {at_s:.1f} s"
+                    )
 
     def _events_are_once_and_in_order(self, machine: Machine) -> Heard:
         heard = Heard()

@@ -14,6 +14,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from iris_bus import framing
@@ -84,7 +85,12 @@ class Server:
         self.links: list[Link] = []
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.streams = {row.name: Stored(row, self._soon) for row in subjects.STREAMS}
+        self._stored = [(pattern.split("."), one) for one in self.streams.values() for pattern in one.row.subjects]
+        self._stored_first = {tokens[0] for tokens, _ in self._stored}
+        self._listening: dict[str, list[Listening]] = {}
+        self._wild: dict[str, list[Listening]] = {}
         self.journal_of_all_times: list[Entry] = []
+        self.journalled_s: list[float] = []
         self._assembler = Assembler()
         self.faults: dict[str, int] = {}
         self.writer: Process | None = None
@@ -150,31 +156,47 @@ class Server:
 
     def route(self, message: Message) -> bool:
         """Hand a message to every subscription; whether there was any."""
-        tokens = message.subject.split(".")
-        heard = False
-        for link in self.links:
-            if link.process.alive and link.known:
-                for pattern, callback in link.listeners:
-                    if matches(pattern, tokens):
-                        heard = True
-                        link.deliver(message, callback)
-        stored = self._stream_of(tokens)
+        heard = self._hand_out(message)
+        stored = self._stream_of(message.subject)
         if stored is not None:
             stored.store(message.subject, message.data, message.headers)
         return heard or stored is not None
 
+    def listen(self, listening: Listening) -> None:
+        self._among(listening).setdefault(listening.pattern, []).append(listening)
+
+    def unlisten(self, listening: Listening) -> None:
+        """Nothing happens the second time."""
+        among = self._among(listening)
+        found = among.get(listening.pattern, [])
+        if listening in found:
+            found.remove(listening)
+            if not found:
+                del among[listening.pattern]
+
+    def _among(self, listening: Listening) -> dict[str, list[Listening]]:
+        return self._wild if "*" in listening.pattern or ">" in listening.pattern else self._listening
+
+    def _hand_out(self, message: Message) -> bool:
+        """To everybody who listens and is known to do so; whether there was any."""
+        found = list(self._listening.get(message.subject, ()))
+        tokens = message.subject.split(".")
+        for some in self._wild.values():
+            if matches(some[0].tokens, tokens):
+                found += some
+        reached = [each for each in found if each.link.known and each.link.process.alive]
+        for each in reached:
+            each.link.deliver(message, each.callback)
+        return bool(reached)
+
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
         self.weigh(subject, data)
-        stored = self._stream_of(subject.split("."))
+        stored = self._stream_of(subject)
         assert stored is not None
         sequence = stored.store(subject, data, headers, expected)
         if stored.row is subjects.EVENTS:
             self._told_s[sequence] = self.now
-        for link in self.links:
-            if link.process.alive and link.known:
-                for pattern, callback in link.listeners:
-                    if matches(pattern, subject.split(".")):
-                        link.deliver(Message(subject, data, headers), callback)
+        self._hand_out(Message(subject, data, headers))
         return sequence
 
     def weigh(self, subject: str, data: bytes) -> None:
@@ -191,16 +213,17 @@ class Server:
         entry = self._assembler.add(sequence, data)
         if entry is not None:
             self.journal_of_all_times.append(entry)
+            self.journalled_s.append(self.now)
 
     @property
     def journal_end(self) -> int:
         return self.streams[subjects.JOURNAL.name].last
 
-    def _stream_of(self, tokens: Sequence[str]) -> Stored | None:
-        for stored in self.streams.values():
-            if any(matches(pattern.split("."), tokens) for pattern in stored.row.subjects):
-                return stored
-        return None
+    def _stream_of(self, subject: str) -> Stored | None:
+        tokens = subject.split(".")
+        if tokens[0] not in self._stored_first:
+            return None
+        return next((stored for pattern, stored in self._stored if matches(pattern, tokens)), None)
 
 
 class Link:
@@ -216,7 +239,7 @@ class Link:
         self.process = process
         self.up = self.known = self.connected = True
         self.reconnects = 0
-        self.listeners: list[tuple[tuple[str, ...], Callback]] = []
+        self.listening: set[Listening] = set()
         self.bus = SimBus(self)
         self.streams = SimStreams(self)
         self.crash_after: int | None = None
@@ -278,6 +301,9 @@ class Link:
 
     def _dead(self) -> None:
         self.up = self.known = False
+        for listening in self.listening:
+            self.server.unlisten(listening)
+        self.listening.clear()
         if self in self.server.links:
             self.server.links.remove(self)
 
@@ -420,13 +446,21 @@ def _fail(future: asyncio.Future[Any], deaf: bool = False) -> None:
         future.set_result(NoResponders("nobody listens") if deaf else Unavailable("the connection is gone"))
 
 
-class _Listening:
-    def __init__(self, link: Link, entry: tuple[tuple[str, ...], Callback]) -> None:
-        self._link, self._entry = link, entry
+@dataclass(frozen=True, eq=False)
+class Listening:
+    """One subscription."""
+
+    link: Link
+    pattern: str
+    callback: Callback
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        return self.pattern.split(".")
 
     async def close(self) -> None:
-        with contextlib.suppress(ValueError):
-            self._link.listeners.remove(self._entry)
+        self.link.listening.discard(self)
+        self.link.server.unlisten(self)
 
 
 class SimBus:
@@ -462,11 +496,12 @@ class SimBus:
             raise answer
         return answer
 
-    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> _Listening:
-        entry = (tuple(subject.split(".")), callback)
+    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Listening:
+        listening = Listening(self._link, subject, callback)
         if self._link.process.alive:
-            self._link.listeners.append(entry)
-        return _Listening(self._link, entry)
+            self._link.listening.add(listening)
+            self._link.server.listen(listening)
+        return listening
 
     def new_inbox(self) -> str:
         return self._link.server.inbox() if self._link.process.alive else "_INBOX.dead"

@@ -61,6 +61,14 @@ class People:
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._inbox = ""
         self._looks = self._said = self._position = 0
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def want(self, wish: object) -> None:
+        """Something that was not planned."""
+        self._promises.asked += 1
+        asking = asyncio.get_running_loop().create_task(self._ask(wish))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
 
     async def run(self) -> None:
         self._inbox = self._bus.new_inbox()

@@ -1,13 +1,14 @@
 """Small breakages of the code, each of which the simulation must find: what a careless change could do.
 
-A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. ``SEEDS`` is
-within how many seeds each must be found.
+A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. Worlds that
+are to find it have only the faults that it needs, so that few of them do.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -32,28 +33,57 @@ from iris_state import (
 )
 from iris_state import round as round_
 from iris_state.changes import Answered, Commit, JobPruned, Led
+from iris_state.claims import CURRENT
 from iris_state.deadlines import Line
 from iris_state.deltas import DeltaBuilder
 from iris_state.entries import WRITERS, tasks
+from iris_state.inputs import Output
 from iris_state.intake import hosts, people, plans
 from iris_state.leader import Leader
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
+from iris_state.policy import Policy
 from iris_state.records import Task
 from iris_state.replica import Replica
 from iris_state.untold import Untold
 from iris_worker.agent import Agent
 from iris_worker.past import Past
 from iris_worker.reports import Reports
+from tests.sim.faults import EVERYTHING, Fault, Storm
 
 Put = Callable[[Any, Any, Any], None]
-Plant = Callable[[Put], None]
+Do = Callable[[Put], None]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One breakage.
+
+    Attributes:
+        storm: what brings it to light.
+        is_shy: too few worlds show it for `make test`.
+    """
+
+    do: Do
+    storm: Storm
+    is_shy: bool
+
+    @property
+    def says(self) -> str:
+        return self.do.__doc__ or ""
+
+
 PLANTS: dict[str, Plant] = {}
 
 
-def plant(do: Plant) -> Plant:
-    PLANTS[do.__name__] = do
-    return do
+def plant(*faults: Fault, is_shy: bool = False) -> Callable[[Do], Do]:
+    """Keep a breakage with the faults that bring it to light; without any, all may."""
+
+    def keep(do: Do) -> Do:
+        PLANTS[do.__name__] = Plant(do, Storm(faults, least=3, most=10) if faults else EVERYTHING, is_shy)
+        return do
+
+    return keep
 
 
 @contextlib.contextmanager
@@ -66,7 +96,7 @@ def planted(name: str) -> Iterator[None]:
         _set(where, place, value)
 
     try:
-        PLANTS[name](put)
+        PLANTS[name].do(put)
         yield
     finally:
         for where, place, value in reversed(undo):
@@ -84,32 +114,41 @@ def _set(where: Any, place: Any, value: Any) -> None:
 # ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def sends_before_the_commit_is_durable(put: Put) -> None:
     """Answers and events go out, and only then is the commit appended."""
     commit, send = Leader._commit, Leader._send
+    early: list[Output] = []
 
-    async def send_first(self: Leader, output: Any) -> None:
-        send(self, output)
-        await commit(self, output)
+    async def send_first(self: Leader, output: Output, asked: bool) -> float:
+        early.append(output)
+        await send(self, output)
+        return await commit(self, output, asked)
+
+    async def send_rest(self: Leader, output: Output) -> None:
+        left = [sent for sent in early if sent is not output]
+        if len(left) == len(early):
+            await send(self, output)
+        early[:] = left
 
     put(Leader, "_commit", send_first)
-    put(Leader, "_send", lambda self, output: None)
+    put(Leader, "_send", send_rest)
 
 
-@plant
+@plant()
 def goes_on_though_fenced(put: Put) -> None:
     """A deposed leader takes the refusal of its append for a success."""
     commit = Leader._commit
 
-    async def careless(self: Leader, output: Any) -> None:
+    async def careless(self: Leader, output: Output, asked: bool) -> float:
         with contextlib.suppress(Fenced):
-            await commit(self, output)
+            return await commit(self, output, asked)
+        return 0.0
 
     put(Leader, "_commit", careless)
 
 
-@plant
+@plant()
 def does_not_ask_whether_it_still_leads(put: Put) -> None:
     """What needs no commit is answered from a ledger that may be old."""
 
@@ -119,11 +158,11 @@ def does_not_ask_whether_it_still_leads(put: Put) -> None:
     put(Leader, "_confirm", trusting)
 
 
-@plant
+@plant()
 def takes_over_without_catching_up(put: Put) -> None:
     """The new epoch is appended behind whatever the journal ends with, known or not."""
 
-    async def hasty(self: Replica, teller: Any) -> bool:
+    async def hasty(self: Replica, teller: Any, epoch: int) -> bool:
         await teller.resume()
         bid = self.machine.bid(self.clock.now_ms())
         sequence = await self.journal.append(bid, expected=await self.journal.end())
@@ -133,7 +172,7 @@ def takes_over_without_catching_up(put: Put) -> None:
     put(Replica, "take_over", hasty)
 
 
-@plant
+@plant()
 def the_epoch_does_not_grow(put: Put) -> None:
     """A new leader leads in its predecessor's epoch."""
     bid = Machine.bid
@@ -147,7 +186,7 @@ def the_epoch_does_not_grow(put: Put) -> None:
     put(WRITERS, Led, lambda ledger, change, at_ms: None)
 
 
-@plant
+@plant()
 def forgets_the_cursor(put: Put) -> None:
     """Who takes over reads commands on from the second before the last."""
     replay = Machine.replay
@@ -163,13 +202,13 @@ def forgets_the_cursor(put: Put) -> None:
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def tells_nothing_of_what_was_replayed(put: Put) -> None:
     """A new leader leaves out what the one before it had not told."""
     put(Untold, "behind", lambda self, told: [])
 
 
-@plant
+@plant()
 def tells_the_last_event_again(put: Put) -> None:
     """A new leader begins with the event that was told last."""
 
@@ -186,7 +225,7 @@ def tells_the_last_event_again(put: Put) -> None:
     put(untold, "unheard", again)
 
 
-@plant
+@plant()
 def loses_its_place_among_the_events(put: Put) -> None:
     """After trouble the teller goes on one event too far."""
     go_on = Window.go_on
@@ -199,7 +238,7 @@ def loses_its_place_among_the_events(put: Put) -> None:
     put(Window, "go_on", too_far)
 
 
-@plant
+@plant()
 def words_a_commit_backwards(put: Put) -> None:
     """The events of one commit are told in the wrong order."""
     from iris_state import outbox
@@ -211,7 +250,7 @@ def words_a_commit_backwards(put: Put) -> None:
 # ── snapshots, retention ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
     """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the end."""
     put(snapshot.Cutter, "note", lambda self, changes: None)
@@ -223,33 +262,33 @@ def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
     put(snapshot.Cutter, "work", slow)
 
 
-@plant
+@plant()
 def a_snapshot_forgets_the_answers(put: Put) -> None:
     """A request that was answered is carried out again after a restart."""
     rest = snapshot._rest
     put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), answers=[]))
 
 
-@plant
+@plant()
 def a_snapshot_forgets_the_next_number(put: Put) -> None:
     """Numbers of forgotten jobs are given again."""
     rest = snapshot._rest
     put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), next_number=1))
 
 
-@plant
+@plant()
 def a_snapshot_loses_open_attempts_of_waiting_tasks(put: Put) -> None:
     """After a restart a place is free whose last holder has not ended."""
     put(Ledger, "_index_open", lambda self, job, index, task: None)
 
 
-@plant
+@plant()
 def a_snapshot_shuffles_the_lines(put: Put) -> None:
     """After a restart nobody's patience ends in the right order."""
     put(Line, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
 
 
-@plant
+@plant()
 def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
     """The commits are gone that the events would have to be worded from."""
 
@@ -260,7 +299,7 @@ def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
     put(snapshotter.Snapshotter, "_put", at_once)
 
 
-@plant
+@plant()
 def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
     """What was only answered again is dropped from the inbox, where the next leader begins with it."""
     note = snapshotter.Snapshotter.note
@@ -273,31 +312,32 @@ def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
     put(snapshotter, "_LOOK_S", 0.0)
 
 
-@plant
+@plant()
 def places_what_may_still_run(put: Put) -> None:
     """A task that was told to stop is placed again before it is known to have stopped."""
     put(ledger, "lingers", lambda job, index: False)
     put(check, "lingers", lambda job, index: False)
 
 
-@plant
+@plant()
 def runs_a_name_twice(put: Put) -> None:
     """A new run of a name does not wait for the one it replaces."""
     put(Ledger, "ending_runs", lambda self, job: [])
 
 
-@plant
+@plant()
 def forgets_what_it_was_told_straight(put: Put) -> None:
     """What the leader has heard itself and finds in the inbox later is done again."""
 
     def forgetful(self: Machine, asked: Any) -> None:
-        wish = codec.unpack(asked.data, machine._STRAIGHT[asked.subject])
-        self._replies.append((asked.reply, codec.pack(Answer(*self._obey(wish)))))
+        answer = self._obey(codec.unpack(asked.data, machine._STRAIGHT[asked.subject]))
+        self.round.settle()
+        self._answers.append((asked.reply, self._worded(*answer)))
 
     put(Machine, "_on_straight", forgetful)
 
 
-@plant
+@plant()
 def trims_up_to_the_newest_snapshot(put: Put) -> None:
     """When that one is damaged there is nothing to begin with."""
     trim = snapshotter.Snapshotter._trim
@@ -310,13 +350,13 @@ def trims_up_to_the_newest_snapshot(put: Put) -> None:
     put(snapshotter.Snapshotter, "_trim", greedy)
 
 
-@plant
+@plant()
 def seals_what_is_not_over(put: Put) -> None:
     """What is written to a job after its end is lost."""
     put(retention, "is_over", lambda job: job.is_terminal)
 
 
-@plant
+@plant()
 def forgets_jobs_that_live(put: Put) -> None:
     """The oldest job is forgotten, ended or not."""
 
@@ -330,50 +370,50 @@ def forgets_jobs_that_live(put: Put) -> None:
 # ── what people are promised ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def forgets_whom_it_has_answered(put: Put) -> None:
     """The same request twice is carried out twice."""
     put(WRITERS, Answered, lambda ledger, change, at_ms: None)
 
 
-@plant
+@plant()
 def forgets_idempotency_keys(put: Put) -> None:
     """The same key twice is two jobs, or a conflict."""
     put(people, "earlier", lambda ledger, command: None)
 
 
-@plant
+@plant()
 def answers_before_it_obeys(put: Put) -> None:
     """The answer to a submission names a job that is never admitted."""
-    obey = Machine._obey
+    worded = Machine._worded
 
-    def lazy(self: Machine, wish: Any) -> Any:
-        answer = obey(self, wish)
-        if answer[0] == "created" and self.cursor % 5 == 0:
-            body = codec.from_json(answer[1], dict)
-            return answer[0], codec.to_json({**body, "id": f"j{int(body['id'][1:]) + 1}"})
-        return answer
+    def lazy(self: Machine, status: str, body: bytes) -> Answer:
+        answer = worded(self, status, body)
+        if status != "created" or self.cursor % 5:
+            return answer
+        job = codec.from_json(answer.body, dict)
+        return Answer(status, codec.to_json({**job, "id": f"j{int(job['id'][1:]) + 1}"}))
 
-    put(Machine, "_obey", lazy)
+    put(Machine, "_worded", lazy)
 
 
 # ── tasks, budgets, capacity ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def believes_reports_about_old_attempts(put: Put) -> None:
     """What a given-up worker says of an attempt counts for the one that followed it."""
     real = conclude.conclude
 
-    def gullible(ledger: Ledger, claim: Any, **given: Any) -> Any:
+    def gullible(ledger: Ledger, claim: Any, policy: Policy) -> Any:
         import dataclasses
 
-        return real(ledger, dataclasses.replace(claim, attempt=-1), **given)
+        return real(ledger, dataclasses.replace(claim, attempt=CURRENT), policy)
 
     put(round_, "conclude", gullible)
 
 
-@plant
+@plant()
 def charges_nothing(put: Put) -> None:
     """Failures are free, so a task is tried for ever."""
     leave = conclude._leave
@@ -385,7 +425,7 @@ def charges_nothing(put: Put) -> None:
     put(conclude, "_leave", free)
 
 
-@plant
+@plant()
 def allows_one_try_too_many(put: Put) -> None:
     """A budget of n allows n + 2 attempts."""
     real = conclude.decide
@@ -396,7 +436,7 @@ def allows_one_try_too_many(put: Put) -> None:
     put(conclude, "decide", generous)
 
 
-@plant
+@plant()
 def frees_a_place_when_its_task_is_moved(put: Put) -> None:
     """What is being stopped holds nothing any more."""
     leave = tasks._leave
@@ -408,7 +448,7 @@ def frees_a_place_when_its_task_is_moved(put: Put) -> None:
     put(tasks, "_leave", early)
 
 
-@plant
+@plant()
 def does_not_check_a_plan_for_room(put: Put) -> None:
     """A place is given though somebody has taken it since the plan was made."""
     no_seat = plans._no_seat
@@ -420,49 +460,49 @@ def does_not_check_a_plan_for_room(put: Put) -> None:
     put(plans, "_no_seat", roomy)
 
 
-@plant
+@plant()
 def takes_a_gang_in_parts(put: Put) -> None:
     """A gang is placed though one of its places is gone."""
     put(plans, "_why_not", lambda *given: "")
 
 
-@plant
+@plant()
 def a_requeued_task_does_not_wait(put: Put) -> None:
     """A task is pending and nobody ever looks at it."""
     put(Ledger, "line_up", lambda self, job, index: None)
 
 
-@plant
+@plant()
 def keeps_what_a_lost_worker_ran(put: Put) -> None:
     """A worker is given up, its attempts are not."""
-    put(hosts.cascade, "lost_with", lambda ledger, worker: [])
+    put(hosts.cascade, "lost_with", lambda *given: [])
 
 
-@plant
+@plant()
 def gives_nobody_up(put: Put) -> None:
     """A host that is gone is waited for."""
     put(attendance, "silent", lambda *given: iter(()))
 
 
-@plant
+@plant()
 def a_gang_ignores_its_members(put: Put) -> None:
     """One member ends badly and the others run on."""
     put(cascade, "siblings", lambda ledger, moved: [])
 
 
-@plant
+@plant()
 def a_member_that_exits_0_succeeds_alone(put: Put) -> None:
     """What is done has ended, and its gang cannot start again."""
     put(hosts.table, "FINISH", hosts.table.SUCCEED)
 
 
-@plant
+@plant()
 def nobody_waits_for_the_rest_of_a_gang(put: Put) -> None:
     """The session is over, and its tasks wait for it for ever."""
     put(cascade, "complete", lambda job: [])
 
 
-@plant
+@plant()
 def the_loss_of_a_host_ends_members_that_are_done(put: Put) -> None:
     """What a finished attempt is reported to have come to once more is believed."""
 
@@ -472,25 +512,25 @@ def the_loss_of_a_host_ends_members_that_are_done(put: Put) -> None:
     put(Task, "current", property(last))
 
 
-@plant
+@plant()
 def children_outlive_their_parents(put: Put) -> None:
     """A job is cancelled and what it started is not."""
     put(cascade, "below", lambda ledger, root: iter(()))
 
 
-@plant
+@plant()
 def a_job_is_not_derived(put: Put) -> None:
     """Every task has ended and the job goes on."""
     put(cascade, "job", lambda ledger, job: None)
 
 
-@plant
+@plant()
 def nobody_is_overdue(put: Put) -> None:
     """Patience never ends."""
     put(coordinator, "overdue", lambda *given: iter(()))
 
 
-@plant
+@plant()
 def a_timeout_rings_after_the_end(put: Put) -> None:
     """The alarm of an attempt outlives it."""
     from iris_state.deadlines import Alarms
@@ -498,7 +538,7 @@ def a_timeout_rings_after_the_end(put: Put) -> None:
     put(Alarms, "clear", lambda self, key: None)
 
 
-@plant
+@plant()
 def an_ended_task_can_end_again(put: Put) -> None:
     """Terminal is not terminal: a kill takes what has ended too."""
     from iris_core.tables import task as table
@@ -520,7 +560,7 @@ def _kill_anything(kill: Any, sources: frozenset[TaskState]) -> Any:
     return careless
 
 
-@plant
+@plant()
 def counts_a_state_twice(put: Put) -> None:
     """The counters of a job drift from its tasks."""
     show = tasks._show
@@ -533,7 +573,7 @@ def counts_a_state_twice(put: Put) -> None:
     put(tasks, "_show", twice)
 
 
-@plant
+@plant()
 def charges_the_wrong_budget(put: Put) -> None:
     """A preemption is paid for like a failure of the task."""
     leave = conclude._leave
@@ -550,19 +590,19 @@ def charges_the_wrong_budget(put: Put) -> None:
 # ── workers, scheduler ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def a_worker_starts_what_it_has_started(put: Put) -> None:
     """An order that comes twice is carried out twice."""
     put(Past, "__contains__", lambda self, ref: False)
 
 
-@plant
+@plant()
 def a_worker_does_not_stop(put: Put) -> None:
     """What was told to end runs on."""
     put(Agent, "_let_go", lambda self, *given: None)
 
 
-@plant
+@plant()
 def a_worker_tells_nothing_twice(put: Put) -> None:
     """Nor does its beat say what still lives: what was lost on the way stays lost."""
     put(Agent, "on_untaken", lambda self, stages: None)
@@ -570,13 +610,13 @@ def a_worker_tells_nothing_twice(put: Put) -> None:
     put(attendance, "_untold", lambda *given: iter(()))
 
 
-@plant
+@plant()
 def a_worker_tells_only_where_it_stands(put: Put) -> None:
     """A beat or a registration says how an attempt ended, and never that it ran."""
     put(Reports, "of", lambda self, ref: [])
 
 
-@plant
+@plant()
 def a_registration_told_again_is_not_read(put: Put) -> None:
     """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
     on_register, on_report = hosts.on_register, Machine._on_report
@@ -596,7 +636,7 @@ def a_registration_told_again_is_not_read(put: Put) -> None:
     put(Machine, "_on_report", mute)
 
 
-@plant
+@plant()
 def the_scheduler_hears_of_no_free_places(put: Put) -> None:
     """What has ended is never told to the mirror."""
     put(DeltaBuilder, "_close", lambda self, ref: None)
@@ -605,7 +645,7 @@ def the_scheduler_hears_of_no_free_places(put: Put) -> None:
 # ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant
+@plant()
 def a_follower_answers_before_it_is_there(put: Put) -> None:
     """What was asked for as of a later position is answered from an older ledger."""
     put(follower, "_position", lambda data: 0)

@@ -18,30 +18,25 @@ import msgspec
 
 from iris_bus.contract import Fenced, Full, Gap, Unavailable
 from iris_core.errors import IrisError
-from iris_core.messages import AttemptRef, Plan, PlanTaken
+from iris_core.messages import AdminCommand, AttemptRef, Plan, PlanTaken
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import Settings
+from iris_state import leader
 from iris_state.clock import Clock
-from iris_state.inputs import Input, Timer
-from iris_state.machine import Machine as Judging
 from iris_state.policy import Policy
-from iris_state.quarantine import kind_of
 from iris_state.replica import Replica
 from iris_state.service import State
+from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Worker
 from tests.sim.judge import Judge, Violation
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
-from tests.sim.people import People, Promises, wishes
+from tests.sim.people import ADMIN, People, Promises, wishes
 from tests.sim.process import Process
-from tests.support.raising import Planted, raising
 
 WALL_MS = 1_700_000_000_000
-STORM_S = 60.0
 CALM_S = 900.0
 LAST_S = 3.0
-SETTLE_S = 10.0
-"""So long power loss may take back an event, and longer it may not."""
 SLOW_S = 1.0
 LARGE = 0.04
 """In so many storms jobs are as large as they may be."""
@@ -78,15 +73,21 @@ class Outcome:
 
 
 class World:
-    """One run of one seed."""
+    """One run of one seed.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        storm: what may happen in it.
+    """
+
+    def __init__(self, seed: int, storm: Storm = EVERYTHING) -> None:
         self.seed = seed
+        self._storm = storm
         self.dice = random.Random(seed)
         self.server = Server(self.dice)
         self.judge = Judge(self.server)
         self.promises = Promises()
         self.processes: dict[str, Process] = {}
+        self._busy: dict[Process, None] = {}
         self.links: dict[str, Link] = {}
         self.states: dict[str, State] = {}
         self.machines: dict[str, Machine] = {}
@@ -96,13 +97,13 @@ class World:
         self.damaged = False
         self.planted = 0
         self._all_states: list[State] = []
-        self.gone = ""
+        self.gone: set[str] = set()
         self.large = self.dice.random() < LARGE
         self.policy = _policy(self.dice, large=self.large)
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
         self._dead: list[Process] = []
-        self._stormy = True
+        self.is_stormy = True
         self.server.appended.append(self._appended)
         self.server.crashed = self._buried
         self._build()
@@ -124,7 +125,7 @@ class World:
 
     def _start(self, name: str) -> None:
         self._starts[name] = self._starts.get(name, 0) + 1
-        process = Process(name, lambda: self.server.now, self._ended)
+        process = Process(name, lambda: self.server.now, self._ended, self._busy)
         link = Link(self.server, process)
         if self.processes.get(name) is not None:
             process.jump_ms = self.processes[name].jump_ms
@@ -132,7 +133,7 @@ class World:
         process.start(self._mains[name](process, link))
 
     def _again(self, name: str) -> None:
-        if not self.processes[name].alive and name != self.gone:
+        if not self.processes[name].alive and name not in self.gone:
             self._start(name)
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
@@ -168,11 +169,12 @@ class World:
         await worker.run()
 
     async def _people(self, process: Process, link: Link) -> None:
-        await People(link, self.promises, self._plan).run()
+        self.people = People(link, self.promises, self._plan)
+        await self.people.run()
 
     def _fate(self, ref: AttemptRef) -> tuple[float, int]:
         dice = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
-        leader = self._leader()
+        leader = self.leader()
         job = leader.replica.machine.ledger.jobs.get(ref.job) if leader is not None else None
         if job is not None and job.timeout_ms is not None and dice.random() < 0.4:
             return FOR_EVER_S, 0
@@ -198,7 +200,8 @@ class World:
         """The storm, the calm, the verdict."""
         digest = ""
         gc.disable()
-        real, scheduler_service.time = scheduler_service.time, _Time(self.server)  # type: ignore[assignment]
+        real = scheduler_service.time
+        scheduler_service.time = leader.time = _Time(self.server)  # type: ignore[assignment]
         try:
             self._plan_faults()
             self._until(lambda: False, STORM_S)
@@ -218,7 +221,7 @@ class World:
             self.wrong = self.wrong or str(error)
         finally:
             self._end()
-            scheduler_service.time = real
+            scheduler_service.time = leader.time = real
             gc.enable()
         jobs = self.promises.asked
         return Outcome(
@@ -233,7 +236,7 @@ class World:
         )
 
     def _verdict(self) -> str:
-        leader = self._leader()
+        leader = self.leader()
         if leader is None:
             raise Violation("nobody leads")
         return self.judge.at_the_end(leader.replica.machine, self.promises, self.policy)
@@ -261,15 +264,16 @@ class World:
 
     def _settle(self) -> None:
         """Give everybody who has something to do their turns."""
-        busy, rounds = True, 0
-        while busy and not self.wrong:
-            busy, rounds = False, rounds + 1
+        rounds = 0
+        while (self._busy or self._dead) and not self.wrong:
+            rounds += 1
             if rounds > ENDLESS:
                 self.wrong = f"time stands still at {self.server.now:.3f} s"
-            for process in list(self.processes.values()):
-                if process.alive and not process.frozen and process.loop.has_work:
+            turn = list(self._busy)
+            self._busy.clear()
+            for process in turn:
+                if process.alive and not process.frozen:
                     process.loop.step()
-                    busy = True
             for process in self._dead:
                 process.unwind()
             self._dead.clear()
@@ -286,10 +290,10 @@ class World:
     # ── the storm ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _plan_faults(self) -> None:
-        for _ in range(self.dice.randint(0, 14)):
-            fault = self.dice.choice(_FAULTS)
+        for _ in range(self.dice.randint(self._storm.least, self._storm.most)):
+            fault = self.dice.choice(self._storm.faults)
             self.server.at(self.dice.random() * STORM_S, lambda fault=fault: self._strike(fault))
-        if self.dice.random() < 0.6:
+        if self.dice.random() < self._storm.bad_weather:
             self.server.weather = Weather(
                 loss=self.dice.choice((0.0, 0.01, 0.1)),
                 repeat=self.dice.choice((0.0, 0.01, 0.1)),
@@ -298,26 +302,61 @@ class World:
                 lag_s=self.dice.choice((0.0, 0.5, 5.0)),
             )
 
-    def _strike(self, fault: Callable[[World], None]) -> None:
-        if self._stormy:
+    def _strike(self, fault: Fault) -> None:
+        if self.is_stormy:
             fault(self)
 
     def victim(self, *kinds: str) -> str:
-        return self.dice.choice([name for name in self._mains if name.startswith(kinds)])
+        return self.dice.choice([name for name in self._mains if name.startswith(kinds) and name not in self.gone])
+
+    @property
+    def hosts(self) -> list[str]:
+        """Those that are there, or come back by themselves."""
+        return [name for name in self._mains if name in self.machines and name not in self.gone]
+
+    def can_spare(self, host: str) -> bool:
+        """Whether every job can run without it: two hosts in one rack are enough."""
+        left = [self.machines[name].attributes["rack"] for name in self.hosts if name != host]
+        return any(left.count(rack) > 1 for rack in left)
+
+    def take_away(self, host: str) -> None:
+        """A host is gone and never comes back; now and then somebody says so, and has it forgotten."""
+        self.kill(host)
+        self.gone.add(host)
+        epochs = [state.replica.machine.ledger.epoch for state in self.states.values()]
+        self.judge.on_gone(host, max(epochs, default=0))
+        after_s = self.dice.random() * STORM_S
+        for action in ("mark_lost", "forget") if self.dice.random() < 0.5 else ():
+            wish = AdminCommand(action, host, ADMIN, f"{action}-{host}", 1)
+            self.server.at(after_s, lambda wish=wish: self.processes["people"].soon(self.people.want, wish))
+            after_s += 2.0
+
+    def rename(self, host: str, name: str) -> None:
+        """The worker of a machine comes back with another name, and finds what the one before it ran."""
+        machine = self.machines.pop(host)
+        self.take_away(host)
+        machine.name = name
+        self.machines[name] = machine
+        self.server.at(self.dice.choice((0.5, 5.0, 20.0)), lambda: self._join(name))
+
+    def _join(self, host: str) -> None:
+        """A host that nobody knows yet."""
+        self._mains[host] = self._worker
+        self._start(host)
 
     def kill(self, name: str) -> None:
         process = self.processes[name]
         if process.alive:
-            self.server.count(f"{_kind(name)} killed")
+            self.server.count(f"{process.kind} killed")
             process.kill()
             self._buried(process)
 
     def freeze(self, name: str, seconds: float) -> None:
         process = self.processes[name]
         if process.alive and not process.frozen:
-            self.server.count(f"{_kind(name)} frozen")
+            self.server.count(f"{process.kind} frozen")
             process.frozen = True
-            self.server.at(seconds, lambda: setattr(process, "frozen", False))
+            self.server.at(seconds, process.thaw)
 
     def stop(self, name: str) -> None:
         """As SIGTERM does to a worker; it comes back after a while."""
@@ -327,24 +366,24 @@ class World:
             self.away_s[name] = self.dice.choice((0.0, 0.0, 6.0, 30.0))
             process.soon(self.workers[name].begin_to_stop)
 
-    def _leader(self) -> State | None:
+    def leader(self) -> State | None:
         """The replica that leads; a deposed one may not know yet that it does not."""
         leading = [state for name, state in self.states.items() if self.processes[name].alive and state.ready]
         return max(leading, key=lambda state: state.replica.machine.ledger.epoch, default=None)
 
     def leader_name(self) -> str:
-        leader = self._leader()
+        leader = self.leader()
         return leader.replica.name.split(".")[0] if leader is not None else "state-0"
 
     def _clear_up(self) -> None:
-        self._stormy = False
+        self.is_stormy = False
         for machine in self.machines.values():
             machine.deaf_until_s = 0.0
         self.server.weather = FAIR
 
     def _is_quiet(self) -> bool:
         """Everybody was answered, every job has ended, and nothing is under way."""
-        leader = self._leader()
+        leader = self.leader()
         if leader is None or self.promises.answered < self.promises.asked:
             return False
         machine = leader.replica.machine
@@ -363,7 +402,7 @@ class World:
         return [running.ref for running in self.judge.ran if running.ended is None]
 
     def _left(self) -> str:
-        leader = self._leader()
+        leader = self.leader()
         if leader is None:
             return "nobody leads"
         ledger = leader.replica.machine.ledger
@@ -395,13 +434,15 @@ class World:
 
 
 class _Time:
-    """What the scheduler's shell asks of the module `time`, answered with simulated time."""
+    """What shells ask of the module `time`, answered with simulated time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def perf_counter(self) -> float:
         return self._server.now
+
+    thread_time = perf_counter
 
 
 class _SimScheduler(Scheduler):
@@ -422,12 +463,9 @@ def _policy(dice: random.Random, *, large: bool) -> Policy:
         POLICY,
         snapshot_changes=dice.choice((20, 20, 60, 100_000)),
         keep_jobs=dice.choice((0, 0, 3)),
+        forget_workers_after_s=dice.choice((86_400.0, 86_400.0, 5.0)),
         journal_part_bytes=dice.choice((100_000, 1 << 20) if large else (100, 1000, 1 << 20)),
     )
-
-
-def _kind(name: str) -> str:
-    return "worker" if name[0] == "w" else name.split("-")[0]
 
 
 def _is_bug(error: BaseException | None) -> bool:
@@ -435,187 +473,10 @@ def _is_bug(error: BaseException | None) -> bool:
     return error is not None and not isinstance(error, Fenced | Full | Gap | Unavailable | TimeoutError | Crash)
 
 
-# ── what may happen ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _kill_leader(world: World) -> None:
-    world.kill(world.leader_name())
-
-
-def _kill_any(world: World) -> None:
-    world.kill(world.victim("state", "scheduler", "w"))
-
-
-def _kill_both_states(world: World) -> None:
-    world.kill("state-0")
-    world.kill("state-1")
-
-
-def _crash_mid_send(world: World) -> None:
-    world.links[world.leader_name()].crash_after = world.dice.randint(0, 6)
-
-
-def _crash_mid_commit(world: World) -> None:
-    world.links[world.leader_name()].crash_between_parts = True
-
-
-def _raise_in_judging(world: World, *, timers: bool = False) -> None:
-    """The next input (or timer) of the leader that changes so much raises when some of its changes stand, or before."""
-    leader = world._leader()
-    if leader is None:
-        return
-    machine, after = leader.replica.machine, world.dice.choice((-1, 0, 0, 1, 3))
-
-    def judged(one: Input | Timer) -> None:
-        if not world._stormy:
-            del machine._handle
-            Judging._handle(machine, one)
-            return
-        if isinstance(one, Timer) is not timers:
-            Judging._handle(machine, one)
-            return
-        try:
-            with raising(machine, after):
-                Judging._handle(machine, one)
-        except Planted:
-            del machine._handle
-            world.server.count(f"{kind_of(one)} raised")
-            world.planted += 1
-            raise
-
-    machine._handle = judged  # type: ignore[method-assign]
-
-
-def _raise_in_timer(world: World) -> None:
-    """So does its next timer."""
-    _raise_in_judging(world, timers=True)
-
-
-def _freeze_leader(world: World) -> None:
-    world.freeze(world.leader_name(), world.dice.choice((0.3, 1.0, 4.0, 20.0)))
-
-
-def _freeze_worker(world: World) -> None:
-    world.freeze(world.victim("w"), world.dice.choice((0.3, 4.0, 25.0)))
-
-
-def _stop_worker(world: World) -> None:
-    world.stop(world.victim("w"))
-
-
-def _stop_half(world: World) -> None:
-    """It is killed while it stops, at any point of that."""
-    name = world.victim("w")
-    process = world.processes[name]
-    world.stop(name)
-    world.server.at(world.dice.random() * 0.3, lambda: world.kill(name) if world.processes[name] is process else None)
-
-
-def _deafen(world: World) -> None:
-    """A host that goes on beating and hears no order."""
-    world.server.count("host deaf")
-    world.machines[world.victim("w")].deaf_until_s = world.server.now + world.dice.choice((3.0, 15.0, STORM_S))
-
-
-def _reboot(world: World) -> None:
-    name = world.victim("w")
-    if world.processes[name].alive:
-        world.kill(name)
-        world.machines[name].reboot(world.server.now)
-        world.server.count("host rebooted")
-
-
-def _lose_for_good(world: World) -> None:
-    """One host of five never comes back; what is left is enough for every job."""
-    if len(world.machines) == 5 and not world.gone:
-        world.gone = world.victim("w")
-        world.kill(world.gone)
-        world.machines[world.gone].reboot(world.server.now)
-        world.server.count("host gone for good")
-
-
-def _cut(world: World) -> None:
-    name = world.victim("state", "scheduler", "w", "people")
-    world.server.count(f"{_kind(name)} cut off")
-    world.links[name].cut(world.dice.choice((0.5, 3.0, 20.0)))
-
-
-def _crash_server(world: World) -> None:
-    world.server.count("server killed")
-    world.server.crash(world.dice.choice((0.2, 2.0, 6.0)))
-
-
-def _power_loss(world: World) -> None:
-    """Everything is gone at once, and the newest events with it; processes on hosts too.
-
-    Together with a damaged snapshot, the events of which were lost, that would be more than anybody promises.
-    """
-    world.server.count("power lost")
-    world.server.crash(2.0, 0 if world.damaged else world.dice.randint(0, 8), SETTLE_S)
-    for name in list(world.processes):
-        if name != "people":
-            world.kill(name)
-    for machine in world.machines.values():
-        machine.reboot(world.server.now)
-
-
-def _jump(world: World) -> None:
-    name = world.victim("state", "w", "scheduler")
-    world.server.count("clock jumped")
-    world.processes[name].jump_ms += world.dice.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
-
-
-_DAMAGE = b"x" * 20
-
-
-def _damage_snapshot(world: World) -> None:
-    """The newest snapshot is damaged, if there is a good one before it: no more is promised than the one before."""
-    objects = world.server.buckets.get("iris-snapshots", {})
-    newest = sorted(objects)[-2:]
-    if len(newest) == 2 and not any(objects[name][0].endswith(_DAMAGE) for name in newest):
-        world.server.count("snapshot damaged")
-        world.damaged = True
-        data, known = objects[newest[1]]
-        objects[newest[1]] = (data[: -len(_DAMAGE)] + _DAMAGE, known)
-        _kill_both_states(world)  # or nobody would ever read it
-
-
-_FAULTS: tuple[Callable[[World], None], ...] = (
-    _kill_leader,
-    _kill_leader,
-    _kill_any,
-    _kill_any,
-    _kill_both_states,
-    _crash_mid_send,
-    _crash_mid_send,
-    _crash_mid_commit,
-    _raise_in_judging,
-    _raise_in_judging,
-    _raise_in_timer,
-    _freeze_leader,
-    _freeze_leader,
-    _freeze_worker,
-    _stop_worker,
-    _stop_worker,
-    _stop_half,
-    _deafen,
-    _deafen,
-    _reboot,
-    _lose_for_good,
-    _cut,
-    _cut,
-    _crash_server,
-    _power_loss,
-    _jump,
-    _damage_snapshot,
-    _damage_snapshot,
-)
-
-
-def play(seed: int) -> Outcome:
+def play(seed: int, storm: Storm = EVERYTHING) -> Outcome:
     """Run one seed, silently."""
     logging.disable(logging.CRITICAL)
     try:
-        return World(seed).run()
+        return World(seed, storm).run()
     finally:
         logging.disable(logging.NOTSET)
