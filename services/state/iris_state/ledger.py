@@ -309,7 +309,8 @@ class Ledger:
         """The end of an attempt is known, and its room free; nothing happens the second time."""
         presence = self.presence[attempt.worker]
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
-            presence.orders.pop((job.number, index, attempt.number), None)
+            if presence.orders:
+                presence.orders.pop((job.number, index, attempt.number), None)
             presence.committed = presence.committed - self.asks[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:

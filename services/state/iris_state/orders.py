@@ -17,7 +17,7 @@ from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
-from iris_state.records import Attempt, Job, Ordered
+from iris_state.records import Attempt, AttemptKey, Job, Ordered
 
 
 @dataclass(slots=True)
@@ -39,14 +39,13 @@ class Orders:
         self._stop_grace_ms = stop_grace_ms
         self._expires_ms = expires_ms
         self._drafts: dict[str, _Draft] = {}
-        self._new: set[AttemptRef] = set()
+        self._new: set[AttemptKey] = set()
 
     def note(self, change: c.Change) -> None:
         """Add what one applied change asks of hosts."""
         if type(change) is c.Assigned:
-            ref = AttemptRef(change.job, change.index, change.attempt)
-            self._new.add(ref)
-            self.place(ref)
+            self._new.add((change.job, change.index, change.attempt))
+            self.place(AttemptRef(change.job, change.index, change.attempt))
         elif type(change) is c.Moved:
             if change.attempt >= 0 and (self._drafts or not change.closed):
                 self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
@@ -128,12 +127,12 @@ class Orders:
         clock_ms = presence.clock_ms
         fresh_ms = 0 if clock_ms is None else now_ms + clock_ms + self._expires_ms
         earliest_ms = fresh_ms
+        first, later = Ordered(fresh_ms, once=True), Ordered(fresh_ms, inherited=True)
         for ref in (*draft.run, *draft.prepare):
             key = (ref.job, ref.index, ref.attempt)
             known = presence.orders.get(key)
             if known is None:
-                new = ref in self._new
-                presence.orders[key] = Ordered(fresh_ms, once=new, inherited=not new)
+                presence.orders[key] = first if key in self._new else later
             elif clock_ms is None or not known.expires_ms:
                 presence.orders[key] = Ordered(0)
             elif now_ms + clock_ms > known.expires_ms:

@@ -99,7 +99,10 @@ class Round:
 
     def _follow(self, change: Change) -> None:
         """Note what must be asked again because of a change, and whether a task has moved by it; `settle` asks."""
-        if type(change) is Moved:
+        if type(change) is Staged:  # half of all changes
+            if change.job in self.ledger.kernels:
+                self._dirty.setdefault(change.job, False)
+        elif type(change) is Moved:
             self._dirty[change.job] = True
             self._claims.extend(cascade.siblings(self.ledger, change))
             self._keep_off(change)
@@ -109,7 +112,7 @@ class Round:
         elif type(change) is Assigned:
             if not self.ledger.jobs[change.job].started_ms:
                 self._dirty[change.job] = True
-        elif isinstance(change, Staged | Closed | SessionMoved) and change.job in self.ledger.kernels:
+        elif isinstance(change, (Closed, SessionMoved)) and change.job in self.ledger.kernels:
             self._dirty.setdefault(change.job, False)
             if isinstance(change, SessionMoved):
                 self.deliveries.forget(change.job)

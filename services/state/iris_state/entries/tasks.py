@@ -101,10 +101,12 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
         _leave(ledger, job, task, attempt, change, at_ms)
     if change.state in TERMINAL:
         task.cause, task.note = change.cause, change.note
-        ledger.avoided.pop((change.job, index), None)
+        if ledger.avoided:
+            ledger.avoided.pop((change.job, index), None)
         budget = BUDGET_OF_STATE.get(change.state)
         task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
-        _await_end(ledger, job, index)
+        if not change.closed or attempt is None:
+            _await_end(ledger, job, index)
     if change.state is TaskState.RUNNING and attempt is not None:
         attempt.started_ms = attempt.started_ms or at_ms
     if change.state is not task.state:
@@ -166,7 +168,7 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
         attempt.error = attempt.error or ended.error
         attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
         attempt.dropped_bytes = ended.dropped_bytes
-    if job.session is None:
+    if attempt.status is KernelStatus.TERMINATING and job.session is None:
         ledger.leave_line(SINGLE[attempt.status], (job.number, index))
     attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
     attempt.since_ms = attempt.closed_ms = at_ms

@@ -21,6 +21,7 @@ from iris_state.changes import WorkerMoved, WorkerRegistered
 from iris_state.claims import Claim
 from iris_state.intake import Step
 from iris_state.ledger import Ledger
+from iris_state.records import Worker
 
 
 def is_lawful(register: Register) -> bool:
@@ -102,7 +103,7 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
         return
     if stage.ended is not None:
         succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
-        yield _ended(ref, stage.ended, succeeded, noticed=ledger.workers[worker].state is WorkerState.DRAINING)
+        yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
     elif stage.status in table.STAGES:
         rule = table.STAGES[stage.status]
         yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
@@ -111,7 +112,7 @@ def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
 
 
-def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, *, noticed: bool) -> Claim:
+def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -> Claim:
     """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
@@ -132,5 +133,5 @@ def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, *, noticed: bool)
         Initiator.WORKER,
         ended=ended,
         note=ended.error if rule is not succeeded else "",
-        sudden=cause is Cause.WORKER_CRASHED and not noticed,
+        sudden=cause is Cause.WORKER_CRASHED and worker.state is not WorkerState.DRAINING,
     )
