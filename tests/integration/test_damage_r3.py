@@ -92,6 +92,25 @@ async def test_what_one_server_of_three_has_lost_is_read_from_another(tmp_path: 
         await connection.close()
 
 
+async def test_what_two_servers_of_three_have_lost_is_read_from_the_third(tmp_path: Path):
+    (tmp_path / "nats").mkdir()
+    async with nats_cluster(tmp_path / "nats") as cluster:
+        connection = await connect(cluster.url, name="test", replicas=3)
+        await connection.streams.ensure()
+        await work(cluster, connection, tmp_path)
+        await hurt_while_down(cluster, connection, damage.flip_middle, *cluster.nodes[:2])
+        cluster.nodes[2].end()
+        async with replicas(cluster.url, tmp_path, connection, "nats.replicas=3") as group:
+            waiting = await group.start()
+            async with asyncio.timeout(WAIT_S):
+                assert await waiting.wait() not in (0, DAMAGED)
+            assert "may be on n2, which cannot be asked" in group.log()
+            cluster.start(cluster.nodes[2])
+            await cluster.healthy()
+            assert await names_of(group) == NAMES
+        await connection.close()
+
+
 async def test_a_server_that_was_wiped_gets_its_copy_from_the_others(tmp_path: Path):
     (tmp_path / "nats").mkdir()
     async with nats_cluster(tmp_path / "nats") as cluster:

@@ -55,12 +55,27 @@ class StreamState(msgspec.Struct, frozen=True):
     subjects: dict[str, int] | None = None
 
 
+class Peer(msgspec.Struct, frozen=True):
+    """A server that follows a stream's leader."""
+
+    name: str = ""
+    offline: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """The servers of a stream; no leader while there is none, and where the server stands alone."""
+
+    leader: str = ""
+    replicas: tuple[Peer, ...] = ()
+
+
 class StreamInfo(msgspec.Struct, frozen=True):
     """The answer to STREAM.INFO, CREATE and UPDATE."""
 
     config: dict[str, Any] = {}
     state: StreamState = StreamState()
     error: Trouble | None = None
+    cluster: Cluster = Cluster()
 
 
 class StoredMessage(msgspec.Struct, frozen=True):
@@ -196,9 +211,9 @@ class Api:
         shown = {name: value for name, value in got.headers.items() if name not in _OF_THE_COPY}
         return Message(got.headers.get("Nats-Subject", ""), got.data, shown, "", seq)
 
-    async def step_down(self, stream: str) -> None:
+    async def lead(self, stream: str, server: str) -> None:
         """Have another server lead the stream. Raises ApiError, Unavailable."""
-        got = await self.call(f"STREAM.LEADER.STEPDOWN.{stream}", None, Plain)
+        got = await self.call(f"STREAM.LEADER.STEPDOWN.{stream}", {"placement": {"preferred": server}}, Plain)
         if got.error is not None:
             raise ApiError(f"change of leader of {stream}", got.error)
 

@@ -9,9 +9,9 @@ Not in this room: what an entry means. Source: architecture.md section 2; nats.m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 from iris_bus.api import Api
 from iris_bus.asks import Forbidden
@@ -19,7 +19,6 @@ from iris_bus.commits import AssembledReader
 from iris_bus.connection import Link
 from iris_bus.contract import DamagedCommit, Entry, Fenced, Gap, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
-from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
 from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
 
@@ -28,7 +27,6 @@ _PATIENCE_S = 15.0
 _SETTLED_S = 0.25
 _SILENT_S = 2.0
 _LOOKED_UP = 1000
-_SERVERS = 3
 
 log = logging.getLogger(__name__)
 
@@ -131,20 +129,39 @@ class JetJournal:
                 after = sequence
 
     async def _look_up(self, sequence: int) -> Message:
-        """One message from any server that has it. Raises DamagedCommit, Gap when it was trimmed, Unavailable."""
-        for _ in range(_SERVERS):
-            found = await patiently(partial(self._api.message, JOURNAL.name, seq=sequence), self._patience)
-            found = found or await self._api.copy(JOURNAL.name, sequence)
+        """One message from any server that has it. Raises DamagedCommit, Gap when it was trimmed, Unavailable.
+
+        Each server is asked while it leads the stream, so that what has no message is told from what did not answer: a
+        direct get is answered by any one of them, perhaps by one that lags, and does not say which.
+        """
+        without: set[str] = set()
+        deadline = asyncio.get_running_loop().time() + self._patience
+        while True:
+            before = await self._patient.info(JOURNAL.name)
+            found = await self._patient.message(JOURNAL.name, seq=sequence)
             if found is not None:
                 return found
-            info = await patiently(partial(self._api.info, JOURNAL.name), self._patience)
+            info = await self._patient.info(JOURNAL.name)
             if info.state.first_seq > sequence:
                 raise Gap(f"the journal begins at {info.state.first_seq}, {sequence} is needed")
-            if info.config.get("num_replicas", 1) == 1:
-                break
-            log.warning("the leader of the journal has lost message %d, asking another server to lead", sequence)
-            await self._api.step_down(JOURNAL.name)
-        raise DamagedCommit(sequence, "no server can read this message")
+            leader = info.cluster.leader
+            if leader == before.cluster.leader:
+                without.add(leader)
+            left = [peer for peer in info.cluster.replicas if peer.name not in without]
+            if leader in without and not left:
+                raise DamagedCommit(sequence, "no server can read this message")
+            if asyncio.get_running_loop().time() > deadline:
+                names = ", ".join(sorted(peer.name for peer in left))
+                raise Unavailable(f"message {sequence} of the journal may be on {names}, which cannot be asked")
+            await self._ask_to_lead(sequence, [peer.name for peer in left if not peer.offline])
+
+    async def _ask_to_lead(self, sequence: int, servers: Sequence[str]) -> None:
+        """Have the first of ``servers`` lead the journal, if there is one."""
+        if servers:
+            log.warning("the leader of the journal has lost message %d, asking %s to lead", sequence, servers[0])
+            with contextlib.suppress(Unavailable):
+                await self._api.lead(JOURNAL.name, servers[0])
+        await asyncio.sleep(_SETTLED_S)
 
     async def end(self) -> int:
         return (await self._patient.info(JOURNAL.name)).state.last_seq
