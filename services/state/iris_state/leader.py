@@ -347,8 +347,15 @@ class Leader:
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
         if error or worker in self._unreached or is_awaited(order):
-            (self._unreached.add if error else self._unreached.discard)(worker)
+            self._note_reached(worker, not error)
             self._arrive(Delivered(worker, order, error, fate, taken.monotonic_ms))
+
+    def _note_reached(self, worker: str, reached: bool) -> None:
+        """Remember whom orders do not reach, of the hosts there are."""
+        (self._unreached.discard if reached else self._unreached.add)(worker)
+        workers = self._machine.ledger.workers
+        if len(self._unreached) > len(workers):
+            self._unreached &= workers.keys()
 
     async def _drain(self) -> None:
         """What was committed is told before the process ends."""

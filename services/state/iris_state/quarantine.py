@@ -48,13 +48,11 @@ class Quarantine:
     def put(self, one: Input, until_ms: int) -> None:
         host = host_of(one)
         if host:
-            self._until[host] = until_ms
+            self._until.pop(host, None)
+            self._until[host] = until_ms  # the last one to be heard again
 
     def holds(self, one: Input, now_ms: int) -> bool:
         """Whether an input is not to be judged now. Cheap while no host is in here."""
-        if not self._until:
-            return False
-        host = host_of(one)
-        if host in self._until and self._until[host] <= now_ms:
-            del self._until[host]
-        return host in self._until
+        while self._until and next(iter(self._until.values())) <= now_ms:
+            del self._until[next(iter(self._until))]
+        return bool(self._until) and host_of(one) in self._until

@@ -44,6 +44,8 @@ class Retention:
                 self._ended[change.job] = self._looked_at[change.job] = None  # type: ignore[union-attr]
         elif (kind is Closed or kind is Moved or kind is SessionMoved) and self._ended and change.job in self._ended:  # type: ignore[union-attr]
             self._looked_at[change.job] = None  # type: ignore[union-attr]
+        elif kind is JobPruned:
+            self._leave(change.job)  # type: ignore[union-attr]
 
     def settle(self) -> None:
         """Seal what is over now. Called when nothing refers to the tasks of this round any more."""
@@ -63,6 +65,11 @@ class Retention:
         size = weight(job)
         self._line[job.number] = (job.finished_ms, size)
         self.bytes += size
+
+    def _leave(self, number: int) -> None:
+        """It stands in line no longer, whoever has forgotten it: a replica that follows is told by the leader."""
+        _, size = self._line.pop(number, (0, 0))
+        self.bytes -= size
 
     @property
     def finished(self) -> int:
@@ -88,7 +95,7 @@ class Retention:
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
-        for number, (finished_ms, size) in list(islice(self._line.items(), PRUNED_AT_ONCE)):
+        for number, (finished_ms, _) in list(islice(self._line.items(), PRUNED_AT_ONCE)):
             too_large = keep_bytes and self.bytes > keep_bytes
             if surplus <= 0 and finished_ms >= oldest and not too_large:
                 return
@@ -100,8 +107,7 @@ class Retention:
                 yield from self._with_parents(job)
                 if number in self._ledger.jobs:
                     continue  # what should have been applied was set aside
-            del self._line[number]
-            self.bytes -= size
+            self._leave(number)
 
     def droppable(self, policy: Policy, now_ms: int) -> Dropped | None:
         """Keys of forgotten jobs and answers that are beyond what is kept."""

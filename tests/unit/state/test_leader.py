@@ -10,7 +10,7 @@ from iris_bus import framing
 from iris_bus.contract import Fenced
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Beat, CancelJob
+from iris_core.messages import Answer, Beat, CancelJob, Order
 from iris_state.leader import BATCH, LEFT_TO_THE_INBOX
 from tests.support.house import ANN, POLICY, SAY_CANCEL, House
 
@@ -123,3 +123,13 @@ async def test_a_commit_in_parts_is_taken_over_whole():
         machine = house.state.replica.machine
         assert [job.name for job in machine.ledger.jobs.values()] == ["/a", "/b", "/c"]
         assert machine.sequence == await house.wanting.journal().end() > 12
+
+
+async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
+    house.lead()
+    await house.obeyed("/a")
+    leader = house.state._leader
+    assert leader is not None
+    for number in range(100):
+        await leader._deliver_one(f"w{number}", Order("1", 1))
+    assert len(leader._unreached) <= len(house.state.replica.machine.ledger.workers)

@@ -5,7 +5,7 @@ import pytest
 
 from iris_core.states import Cause, JobState
 from iris_state import snapshot
-from iris_state.changes import JobMoved
+from iris_state.changes import JobMoved, JobPruned
 from iris_state.retention import weight
 from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 
@@ -81,6 +81,15 @@ def test_jobs_beyond_the_memory_for_them_are_forgotten(story):
     each = story.retention.bytes // 5
     assert forget(story, keep_bytes=2 * each) == [1, 2, 3]
     assert story.retention.bytes == 2 * each
+
+
+def test_a_replica_that_follows_forgets_what_the_leader_has_forgotten(story):
+    for number in range(1, 1001):
+        finished(story, number, f"/j{number}")
+        if number > 10:
+            story.tell(JobPruned(number - 10))
+    assert (len(story.ledger.jobs), story.retention.finished) == (10, 10)
+    assert story.retention.bytes == sum(weight(job) for job in story.ledger.jobs.values())
 
 
 def test_a_job_weighs_what_its_owner_wrote(story):

@@ -29,9 +29,10 @@ from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
 from iris_state import answers
 from iris_state.check import check
-from iris_state.inputs import Asked, Input, Timer, TimerKey
+from iris_state.inputs import Asked, Heard, Input, Timer, TimerKey
 from iris_state.machine import Machine
 from iris_state.policy import Policy
+from iris_state.quarantine import Quarantine
 from tests.support.house import ANN, House
 from tests.support.raising import Planted, raising
 from tests.support.script import Script
@@ -372,3 +373,12 @@ def test_a_broken_invariant_in_a_timer_still_ends_the_process(monkeypatch: pytes
     script.play(TIMED)
     with pytest.raises(InvariantBroken):
         script.world.wait(61)
+
+
+def test_a_host_that_is_never_heard_again_is_not_kept_in_mind():
+    quarantine, beats = Quarantine(), [Heard(codec.pack(Beat(f"w{number}", "1", 1, 1))) for number in range(1000)]
+    for at_ms, beat in enumerate(beats):
+        quarantine.put(beat, at_ms)
+    assert quarantine.holds(beats[999], 998)
+    assert not quarantine.holds(beats[0], 999)
+    assert not quarantine._until
