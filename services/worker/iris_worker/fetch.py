@@ -6,9 +6,9 @@ Not in this room: what an archive may contain (manifest), and what follows (agen
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from iris_bus.contract import Blobs, Unavailable
 from iris_core.messages import Ended
@@ -38,7 +38,7 @@ class Fetcher:
         self._clock = clock
         self._metrics = metrics
         self._at_once = asyncio.Semaphore(at_once)
-        self._one_by_one: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def bring(self, bundle: str, workdir: str) -> Ended | None:
         """Put a bundle into ``workdir``; what came of it when that failed. A bad archive is its owner's failure."""
@@ -55,7 +55,8 @@ class Fetcher:
 
     async def _have(self, digest: str) -> None:
         """Raises BadBundle, Unavailable, ValueError, OSError."""
-        async with self._one_by_one[digest]:
+        lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # for as long as somebody wants this bundle
+        async with lock:
             if not self._store.has(digest):
                 data = await self._timed("download", self._download(digest))
                 await self._timed("unpack", asyncio.to_thread(self._store.add, digest, data))

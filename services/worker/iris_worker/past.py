@@ -1,44 +1,48 @@
 """Which attempts were here once: so that an order that comes again, or late, starts nothing a second time.
 
-Bounded: the oldest job is forgotten first. Orders of before a restart are fenced by their incarnation, so nothing
+Bounded: the oldest task is forgotten first. Orders of before a restart are fenced by their incarnation, so nothing
 here is kept on disk.
 """
 
 from __future__ import annotations
 
+from itertools import islice
+
 from iris_core.messages import AttemptRef
 
 LIMIT = 200_000
-"""Tasks remembered; about 100 bytes each."""
+"""Tasks remembered."""
+TASK_BYTES = 110
+"""What one takes in memory, at most."""
+_SHARE = 100
+"""The oldest hundredth goes at once: taking the first out of a dict costs more the more were taken before."""
+_INDEX_BITS = 32
 
 
 class Past:
     """The highest attempt of each task that this worker ever took or refused for good."""
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self._jobs: dict[int, dict[int, int]] = {}
-        self._count = 0
+        self._highest: dict[int, int] = {}
         self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self._highest)
 
     def add(self, ref: AttemptRef) -> None:
         """Remember ``ref``, and with it every earlier attempt of the same task."""
-        tasks = self._jobs.get(ref.job)
-        if tasks is None:
-            tasks = self._jobs[ref.job] = {}
-        known = tasks.get(ref.index)
-        if known is None:
-            self._count += 1
-            tasks[ref.index] = ref.attempt
-            if self._count > self._limit:
-                self._forget()
-        elif ref.attempt > known:
-            tasks[ref.index] = ref.attempt
+        key = _key(ref)
+        known = self._highest.get(key)
+        if known is None and len(self._highest) >= self._limit:
+            for oldest in list(islice(self._highest, max(1, self._limit // _SHARE))):
+                del self._highest[oldest]
+        if known is None or ref.attempt > known:
+            self._highest[key] = ref.attempt
 
     def __contains__(self, ref: AttemptRef) -> bool:
-        tasks = self._jobs.get(ref.job)
-        return tasks is not None and ref.attempt <= tasks.get(ref.index, -1)
+        return ref.attempt <= self._highest.get(_key(ref), -1)
 
-    def _forget(self) -> None:
-        """Drop whole jobs, those seen first first; a single huge job is kept whole."""
-        while self._count > self._limit and len(self._jobs) > 1:
-            self._count -= len(self._jobs.pop(next(iter(self._jobs))))
+
+def _key(ref: AttemptRef) -> int:
+    """The task as one number: a tuple would take twice the memory."""
+    return ref.job << _INDEX_BITS | ref.index

@@ -17,7 +17,8 @@ import msgspec
 from iris_core import codec
 from iris_core.messages import AttemptRef, Stage
 
-_COMPACT_BYTES = 4 * 1024 * 1024
+COMPACT_BYTES = 4 * 1024 * 1024
+"""A file that is longer is begun anew, with what still matters."""
 _LENGTH = 4
 
 
@@ -137,7 +138,7 @@ class Roster:
             raise
         self._pending.clear()
         self._size += len(data)
-        if self._size > _COMPACT_BYTES:
+        if self._size > COMPACT_BYTES:
             self._compact()
 
     def close(self) -> None:

@@ -73,6 +73,7 @@ class Worker:
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._limits: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._failed: asyncio.Future[None] = self._loop.create_future()
 
     def _open_workshop(self) -> Workshop | NoopWorkshop:
@@ -202,7 +203,7 @@ class Worker:
     def _limit(self, ref: AttemptRef, left_s: float) -> None:
         """The state service ends what runs past its timeout; should it not, this host does."""
         patience_s = max(0.0, left_s + self.settings.timeout_slack_s)
-        self._loop.call_later(patience_s, lambda: self._do(self.agent.on_timeout(ref)))
+        self._limits[ref] = self._loop.call_later(patience_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
         """Have an attempt's bundle in its directory."""
@@ -241,7 +242,11 @@ class Worker:
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         """A report is committed."""
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
-        self._workshop.acknowledged(stage.ref for stage in stages if stage.ended is not None)
+        ended = [stage.ref for stage in stages if stage.ended is not None]
+        self._workshop.acknowledged(ended)
+        for ref in ended:
+            if (limit := self._limits.pop(ref, None)) is not None:
+                limit.cancel()
         self._do(todo)
 
     def _trouble(self) -> str:

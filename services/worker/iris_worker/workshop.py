@@ -26,7 +26,8 @@ from iris_worker.slots import ERROR_FILE, Slot, Slots, read_error_file
 from iris_worker.spawn import NotRunnable
 from iris_worker.tail import last_lines
 
-_JOBS_KEPT = 1000
+_JOBS_KEPT = 100
+"""Jobs whose environment is kept, of up to 256 KiB each."""
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
