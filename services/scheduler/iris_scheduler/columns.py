@@ -25,8 +25,10 @@ from iris_scheduler.classes import JobClass, Shape
 
 Codes = NDArray[np.int64]
 
-_MANY = 10_000
-"""Answers kept at most, beyond those of the classes there are."""
+_MANY, _BYTES = 10_000, 64 << 20
+"""Answers kept at most, and their bytes, beyond those of the classes there are."""
+_WORKER_BYTES = 17
+"""What an answer takes for each worker at most: a mask, its place among the slots, a rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Columns:
         self._usable: dict[JobClass, Usable] = {}
         self._shapes: dict[Shape, Usable] = {}
         self._groups: dict[str, Groups] = {}
+        self._most = min(_MANY, _BYTES // (_WORKER_BYTES * max(1, len(self.names))))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -106,6 +109,7 @@ class Columns:
         """The workers a class may use."""
         known = self._usable.get(kind)
         if known is None:
+            self._make_room()
             known = self._shapes.get(kind.shape)
             if known is None:
                 known = self._shapes[kind.shape] = self._find_usable(kind)
@@ -115,15 +119,24 @@ class Columns:
     def forget(self, kind: JobClass) -> None:
         """A class has no jobs any more."""
         self._usable.pop(kind, None)
-        if len(self._shapes) > _MANY:
+
+    @property
+    def kept(self) -> int:
+        """How many answers are kept beyond those of the classes there are."""
+        return len(self._shapes) + len(self._masks) + len(self._columns) + len(self._groups)
+
+    def _make_room(self) -> None:
+        """Begin anew once there is much: people choose the keys and values of constraints."""
+        if self.kept > self._most:
             self._shapes.clear()
+            self._masks.clear()
+            self._columns.clear()
+            self._groups.clear()
 
     def mask(self, constraint: Constraint) -> Mask:
         """The workers that satisfy one constraint."""
         known = self._masks.get(constraint)
         if known is None:
-            if len(self._masks) > _MANY:
-                self._masks.clear()
             known = self._masks[constraint] = self._column(constraint.key).mask(constraint)
         return known
 
