@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from iris_gateway.cli.cluster import child as module
 from iris_gateway.cli.cluster.child import Child, Program
 from tests.support.cluster import until
 
@@ -76,3 +77,25 @@ def test_output_is_added_to_the_log(child_of, tmp_path):
         ended(child, 0.0)
 
     assert (tmp_path / "state.log").read_text() == "hello\nhello\n"
+
+
+WRITES_WHEN_TOLD = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print("ready", flush=True)
+while signal.sigwait([signal.SIGUSR1]):
+    print("x" * 2000, flush=True)
+"""
+
+
+def test_the_log_of_a_service_that_runs_on_does_not_grow_for_ever(child_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_LOG_BYTES", 1000)
+    log, earlier = tmp_path / "state.log", tmp_path / "state.log.1"
+    child = child_of(WRITES_WHEN_TOLD)
+    child.start(0.0)
+    until(lambda: log.read_text() == "ready\n", "it listens")
+    for written in (2007, 2001, 2001):
+        child.signal(signal.SIGUSR1)
+        until(lambda written=written: log.stat().st_size == written, "it has written")
+        child.look(0.0)
+        assert (log.stat().st_size, earlier.stat().st_size) == (0, written)

@@ -5,8 +5,10 @@ Synchronous on purpose: the kernel's parent-death signal follows the thread that
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -69,7 +71,7 @@ class Child:
         """Run it, in its own process group, its output appended to its log. Raises OSError."""
         self.due, self._started = None, now
         self._starts += 1
-        _rotate(self._log)
+        _begin_anew(self._log)
         with self._log.open("ab", buffering=0) as log:
             self._process = subprocess.Popen(
                 self.program.argv,
@@ -83,6 +85,7 @@ class Child:
 
     def look(self, now: float) -> int | None:
         """How it has just ended (negative: the signal), once; None while it runs or nothing changed."""
+        _begin_anew(self._log)
         if not self.pid or self._process is None or self._process.poll() is None:
             return None
         if self.program.kept and self._process.returncode != DAMAGED:
@@ -125,7 +128,13 @@ def children() -> set[int]:
         return set()
 
 
-def _rotate(log: Path) -> None:
-    """Keep one earlier log; a service that runs on is never cut off from its own."""
-    if log.exists() and log.stat().st_size > _LOG_BYTES:
-        log.replace(log.with_suffix(".log.1"))
+def _begin_anew(log: Path) -> None:
+    """Once a log is long: what it holds becomes the earlier one, and whoever writes it goes on at its new end.
+
+    By copying, because a service that runs on keeps its file; a line that is written meanwhile may be lost.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            with contextlib.suppress(OSError):  # no room for it
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
