@@ -33,7 +33,7 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/draw.py --check
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus"
+	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus and not soak"
 
 test: check ## check, then real NATS servers and real processes
 	$(BIN)/python -m pytest -n $(WORKERS) tests -m "(integration or browser or docker or prometheus) and not soak"

@@ -1,0 +1,142 @@
+"""Nothing is kept for ever: what all services hold after many jobs that are over is what they held after a few."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from iris_bus import window
+from iris_bus.memory import Memory
+from iris_gateway import pace
+from iris_gateway.api import ENDPOINTS
+from iris_gateway.auth import Keyring
+from iris_gateway.front import Front
+from iris_gateway.service import assemble
+from iris_gateway.settings import GatewaySettings
+from iris_scheduler import columns
+from iris_scheduler.service import Scheduler
+from iris_scheduler.settings import Settings
+from iris_state import untold
+from iris_state.clock import Clock
+from iris_state.policy import Policy
+from iris_state.replica import Replica
+from iris_state.service import State
+from iris_worker.past import Past
+from iris_worker.service import Worker
+from iris_worker.settings import WorkerSettings
+from tests.support.census import census, grown
+
+KEPT = 20
+"""Of each thing that is kept, of jobs, users, answers, events and tasks alike."""
+JOBS = 100
+POLICY = Policy(
+    commit_spacing_s=0,
+    keep_jobs=KEPT,
+    keep_answers=KEPT,
+    keep_keys_bytes=KEPT * 320,
+    snapshot_after_s=0.2,
+    events_settle_s=0,
+    ping_s=0.01,
+)
+
+
+class Services:
+    """All of them in this process, two replicas of the state service among them, on a bus in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.memory = Memory()
+        self.stop = asyncio.Event()
+        self.states = [State(Replica(name, POLICY, self._connect(), Clock()), self.stop) for name in ("one", "two")]
+        self.scheduler = Scheduler(self._connect().bus, Settings(plan_spacing_s=0), self.stop)
+        settings = WorkerSettings(id="w0", data=str(directory), runner="noop", detect=False, report_gap_s=0, beat_s=0.2)
+        self.worker = Worker(settings, self._connect(), "", self.stop)
+        self.worker.agent._past = Past(KEPT)
+        self.gateway = assemble(GatewaySettings(event_ring=KEPT), self._connect(), Keyring())
+
+    def _connect(self) -> Any:
+        return self.memory.connect()
+
+    def census(self) -> Counter[str]:
+        gc.collect()
+        return census(
+            apart=[self.memory, *self.memory.streams.values()],
+            leader=self.states[0],
+            follower=self.states[1],
+            scheduler=self.scheduler,
+            worker=self.worker,
+            gateway=self.gateway,
+        )
+
+    def is_idle(self) -> bool:
+        """Whether everything that was submitted is over, and everybody knows."""
+        machines = [state.replica.machine for state in self.states]
+        mirror = self.scheduler._mirror
+        return (
+            all(job.is_terminal for machine in machines for job in machine.ledger.jobs.values())
+            and machines[0].sequence == machines[1].sequence
+            and all(state.replica.untold._count <= KEPT for state in self.states)
+            and mirror is not None
+            and (mirror.jobs, len(self.worker.agent)) == ({}, 0)
+        )
+
+
+@asynccontextmanager
+async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.AsyncClient]]:
+    made = Services(directory)
+    async with AsyncExitStack() as stack:
+        running = [asyncio.create_task(made.states[0].run())]
+        await until(lambda: made.states[0].ready)
+        parts = (made.states[1], made.scheduler, made.worker)
+        running += [asyncio.create_task(part.run()) for part in parts]
+        await made.gateway.commands.start()
+        transport = httpx.ASGITransport(cast(Any, Front(made.gateway, ENDPOINTS)))
+        http = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
+        yield made, http
+        await made.gateway.feed.close()
+        await made.gateway.commands.close()
+        made.stop.set()
+        await asyncio.gather(*running)
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def run(made: Services, http: httpx.AsyncClient, numbers: range) -> None:
+    """Jobs that have nothing in common: users, names, keys, labels and what they ask for are their own."""
+    for number in numbers:
+        body = {
+            "name": f"/job-{number:04}",
+            "command": ["true"],
+            "env": {f"ENV_{number}": "x"},
+            "labels": {f"label-{number}": "x"},
+            "constraints": [{"key": f"key-{number:04}", "op": "not_exists"}],
+            "resources": {"cpu_millis": number + 1},
+            "timeout_s": 3600.0 + number,
+        }
+        headers = {"x-iris-user": f"user-{number:04}", "idempotency-key": f"key-{number:04}"}
+        answer = await http.post("/v1/jobs", json=body, headers=headers)
+        assert answer.status_code == 201, answer.text
+        assert (await http.get(f"/v1/jobs/%2Fjob-{number:04}", headers=headers)).status_code == 200
+    await until(made.is_idle)
+
+
+async def test_what_is_over_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(untold, "KEPT", KEPT)
+    monkeypatch.setattr(window, "KEPT", KEPT)
+    monkeypatch.setattr(columns, "_MANY", KEPT)
+    monkeypatch.setattr(pace, "MAX_USERS", KEPT)
+    async with asyncio.timeout(200), services(tmp_path) as (made, http):
+        await run(made, http, range(JOBS))
+        before = made.census()
+        await run(made, http, range(JOBS, 3 * JOBS))
+        assert grown(before, made.census(), by=JOBS) == {}
