@@ -406,9 +406,7 @@ def believes_reports_about_old_attempts(put: Put) -> None:
     real = conclude.conclude
 
     def gullible(ledger: Ledger, claim: Any, policy: Policy) -> Any:
-        import dataclasses
-
-        return real(ledger, dataclasses.replace(claim, attempt=CURRENT), policy)
+        return real(ledger, msgspec.structs.replace(claim, attempt=CURRENT), policy)
 
     put(round_, "conclude", gullible)
 
@@ -555,7 +553,7 @@ def _kill_anything(kill: Any, sources: frozenset[TaskState]) -> Any:
         if not claims:
             return claims
         rule = dataclasses.replace(claims[0].rule, sources=sources)
-        return [dataclasses.replace(claims[0], rule=rule, index=index) for index in range(len(job.tasks))]
+        return [msgspec.structs.replace(claims[0], rule=rule, index=index) for index in range(len(job.tasks))]
 
     return careless
 
