@@ -519,7 +519,7 @@ def children_outlive_their_parents(put: Put) -> None:
 @plant()
 def a_job_is_not_derived(put: Put) -> None:
     """Every task has ended and the job goes on."""
-    put(cascade, "job", lambda ledger, job: None)
+    put(cascade, "job", lambda job: None)
 
 
 @plant()

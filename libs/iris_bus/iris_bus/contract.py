@@ -7,7 +7,7 @@ Source: architecture.md section 2; nats.md sections 4 and 6.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -325,6 +325,3 @@ class Connection(Protocol):
     async def close(self) -> None:
         """Flush and end. Safe to call twice."""
         ...
-
-
-Handler = Callable[[Message], Awaitable[None]]

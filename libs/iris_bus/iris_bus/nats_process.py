@@ -276,7 +276,7 @@ class NatsProcess:
         """Raises DamagedFiles."""
         files = journal_of(self.directory)
         if files.missing:
-            raise DamagedFiles(_damaged(files, self.directory))
+            raise DamagedFiles(_damaged(files))
 
     def _render(self) -> Path:
         path = self.directory / "nats.conf"
@@ -316,7 +316,7 @@ def journal_of(directory: Path) -> Files:
     return blocks.journal(path.read_bytes() for path in files)
 
 
-def _damaged(files: Files, directory: Path) -> str:
+def _damaged(files: Files) -> str:
     found, missing = files
     first, last = missing[0][0], missing[-1][1]
     count = sum(to - since + 1 for since, to in missing)

@@ -3,7 +3,6 @@
 IrisError
 ├── Refused               the caller asked for something that cannot be; its text is for a person
 │   └── Invalid           many mistakes in one request, each with the path of its field
-├── IllegalTransition     a bug or a late message; never shown to people
 └── InvariantBroken       the ledger contradicts itself: the process ends, the journal rebuilds it
 """
 
@@ -62,10 +61,6 @@ class Invalid(Refused):
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         super().__init__(Code.INVALID, "; ".join(f"{m.pointer}: {m.message}" for m in mistakes))
         self.mistakes = tuple(mistakes)
-
-
-class IllegalTransition(IrisError):
-    """No row of a table leads there from here."""
 
 
 class InvariantBroken(IrisError):

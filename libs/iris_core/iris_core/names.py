@@ -119,17 +119,3 @@ def to_token(name: str) -> str:
     if not name:
         return "="
     return "".join(c if c in _SAFE else "".join(f"={b:02X}" for b in c.encode()) for c in name)
-
-
-def from_token(token: str) -> str:
-    """The text that `to_token` escaped. Raises ValueError for a token it never makes."""
-    if token == "=":
-        return ""
-    pieces = token.split("=")
-    data = pieces[0].encode()
-    for piece in pieces[1:]:
-        data += bytes.fromhex(piece[:2]) + piece[2:].encode()
-    text = data.decode()
-    if to_token(text) != token:
-        raise ValueError(f"not a token: {token!r}")
-    return text

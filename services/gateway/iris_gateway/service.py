@@ -66,8 +66,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
     await connection.streams.ensure()
-    tracer = Tracer("gateway", service.run.otlp_endpoint)
-    gateway = assemble(settings, connection, keyring, tracer)
+    gateway = assemble(settings, connection, keyring, service.tracer)
     await gateway.commands.start()
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
@@ -83,7 +82,6 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await serving
     await gateway.commands.close()
     await connection.close()
-    tracer.close()
 
 
 def assemble(

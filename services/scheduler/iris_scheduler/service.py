@@ -16,7 +16,6 @@ import msgspec
 
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_bus.run import Service
-from iris_bus.telemetry import MetricsServer
 from iris_core import codec, subjects
 from iris_core.errors import Refused
 from iris_core.messages import Delta, FullSnapshot, Ping, Plan, PlanRequest, PlanTaken
@@ -334,11 +333,8 @@ async def main(service: Service[Settings]) -> None:
     """Be the scheduler until told to stop."""
     connection = await service.connect()
     scheduler = Scheduler(connection.bus, service.settings, service.stop)
-    metrics = MetricsServer(scheduler.metrics.registry, lambda: scheduler.ready)
-    if service.run.metrics:
-        await metrics.start(service.run.metrics)
+    await service.serve_metrics(scheduler.metrics.registry, lambda: scheduler.ready)
     try:
         await scheduler.run()
     finally:
-        await metrics.close()
         await connection.close()

@@ -94,7 +94,7 @@ def _culprit(job: Job, moved: Moved) -> str:
     return f"{words}: {told}" if told else words
 
 
-def job(ledger: Ledger, job: Job) -> JobMoved | None:
+def job(job: Job) -> JobMoved | None:
     """The job's state as its tasks' counts have it now; None when it is what it was."""
     if job.is_terminal:
         return None

@@ -144,7 +144,7 @@ def job_is_derived(ledger: Ledger, job: Job) -> Wrongs:
         left = [index for index, task in enumerate(job.tasks) if task.state not in TERMINAL]
         if left:
             yield f"{job.name} is {job.state.name} with the tasks {left} not ended"
-    elif (moved := cascade.job(ledger, job)) is not None:
+    elif (moved := cascade.job(job)) is not None:
         yield f"{job.name} is {job.state.name}, its tasks say {moved.state.name}"
 
 

@@ -37,7 +37,7 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
     if claim.worker:
         return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
     if claim.status is not None:
-        return _stage(job, claim, attempt)
+        return _stage(claim, attempt)
     return _leave(ledger, job, attempt, claim, policy)
 
 
@@ -52,7 +52,7 @@ def _close_superseded(task: Task, claim: Claim) -> Change | None:
     return Closed(claim.job, claim.index, claim.attempt, claim.ended) if attempt.is_open else None
 
 
-def _stage(job: Job, claim: Claim, attempt: Attempt | None) -> Change | None:
+def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
     assert claim.status is not None
     if attempt is None or STAGE_ORDER[claim.status] <= STAGE_ORDER[attempt.status]:
         return None  # an attempt never goes back a stage

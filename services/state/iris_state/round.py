@@ -141,7 +141,7 @@ class Round:
                 promoted = coordinator.promote(self.ledger, job)
             if promoted is not None:
                 self.apply(promoted)
-        moved = cascade.job(self.ledger, job) if has_moved else None
+        moved = cascade.job(job) if has_moved else None
         if moved is not None:
             self.apply(moved)
 

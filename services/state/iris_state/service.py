@@ -13,7 +13,6 @@ import uuid
 
 from iris_bus.contract import Connection, Fenced, Full, Gap, Teller, Unavailable
 from iris_bus.run import Service, quiet_gc
-from iris_bus.telemetry import MetricsServer
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.leader import Leader
@@ -73,15 +72,12 @@ async def main(service: Service[Policy]) -> None:
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = State(Replica(name, service.settings, connection, Clock()), service.stop)
-    metrics = MetricsServer(state.metrics.registry, lambda: state.ready)
     service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.ready).run())
-    if service.run.metrics:
-        await metrics.start(service.run.metrics)
+    await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:
         await state.run()
     except Fenced:
         log.warning("another replica leads now; ending")
         raise
     finally:
-        await metrics.close()
         await connection.close()

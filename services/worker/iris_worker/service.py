@@ -18,7 +18,6 @@ from typing import Any
 
 from iris_bus.contract import Connection, Message
 from iris_bus.run import Service
-from iris_bus.telemetry import MetricsServer
 from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
 from iris_core.pace import Pace
@@ -334,13 +333,8 @@ async def main(service: Service[WorkerSettings]) -> None:
     connection = await service.connect()
     try:
         worker = Worker(service.settings, connection, service.nats.url, service.stop)
-        metrics = MetricsServer(worker.metrics.registry, lambda: worker.herald.settled)
-        if service.run.metrics:
-            await metrics.start(service.run.metrics)
-        try:
-            await worker.run()
-        finally:
-            await metrics.close()
+        await service.serve_metrics(worker.metrics.registry, lambda: worker.herald.settled)
+        await worker.run()
     finally:
         await connection.close()
         os.close(held)

@@ -1,11 +1,13 @@
 """Names are paths. PG "JobName", Spiral 1 by name; semantics.md section 5."""
 
+from urllib.parse import unquote
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris_core.errors import Refused
-from iris_core.names import MAX_COMPONENT, MAX_LEVELS, JobName, from_token, to_token
+from iris_core.names import MAX_COMPONENT, MAX_LEVELS, JobName, to_token
 
 components = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,12}", fullmatch=True)
 paths = st.lists(components, min_size=1, max_size=MAX_LEVELS).map(lambda parts: "/" + "/".join(parts))
@@ -106,9 +108,9 @@ def test_a_task_has_its_jobs_depth(text, index):
     assert JobName.from_string(str(name.task(index))) == name.task(index)
 
 
-@given(st.text())
+@given(st.text(min_size=1))
 def test_a_token_leads_back_to_its_text(text):
-    assert from_token(to_token(text)) == text
+    assert unquote(to_token(text).replace("=", "%"), errors="strict") == text
 
 
 @given(st.text())
@@ -119,11 +121,8 @@ def test_a_token_is_one_harmless_word(text):
 
 
 @given(st.text(), st.text())
+@example("=", "")
+@example("=", "=3D")
+@example("a b", "a=20b")
 def test_two_texts_never_share_a_token(one, other):
     assert (to_token(one) == to_token(other)) == (one == other)
-
-
-@pytest.mark.parametrize("token", ["a.b", "=2", "=zz", "=61", "é"])
-def test_what_is_no_token_is_refused(token):
-    with pytest.raises(ValueError, match=r"token|hex"):
-        from_token(token)

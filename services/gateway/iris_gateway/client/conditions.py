@@ -62,25 +62,3 @@ def parse_value(text: str) -> Attribute:
     if _INTEGER.match(plain):
         return int(plain)
     return float(plain) if _DECIMAL.match(plain) else plain
-
-
-def show_constraint(condition: Constraint) -> str:
-    """The text that `parse_constraint` reads back as the same condition (unless a listed value holds a comma)."""
-    match condition.op:
-        case ConstraintOp.EXISTS:
-            return condition.key
-        case ConstraintOp.NOT_EXISTS:
-            return f"!{condition.key}"
-        case ConstraintOp.IN:
-            return f"{condition.key} in {','.join(map(show_value, condition.values))}"
-    sign = next(sign for sign, op in _OPS.items() if op is condition.op)
-    return f"{condition.key}{sign}{show_value(condition.value if condition.value is not None else '')}"
-
-
-def show_value(value: Attribute) -> str:
-    """A number as it is, a text quoted only where it would be read as something else."""
-    if not isinstance(value, str):
-        return repr(value)
-    plain = value == value.strip() and value and "," not in value
-    bare = plain and value[0] not in "\"'=" and isinstance(parse_value(value), str)
-    return value if bare else f'"{value}"'

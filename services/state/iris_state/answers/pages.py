@@ -11,8 +11,6 @@ from iris_core.views import Page
 from iris_state.ledger import Ledger, whole_number
 from iris_state.records import Job
 
-Arguments = dict[str, Any]
-
 T = TypeVar("T")
 
 MAX_PAGE = 500
