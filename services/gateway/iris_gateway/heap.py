@@ -8,21 +8,19 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-from collections.abc import Callable
+
+from iris_gateway.wire import Connections
 
 _LOOK_S = 5.0
 _CROWD = 50
 
 
-async def shrink_after_crowds(connected: Callable[[], int], look_s: float = _LOOK_S) -> None:
-    """Whenever at least half of many connections have gone since the last time."""
-    peak = connected()
+async def shrink_after_crowds(connections: Connections, look_s: float = _LOOK_S) -> None:
+    """Whenever at least half of many connections have gone since the last time, however short they were there."""
     while True:
         await asyncio.sleep(look_s)
-        now = connected()
-        peak = max(peak, now)
-        if peak - now >= max(_CROWD, peak / 2):
-            peak = now
+        if connections.most - connections.now >= max(_CROWD, connections.most / 2):
+            connections.most = connections.now
             shrink()
 
 

@@ -71,7 +71,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings)
-    service.spawn(shrink_after_crowds(server.connections.open.total))
+    service.spawn(shrink_after_crowds(server.connections))
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
     tell_where(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))

@@ -25,19 +25,27 @@ class Connections:
     Args:
         head_s: seconds a request's head may take from the connection's, or its own, first byte.
         per_address: how many one address may have open, 0 for any number.
+
+    Attributes:
+        open: how many each address has open. now: all of them. most: how many there were at once.
     """
 
     head_s: float
     per_address: int = 0
     open: Counter[str] = field(default_factory=Counter)
+    now: int = 0
+    most: int = 0
 
     def enter(self, address: str) -> bool:
         """Count one more; False when the address has too many."""
         self.open[address] += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
         return not self.per_address or self.open[address] <= self.per_address
 
     def leave(self, address: str) -> None:
         self.open[address] -= 1
+        self.now -= 1
         if not self.open[address]:
             del self.open[address]
 
