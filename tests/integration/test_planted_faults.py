@@ -7,8 +7,8 @@ from tests.sim.world import play
 
 pytestmark = pytest.mark.integration
 
-SEEDS = 200
-"""Most are found by the first few, the shyest by one in twenty; a commit that moves a moment plays other storms."""
+SEEDS = 60
+"""Every fifth world or more finds what is not shy: one commit in 600,000 moves moments so that none of these does."""
 SHY_SEEDS = 1500
 
 
@@ -31,12 +31,13 @@ def finder(name: str, plant: Plant, seeds: int) -> int | None:
 
 
 def _breaks(seed: int, plant: Plant) -> bool:
-    """Whether something was found. A TypeError is not: the plant fits the code no more, and finds itself."""
+    """Whether the judge has found something; not that the plant raises, because it fits the code no more."""
     try:
         wrong = play(seed, plant.storm).wrong
     except LookupError:
         return True  # the judge itself may stumble over what the plant has broken
-    assert "TypeError" not in wrong, wrong
+    assert "TypeError" not in wrong
+    assert "inputs raised" not in wrong
     return bool(wrong)
 
 

@@ -190,9 +190,10 @@ def wishes(
         above = names.get(spec.name.rpartition("/")[0])
         if above is not None:
             at = above + dice.random() * 4.0  # while its parent is likely to live
+        if_exists = dice.choice(("error", "replace", "replace")) if spec.name in names else "error"
         names[spec.name] = at
         key = f"key-{number}" if dice.random() < 0.3 else ""
-        plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key)))
+        plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key, if_exists=if_exists)))
         if key and dice.random() < 0.5:
             plan.append((at + dice.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
         if dice.random() < 0.15:
@@ -229,7 +230,7 @@ def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
     name = f"/job-{number}"
     if names and kind < 0.2:
         name = f"{dice.choice(names)}/part-{number}"
-    elif names and kind < 0.25:
+    elif names and kind < 0.3:
         name = dice.choice(names)
     if kind > 0.8:
         return JobSpec(

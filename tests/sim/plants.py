@@ -49,7 +49,8 @@ from iris_state.untold import Untold
 from iris_worker.agent import Agent
 from iris_worker.past import Past
 from iris_worker.reports import Reports
-from tests.sim.faults import EVERYTHING, Fault, Storm
+from tests.sim import faults
+from tests.sim.faults import FAULTS, Fault, Storm
 
 Put = Callable[[Any, Any, Any], None]
 Do = Callable[[Put], None]
@@ -76,11 +77,12 @@ class Plant:
 PLANTS: dict[str, Plant] = {}
 
 
-def plant(*faults: Fault, is_shy: bool = False) -> Callable[[Do], Do]:
+def plant(*by: Fault, bad_weather: float = 0.6, is_shy: bool = False) -> Callable[[Do], Do]:
     """Keep a breakage with the faults that bring it to light; without any, all may."""
+    storm = Storm(by, least=3, most=10, bad_weather=bad_weather) if by else Storm(FAULTS, bad_weather=bad_weather)
 
     def keep(do: Do) -> Do:
-        PLANTS[do.__name__] = Plant(do, Storm(faults, least=3, most=10) if faults else EVERYTHING, is_shy)
+        PLANTS[do.__name__] = Plant(do, storm, is_shy)
         return do
 
     return keep
@@ -114,7 +116,7 @@ def _set(where: Any, place: Any, value: Any) -> None:
 # ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(faults.freeze_leader)
 def sends_before_the_commit_is_durable(put: Put) -> None:
     """Answers and events go out, and only then is the commit appended."""
     commit, send = Leader._commit, Leader._send
@@ -135,7 +137,7 @@ def sends_before_the_commit_is_durable(put: Put) -> None:
     put(Leader, "_send", send_rest)
 
 
-@plant()
+@plant(faults.freeze_leader)
 def goes_on_though_fenced(put: Put) -> None:
     """A deposed leader takes the refusal of its append for a success."""
     commit = Leader._commit
@@ -148,7 +150,7 @@ def goes_on_though_fenced(put: Put) -> None:
     put(Leader, "_commit", careless)
 
 
-@plant()
+@plant(faults.freeze_leader)
 def does_not_ask_whether_it_still_leads(put: Put) -> None:
     """What needs no commit is answered from a ledger that may be old."""
 
@@ -158,7 +160,7 @@ def does_not_ask_whether_it_still_leads(put: Put) -> None:
     put(Leader, "_confirm", trusting)
 
 
-@plant()
+@plant(faults.kill_leader, faults.freeze_leader)
 def takes_over_without_catching_up(put: Put) -> None:
     """The new epoch is appended behind whatever the journal ends with, known or not."""
 
@@ -186,7 +188,7 @@ def the_epoch_does_not_grow(put: Put) -> None:
     put(WRITERS, Led, lambda ledger, change, at_ms: None)
 
 
-@plant()
+@plant(faults.kill_leader)
 def forgets_the_cursor(put: Put) -> None:
     """Who takes over reads commands on from the second before the last."""
     replay = Machine.replay
@@ -202,13 +204,13 @@ def forgets_the_cursor(put: Put) -> None:
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(faults.cut, faults.crash_server, faults.crash_mid_send, bad_weather=1.0)
 def tells_nothing_of_what_was_replayed(put: Put) -> None:
     """A new leader leaves out what the one before it had not told."""
     put(Untold, "behind", lambda self, told: [])
 
 
-@plant()
+@plant(faults.kill_leader)
 def tells_the_last_event_again(put: Put) -> None:
     """A new leader begins with the event that was told last."""
 
@@ -225,7 +227,7 @@ def tells_the_last_event_again(put: Put) -> None:
     put(untold, "unheard", again)
 
 
-@plant()
+@plant(faults.cut, faults.crash_server, faults.crash_mid_send, bad_weather=1.0)
 def loses_its_place_among_the_events(put: Put) -> None:
     """After trouble the teller goes on one event too far."""
     go_on = Window.go_on
@@ -250,7 +252,7 @@ def words_a_commit_backwards(put: Put) -> None:
 # ── snapshots, retention ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0)
 def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
     """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the end."""
     put(snapshot.Cutter, "note", lambda self, changes: None)
@@ -282,13 +284,13 @@ def a_snapshot_loses_open_attempts_of_waiting_tasks(put: Put) -> None:
     put(Ledger, "_index_open", lambda self, job, index, task: None)
 
 
-@plant()
+@plant(faults.deafen, faults.freeze_worker)
 def a_snapshot_shuffles_the_lines(put: Put) -> None:
     """After a restart nobody's patience ends in the right order."""
     put(Line, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
 
 
-@plant()
+@plant(is_shy=True)
 def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
     """The commits are gone that the events would have to be worded from."""
 
@@ -299,7 +301,7 @@ def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
     put(snapshotter.Snapshotter, "_put", at_once)
 
 
-@plant()
+@plant(is_shy=True)
 def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
     """What was only answered again is dropped from the inbox, where the next leader begins with it."""
     note = snapshotter.Snapshotter.note
@@ -312,7 +314,7 @@ def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
     put(snapshotter, "_LOOK_S", 0.0)
 
 
-@plant()
+@plant(is_shy=True)
 def places_what_may_still_run(put: Put) -> None:
     """A task that was told to stop is placed again before it is known to have stopped."""
     put(ledger, "lingers", lambda job, index: False)
@@ -325,7 +327,7 @@ def runs_a_name_twice(put: Put) -> None:
     put(Ledger, "ending_runs", lambda self, job: [])
 
 
-@plant()
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
 def forgets_what_it_was_told_straight(put: Put) -> None:
     """What the leader has heard itself and finds in the inbox later is done again."""
 
@@ -337,7 +339,7 @@ def forgets_what_it_was_told_straight(put: Put) -> None:
     put(Machine, "_on_straight", forgetful)
 
 
-@plant()
+@plant(faults.damage_snapshot)
 def trims_up_to_the_newest_snapshot(put: Put) -> None:
     """When that one is damaged there is nothing to begin with."""
     trim = snapshotter.Snapshotter._trim
@@ -370,7 +372,7 @@ def forgets_jobs_that_live(put: Put) -> None:
 # ── what people are promised ────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
 def forgets_whom_it_has_answered(put: Put) -> None:
     """The same request twice is carried out twice."""
     put(WRITERS, Answered, lambda ledger, change, at_ms: None)
@@ -446,7 +448,7 @@ def frees_a_place_when_its_task_is_moved(put: Put) -> None:
     put(tasks, "_leave", early)
 
 
-@plant()
+@plant(is_shy=True)
 def does_not_check_a_plan_for_room(put: Put) -> None:
     """A place is given though somebody has taken it since the plan was made."""
     no_seat = plans._no_seat
@@ -458,7 +460,7 @@ def does_not_check_a_plan_for_room(put: Put) -> None:
     put(plans, "_no_seat", roomy)
 
 
-@plant()
+@plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0, is_shy=True)
 def takes_a_gang_in_parts(put: Put) -> None:
     """A gang is placed though one of its places is gone."""
     put(plans, "_why_not", lambda *given: "")
@@ -470,13 +472,13 @@ def a_requeued_task_does_not_wait(put: Put) -> None:
     put(Ledger, "line_up", lambda self, job, index: None)
 
 
-@plant()
+@plant(faults.lose_for_good, faults.restart_with_fewer, faults.rename)
 def keeps_what_a_lost_worker_ran(put: Put) -> None:
     """A worker is given up, its attempts are not."""
     put(hosts.cascade, "lost_with", lambda *given: [])
 
 
-@plant()
+@plant(faults.lose_for_good, faults.restart_with_fewer, faults.rename)
 def gives_nobody_up(put: Put) -> None:
     """A host that is gone is waited for."""
     put(attendance, "silent", lambda *given: iter(()))
@@ -522,7 +524,7 @@ def a_job_is_not_derived(put: Put) -> None:
     put(cascade, "job", lambda job: None)
 
 
-@plant()
+@plant(faults.deafen, faults.freeze_worker)
 def nobody_is_overdue(put: Put) -> None:
     """Patience never ends."""
     put(coordinator, "overdue", lambda *given: iter(()))
@@ -594,7 +596,7 @@ def a_worker_starts_what_it_has_started(put: Put) -> None:
     put(Past, "__contains__", lambda self, ref: False)
 
 
-@plant()
+@plant(faults.deafen, faults.freeze_worker, faults.reboot)
 def a_worker_does_not_stop(put: Put) -> None:
     """What was told to end runs on."""
     put(Agent, "_let_go", lambda self, *given: None)
@@ -614,7 +616,7 @@ def a_worker_tells_only_where_it_stands(put: Put) -> None:
     put(Reports, "of", lambda self, ref: [])
 
 
-@plant()
+@plant(faults.reboot, faults.stop_worker, faults.stop_half)
 def a_registration_told_again_is_not_read(put: Put) -> None:
     """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
     on_register, on_report = hosts.on_register, Machine._on_report
@@ -643,7 +645,7 @@ def the_scheduler_hears_of_no_free_places(put: Put) -> None:
 # ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
 def a_follower_answers_before_it_is_there(put: Put) -> None:
     """What was asked for as of a later position is answered from an older ledger."""
     put(follower, "_position", lambda data: 0)
