@@ -32,6 +32,8 @@ ROWS = {
     "B6": "b6_heartbeats",
     "B7": "b7_recovery",
     "B8": "b8_queue",
+    "B9": "b9_gateway",
+    "B11": "b11_reads",
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -32,7 +32,7 @@ class Cluster:
 
     Attributes:
         processes: every service's processes by name; ``nats`` is among them.
-        url: the gateway's address, empty when there is none.
+        url: the gateway's address.
     """
 
     directory: Path
@@ -99,9 +99,9 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    *, workers: Sequence[Sequence[str]] = (), state: Sequence[str] = (), gateway: bool = True
+    *, workers: Sequence[Sequence[str]] = (), state: Sequence[str] = (), gateway: Sequence[str] = ()
 ) -> Iterator[Cluster]:
-    """Start NATS, state with its settings, scheduler, a gateway when asked, and one worker per list of settings."""
+    """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings."""
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
         directory = Path(text)
         nats = NatsProcess(directory / "nats")
@@ -111,8 +111,7 @@ def cluster(
         try:
             made.start("state", *state)
             made.start("scheduler")
-            if gateway:
-                _start_gateway(made)
+            _start_gateway(made, gateway)
             for number, settings in enumerate(workers):
                 where = f"worker.data={directory / f'worker-{number}'}"
                 made.start("worker", where, f"worker.gateway_url={made.url}", *settings)
@@ -139,9 +138,9 @@ def _on_cpu_s(pid: int) -> float:
     return total_ns / 1e9
 
 
-def _start_gateway(made: Cluster) -> None:
+def _start_gateway(made: Cluster, settings: Sequence[str]) -> None:
     port_file = made.directory / "gateway.url"
-    process = made.start("gateway", "gateway.http=127.0.0.1:0", IRIS_PORT_FILE=str(port_file))
+    process = made.start("gateway", "gateway.http=127.0.0.1:0", *settings, IRIS_PORT_FILE=str(port_file))
     deadline = time.monotonic() + READY_S
     while not port_file.exists():
         if process.poll() is not None or time.monotonic() > deadline:

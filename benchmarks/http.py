@@ -10,6 +10,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+_AGAIN_S = 0.1
+
 
 class Gateway:
     """A gateway by its address; raises RuntimeError with the body of any answer that is not 2xx."""
@@ -47,7 +49,7 @@ class Gateway:
 
 
 class Submitter:
-    """Submissions by an event loop that listens at the same time: no thread stands between the two."""
+    """Submissions, and reads, by an event loop that listens at the same time: no thread stands between the two."""
 
     def __init__(self, url: str) -> None:
         self._at = urlsplit(url)
@@ -64,9 +66,23 @@ class Submitter:
         """Submit one job. Raises RuntimeError with the answer when it is not 201."""
         body = msgspec.json.encode(spec)
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: {self._at.netloc}\r\nContent-Type: application/json\r\n"
-        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await self._exchange(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body, b"201")
+
+    async def get(self, path: str) -> bytes:
+        """The body of one answer; asked again while there is no time for it. Raises RuntimeError with a refusal."""
+        head = f"GET {path} HTTP/1.1\r\nHost: {self._at.netloc}\r\n\r\n".encode()
+        while True:
+            if text := await self._exchange(head, b"200", b"503"):
+                return text
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _exchange(self, request: bytes, wanted: bytes, later: bytes = b"") -> bytes:
+        """The body of the answer; empty for the status that means to ask again."""
+        self._writer.write(request)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         fields = dict(line.lower().split(b": ", 1) for line in answer.split(b"\r\n")[1:-2])
         text = await self._reader.readexactly(int(fields[b"content-length"]))
-        if answer.split(None, 2)[1] != b"201":
+        status = answer.split(None, 2)[1]
+        if status not in (wanted, later):
             raise RuntimeError(f"{answer!r} {text!r}")
+        return text if status == wanted else b""
