@@ -12,7 +12,7 @@ import pytest
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import Connection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, Ping, Query, SubmitJob
+from iris_core.messages import BEHIND, Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
 from iris_gateway.position import Position
 from iris_gateway.queries import Queries
@@ -51,8 +51,8 @@ async def test_two_hundred_listings_of_ten_thousand_jobs_make_no_round_long():
     async with house() as made:
         state = made.start("one")
         await made.request(subjects.STATE_PING, None, Ping)
-        for begin in range(0, JOBS, 100):
-            await asyncio.gather(*(made.submit(job(n)) for n in range(begin, begin + 100)))
+        for begin in range(0, JOBS, 500):
+            await asyncio.gather(*(made.submit(job(n)) for n in range(begin, begin + 500)))
         before = rounds_over(state, BOUND_S)
         reading = asyncio.gather(*(made.ask(subjects.STATE_QUERY, "jobs", **each) for each in listings()))
         written = 0
@@ -77,12 +77,12 @@ def rounds_over(state: State, seconds: float) -> float:
 
 async def fill(group: Replicas) -> None:
     """Have very many jobs admitted, and return when the last of them is."""
-    for begin in range(0, JOBS, 100):
+    for begin in range(0, JOBS, 500):
         stored = (
             group.connection.streams.publish(
                 subjects.CMD_SUBMIT, codec.pack(SubmitJob(job(number), ANN, f"r{number}", 1))
             )
-            for number in range(begin, begin + 100)
+            for number in range(begin, begin + 500)
         )
         await asyncio.gather(*stored)
     assert (await group.submit("/last")).status == "created"
@@ -128,7 +128,7 @@ async def test_reads_go_on_when_the_leader_is_killed_and_never_miss_what_was_wri
     queries = Queries(group.connection.bus, position)
     followed = asyncio.create_task(answered_by_follower(group))
     leader, _ = await group.leader()
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(30):
         await followed
     for number in itertools.count():
         if number == 10:
@@ -151,5 +151,7 @@ async def answered_by_follower(group: Replicas) -> None:
         except Unavailable:
             await asyncio.sleep(0.02)
         else:
-            assert codec.unpack(answer.data, Answer).status == "ok"
-            return
+            status = codec.unpack(answer.data, Answer).status
+            if status == "ok":
+                return
+            assert status in (BEHIND, "unavailable")  # it is not there yet, or has had no time

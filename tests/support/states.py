@@ -40,7 +40,7 @@ class House:
         while True:
             try:
                 return codec.unpack(
-                    (await self.asking.bus.request(subject, codec.pack(message), timeout=60)).data, kind
+                    (await self.asking.bus.request(subject, codec.pack(message), timeout=10)).data, kind
                 )
             except NoResponders:
                 await asyncio.sleep(0)
@@ -58,7 +58,7 @@ class House:
 @asynccontextmanager
 async def house() -> AsyncIterator[House]:
     made = House()
-    async with asyncio.timeout(200):
+    async with asyncio.timeout(60):
         yield made
         made.stop.set()
         await asyncio.gather(*made.running)
