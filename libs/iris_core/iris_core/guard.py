@@ -35,7 +35,7 @@ def guard(
         ways_out: for each status that is no end, the row by which the clock or the loss of a worker leads out of it.
         clocked: the statuses with a patience; only from them can something expire.
     """
-    rows = tuple(rows)
+    statuses, rows = tuple(statuses), tuple(rows)
     wrong = [*_unowned(statuses, terminal, rows), *_stuck(statuses, terminal, ways_out)]
     for row in rows:
         wrong += _leaves_an_end(row, terminal)

@@ -424,6 +424,12 @@ def test_a_table_without_a_way_out_is_not_imported():
         guard("t", (S.PENDING,), frozenset(), [stay], {S.PENDING: stay})
 
 
+def test_the_way_out_is_asked_for_however_the_statuses_are_given():
+    stay = Rule(name="stay", sources=frozenset({S.PENDING}), success=To(S.RUNNING))
+    with pytest.raises(TableBroken, match="nothing leads out of PENDING"):
+        guard("t", iter([S.PENDING]), frozenset(), [stay], {})
+
+
 def test_a_table_that_leaves_an_end_is_not_imported():
     back = Rule(name="back", sources=frozenset({S.PENDING, S.TERMINATED}), success=To(S.RUNNING))
     with pytest.raises(TableBroken, match="back leads out of TERMINATED, which is an end"):
