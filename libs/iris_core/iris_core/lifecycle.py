@@ -18,6 +18,13 @@ W = TypeVar("W", bound=Enum)
 P = TypeVar("P", bound=Enum)
 
 
+_CELLS = {
+    SchedulingResult.SUCCESS: "success",
+    SchedulingResult.NEED_RETRY: "need_retry",
+    SchedulingResult.EXPIRED: "expired",
+    SchedulingResult.GIVE_UP: "give_up",
+}
+
 SUCCEEDS = frozenset({Outcome.SUCCESS})
 FAILS = frozenset({Outcome.FAILURE})
 EITHER = SUCCEEDS | FAILS
@@ -60,12 +67,8 @@ class Rule(Generic[W, P]):
         """The row's cell for a result of something in ``source``; SKIPPED has none."""
         if result is SchedulingResult.GIVE_UP and source in self.free_from:
             return self.free_give_up
-        return {
-            SchedulingResult.SUCCESS: self.success,
-            SchedulingResult.NEED_RETRY: self.need_retry,
-            SchedulingResult.EXPIRED: self.expired,
-            SchedulingResult.GIVE_UP: self.give_up,
-        }.get(result)
+        cell = _CELLS.get(result)
+        return getattr(self, cell) if cell is not None else None
 
     def charged(self, source: W) -> Budget | None:
         """The counter that pays when this rule's failure meets something in ``source``."""
