@@ -290,7 +290,7 @@ def a_snapshot_shuffles_the_lines(put: Put) -> None:
     put(Line, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
 
 
-@plant(is_shy=True)
+@plant()
 def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
     """The commits are gone that the events would have to be worded from."""
 
@@ -314,7 +314,7 @@ def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
     put(snapshotter, "_LOOK_S", 0.0)
 
 
-@plant(is_shy=True)
+@plant()
 def places_what_may_still_run(put: Put) -> None:
     """A task that was told to stop is placed again before it is known to have stopped."""
     put(ledger, "lingers", lambda job, index: False)
@@ -448,7 +448,7 @@ def frees_a_place_when_its_task_is_moved(put: Put) -> None:
     put(tasks, "_leave", early)
 
 
-@plant(is_shy=True)
+@plant()
 def does_not_check_a_plan_for_room(put: Put) -> None:
     """A place is given though somebody has taken it since the plan was made."""
     no_seat = plans._no_seat
