@@ -30,13 +30,15 @@ from tests.support.cluster import Cluster, settings, start, stop
 from tests.support.nats_cluster import NatsCluster
 
 _SITE = Path(__file__).parent / "site"
-_LOST_S = 4.0
+_LOST_S, _EXPIRES_S = 4.0, 2.0
 _CONFIG = f"""
 [cluster]
 restart_workers = true
 [state]
 worker_grace_s = {_LOST_S}
 beat_interval_s = 1
+order_expires_s = {_EXPIRES_S}
+order_timeout_s = 1
 [worker]
 beat_s = 1
 """
@@ -81,7 +83,8 @@ def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]
     made: list[Place] = [Proxied(root / "gateway-0", proxies)]
     try:
         for number, name in enumerate(names):
-            made.append(Namespace(root / name, number) if network == "namespaces" else Proxied(root / name, proxies))
+            here = root / name
+            made.append(Namespace(here, number, proxies) if network == "namespaces" else Proxied(here, proxies))
         os.environ |= {"CHAOS_PLACES": str(root), "PYTHONPATH": os.pathsep.join([str(_SITE), *_path()])}
         yield made
     finally:
@@ -128,6 +131,7 @@ def _play(
         cluster,
         places,
         _LOST_S,
+        _EXPIRES_S,
         random.Random(dice.random()),
         lambda: _probe(cluster, next(probes)),
         lambda: bool(watch.changes["became LOST"]),
@@ -144,10 +148,19 @@ def _play(
     holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
     held += asyncio.run(recount.records(nats_url))
-    wrong += [*more, *runs.wrong(partial(_given_up, cluster, watch)), *held, *unprinted]
+    wrong += [
+        *more,
+        *runs.wrong(partial(_given_up, cluster, watch)),
+        *held,
+        *unprinted,
+        *recount.unstarted(cluster, tasks),
+    ]
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
+    print(f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way")
+    reused = runs.adopted(killer.killed)
+    print(f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again")
     print(f"output: {lines} lines checked, {len(unprinted)} attempts with lines lost, doubled or out of order")
     return _print_verdict(wrong, tasks)
 

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import psutil
+
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
@@ -29,11 +31,17 @@ from tests.support.nats_cluster import NatsCluster, step_down
 _SHORTEST_S, _LONGEST_S = 0.5, 2.5
 _AT_ONCE = 5
 _OPENING_S = 45.0
+_LOOK_S = 0.1
 _LONG_STATE_S = (5.0, 20.0)
 """For one replica of the state service while nothing is done to the other: an append gives up after 15 s."""
+_OUTLAST_S = 0.3
+"""Longer than an order may be old, and shorter than LOST takes."""
+_LONGEST_LOSS_S = 12.0
 _SILENCE_S = (12.0, 16.0)
 """For all servers: longer than a report or a batch of output waits for its answer."""
 _STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS, subjects.COMMANDS)
+_MISSED = (LookupError, ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess, StopIteration)
+"""There was nothing to strike."""
 _ALONE = ("gateway", "nats")
 """Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
 
@@ -51,17 +59,19 @@ class Killer:
     """Strikes until it is told to stop; whatever it did is put right by then.
 
     Attributes:
-        lost_s: after which a worker is LOST.
+        lost_s: after which a worker is LOST. expires_s: after which it takes an order no more.
         probe: returns when the cluster accepts work; timed after each fault.
         any_lost: whether a worker has become LOST.
         servers: three of them, None for the embedded one.
         opened: set when one has, or when none has in a long time.
         recoveries: seconds per kind of fault.
+        killed: the workers that were killed while they ran something, and when by the wall clock.
     """
 
     cluster: Cluster
     places: list[Place]
     lost_s: float
+    expires_s: float
     dice: random.Random
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
@@ -70,13 +80,14 @@ class Killer:
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     enough: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
+    killed: list[tuple[str, float]] = field(default_factory=list)
     _pending: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
 
     def run(self) -> None:
         try:
             self._open()
             while not self.enough.is_set():
-                with contextlib.suppress(LookupError, ProcessLookupError, FileNotFoundError):
+                with contextlib.suppress(*_MISSED):
                     self._see(self._draw)
                 self._rest(self.dice.uniform(_SHORTEST_S, _LONGEST_S))
         finally:
@@ -85,11 +96,20 @@ class Killer:
                 self._put_right(name)
 
     def _open(self) -> None:
-        """Three workers gone for longer than LOST takes, and nothing else, so that no run is without that."""
+        """Three workers gone for longer than LOST takes, and others killed, stopped, and without orders.
+
+        So that no run is without any of that.
+        """
         hosts = self.dice.sample([place for place in self.places if place.is_host], 3)
         for place, strike in zip(hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True):
             self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
         give_up = time.monotonic() + _OPENING_S
+        left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
+        while left and not (self.enough.is_set() or time.monotonic() > give_up):
+            with contextlib.suppress(*_MISSED):
+                self._see(left[0])
+                left.pop(0)
+            self._rest(_LOOK_S)
         while not (self.any_lost() or self.enough.is_set() or time.monotonic() > give_up):
             self._rest(_SHORTEST_S)
         self.opened.set()
@@ -123,10 +143,11 @@ class Killer:
     def _draw(self) -> Strike:
         """Something by chance."""
         kinds = ["kill", "kill", "freeze", "network", "network", "network", "host", "host"]
-        kinds = 2 * kinds + ["silence"] + ["leader"] * (6 if self.servers else 0)
-        what = self.dice.choice(kinds)
-        if what in ("silence", "leader"):
-            return self._silence() if what == "silence" else self._change_leader()
+        rare = [self._silence, self._kill_busy_worker, self._stop_worker, self._stop_worker, self._outlast_orders]
+        rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
+        what = self.dice.choice([*kinds, *kinds, *rare])
+        if not isinstance(what, str):
+            return what()
         if what in ("kill", "freeze") or len(self._pending) >= _AT_ONCE:
             return self._strike_process(what)
         hosts = self.dice.random() < 0.5 or what == "host"
@@ -206,6 +227,41 @@ class Killer:
         """Its tasks run on."""
         self._freeze(place.name, [self.cluster.pid_of_worker(place.name)], seconds)
         return Strike(f"freeze worker {length}", service, seconds)
+
+    def _free_hosts(self) -> list[Place]:
+        """Those without trouble, in any order. Raises LookupError when there is none."""
+        free = [place for place in self.places if place.is_host and place.name not in self._pending]
+        if not free:
+            raise LookupError("every host has its trouble already")
+        return self.dice.sample(free, len(free))
+
+    def _kill_busy_worker(self) -> Strike:
+        """What it ran goes on, and the worker after it adopts that."""
+        for place in self._free_hosts():
+            pid = self.cluster.pid_of_worker(place.name)
+            if psutil.Process(pid).children():
+                self.killed.append((place.name, time.time()))
+                os.kill(pid, signal.SIGKILL)
+                return Strike("kill -9 busy worker", "worker", 0.0)
+        raise LookupError("nothing runs")
+
+    def _stop_worker(self) -> Strike:
+        """In order: it says goodbye, ends what it runs, and is started again."""
+        os.kill(self.cluster.pid_of_worker(self._free_hosts()[0].name), signal.SIGTERM)
+        return Strike("stop worker", "worker", 0.0)
+
+    def _lose_orders(self) -> Strike:
+        """A worker that is heard, hears everything else, and is told nothing to do."""
+        place, proxy = next((place, place.proxy) for place in self._free_hosts() if place.proxy is not None)
+        seconds = self.dice.uniform(0.5, _LONGEST_LOSS_S)
+        proxy.loses_orders = True
+        self._pending[place.name] = (time.monotonic() + seconds, lambda: setattr(proxy, "loses_orders", False))
+        return Strike("lose orders", "worker", seconds)
+
+    def _outlast_orders(self) -> Strike:
+        """A worker that reads its orders when it may begin nothing of them any more, and was not LOST."""
+        seconds = self.dice.uniform(self.expires_s + _OUTLAST_S, self.lost_s - _OUTLAST_S)
+        return self._freeze_worker(self._free_hosts()[0], "worker", seconds, "past its orders")
 
     def _aim(self, place: Place, *, long: bool | None = None) -> tuple[str, float, str]:
         """What kind of service lives there, for how long to harm it, and whether that is long for a worker."""

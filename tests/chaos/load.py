@@ -1,8 +1,8 @@
 """The load: plain, failing, retrying, coscheduled and nested jobs, each with the end it must come to.
 
 Every run of a task prints `PRINTED`. It writes one line into a ledger of its own when it begins and one when it ends,
-so that a second run of one attempt is seen whatever the cluster says. A lost submission is one that was acknowledged
-and is not there.
+with the time and its directory, so that a second run of one attempt is seen whatever the cluster says. A submission is
+lost when it was acknowledged and is not there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from iris_gateway.client import Client, Job
 from iris_gateway.client.problems import ClientError
 
-_RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N)" >> {file}'
+_RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N) $PWD" >> {file}'
 _PAUSE_S = 0.25
 _LINES = 60
 _PRINT = "seq -f 'line %g' {first} {last}"

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.places import Harm, Place
+from tests.chaos.proxies import Proxies, Proxy
 
 _NOWHERE = "02:00:00:00:de:ad"
 _SLOW = ("tbf", "rate", "256kbit", "burst", "3000", "limit", "6000")
@@ -48,12 +49,13 @@ def enter(argv: Sequence[str]) -> None:
 
 
 class Namespace(Place):
-    """One place, whose cable is the network 10.213.``number``.0/30."""
+    """One place, whose cable is the network 10.213.``number``.0/30; some hosts speak through a proxy in the hub."""
 
     has_power_switch = True
 
-    def __init__(self, directory: Path, number: int) -> None:
+    def __init__(self, directory: Path, number: int, proxies: Proxies) -> None:
         super().__init__(directory)
+        self.proxy = Proxy(self.directory, proxies) if self.name.startswith("worker-") else None
         self._netns = f"iris-{os.getpid()}-{self.name}"
         self._hub, self._here = f"10.213.{number}.1", f"10.213.{number}.2"
         self._hub_mac, self._mac = f"02:00:00:00:{number:02x}:01", f"02:00:00:00:{number:02x}:02"
@@ -109,6 +111,8 @@ class Namespace(Place):
 
     def close(self) -> None:
         self.mend()
+        if self.proxy is not None:
+            self.proxy.close()
         _ip("netns", "del", self._netns)
 
     def _point(self, mac: str, hub_mac: str) -> None:

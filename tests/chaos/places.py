@@ -13,9 +13,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import psutil
+
+if TYPE_CHECKING:
+    from tests.chaos.proxies import Proxy
 
 Harm = Literal["cut", "deaf", "mute", "slow"]
 """Nothing passes; nothing comes in; nothing goes out; little passes, and late."""
@@ -31,6 +34,9 @@ class Place(ABC):
         self.directory = directory
         self.name = directory.name
         directory.mkdir(parents=True)
+
+    proxy: Proxy | None = None
+    """What can lose the orders for its worker."""
 
     has_power_switch = False
     """Whether it can be switched off like a host is, so that the next boot knows that it is another one."""

@@ -1,7 +1,8 @@
-"""Places without namespaces: each service speaks to NATS through a proxy of its own, which can stop passing bytes on.
+"""Proxies between a service and NATS, which can stop passing bytes on, or lose a worker's orders and nothing else.
 
 A stopped proxy is a black hole: connections stay, and are made, but nothing comes through; nothing is reset. TCP loses
-no bytes, so slow is late and not lossy. HTTP from a task to the gateway does not pass here.
+no bytes, so slow is late and not lossy. HTTP from a task to the gateway does not pass here. Where there are no network
+namespaces a proxy is all that a place has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos.places import Harm, Place, owned
@@ -17,6 +20,7 @@ from tests.chaos.places import Harm, Place, owned
 _BYTES = 1 << 16
 _LATE_S = 0.3
 _LOOK_S = 0.02
+_ORDER = re.compile(rb"iris\.worker\.[^.]+\.order")
 
 
 class Proxies:
@@ -27,50 +31,104 @@ class Proxies:
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
 
-class Proxied(Place):
-    """One place."""
+class Proxy:
+    """The way to NATS of one place.
+
+    Attributes:
+        harm: what it does to all bytes. loses_orders: the worker hears everything but what it is to do.
+        lost: how many orders that were.
+    """
 
     def __init__(self, directory: Path, proxies: Proxies) -> None:
-        super().__init__(directory)
-        self._harm: Harm | None = None
+        self.harm: Harm | None = None
+        self.loses_orders = False
+        self.lost = 0
+        self._directory = directory
         self._loop = proxies.loop
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-
-    def harm(self, how: Harm) -> None:
-        self._harm = how
-
-    def mend(self) -> None:
-        self._harm = None
-
-    def pids(self) -> set[int]:
-        return set(owned(self))
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._server.close)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        (self.directory / "port").write_text(str(self._server.sockets[0].getsockname()[1]))
+        (self._directory / "port").write_text(str(self._server.sockets[0].getsockname()[1]))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            port = random.choice((self.directory / "nats").read_text().split())
+            port = random.choice((self._directory / "nats").read_text().split())
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(port))
             await asyncio.gather(
-                self._pass(reader, far_writer, ("cut", "mute")), self._pass(far_reader, writer, ("cut", "deaf"))
+                self._pass(reader, far_writer, ("cut", "mute"), _Raw()),
+                self._pass(far_reader, writer, ("cut", "deaf"), _Messages()),
             )
         writer.close()
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stopped: tuple[str, str]) -> None:
+    async def _pass(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        stopped: tuple[str, str],
+        pieces: _Raw | _Messages,
+    ) -> None:
         """One direction, until the sender ends it and that may be told."""
         with contextlib.suppress(OSError):
-            data = b"first"
-            while data:
-                data = await reader.read(_BYTES)
-                while self._harm in stopped:
+            while data := await reader.read(_BYTES):
+                while self.harm in stopped:
                     await asyncio.sleep(_LOOK_S)
-                if self._harm == "slow":
+                if self.harm == "slow":
                     await asyncio.sleep(_LATE_S)
-                writer.write(data)
+                for subject, piece in pieces.of(data):
+                    if self.loses_orders and _ORDER.fullmatch(subject):
+                        self.lost += 1
+                    else:
+                        writer.write(piece)
                 await writer.drain()
+            while self.harm in stopped:
+                await asyncio.sleep(_LOOK_S)
         writer.close()
+
+
+class _Raw:
+    """What a client sends, as it comes."""
+
+    def of(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield b"", data
+
+
+class _Messages:
+    """What a server sends, message by message with its subject. Source: docs.nats.io, NATS client protocol."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def of(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self._held += data
+        while (end := self._held.find(b"\r\n")) >= 0:
+            words = self._held[:end].split()
+            is_message = words[0] in (b"MSG", b"HMSG")
+            size = end + 2 + (int(words[-1]) + 2 if is_message else 0)
+            if len(self._held) < size:
+                return
+            yield words[1] if is_message else b"", self._held[:size]
+            self._held = self._held[size:]
+
+
+class Proxied(Place):
+    """One place that has nothing but its proxy."""
+
+    def __init__(self, directory: Path, proxies: Proxies) -> None:
+        super().__init__(directory)
+        self.proxy: Proxy = Proxy(self.directory, proxies)
+
+    def harm(self, how: Harm) -> None:
+        self.proxy.harm = how
+
+    def mend(self) -> None:
+        self.proxy.harm = None
+
+    def pids(self) -> set[int]:
+        return set(owned(self))
+
+    def close(self) -> None:
+        self.proxy.close()

@@ -116,6 +116,17 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
     return checked, wrong
 
 
+def unstarted(cluster: Cluster, tasks: Told) -> list[str]:
+    """No host has failed to start anything: to whatever was there before, its directories are for the next."""
+    suspects = {e.task for events in tasks.values() for e in events if e.cause == "infrastructure"}
+    attempts = [(task, attempt) for task in sorted(suspects) for attempt in cluster.client.task(task).attempts]
+    return [
+        f"wrong: attempt {attempt.number} of {task} on {attempt.worker}: {attempt.error}"
+        for task, attempt in attempts
+        if attempt.error and "could not be started" in attempt.error
+    ]
+
+
 def _place(message_id: str) -> tuple[int, ...]:
     return tuple(map(int, message_id.split(".")))
 
@@ -145,13 +156,16 @@ class Runs:
     """
 
     def __init__(self, path: Path, tasks: Told) -> None:
+        self._places: dict[str, list[Run]] = defaultdict(list)
         self._causes = {(e.task, e.attempt, e.cause) for events in tasks.values() for e in events}
         self._at: dict[str, dict[Run, float]] = {"begins": {}, "ends": {}}
         self.begun: Counter[Run] = Counter()
         for line in path.read_text().splitlines():
-            task, attempt, what, at = line.split()
+            task, attempt, what, at, place = line.split()
             self._at[what][task, int(attempt)] = float(at)
             self.begun[task, int(attempt)] += what == "begins"
+            if what == "begins":
+                self._places[place].append((task, int(attempt)))
         self.ended = set(self._at["ends"])
         self.again = sum(n - 1 for n in Counter(task for task, _ in self.begun).values())
         self.overlaps = [run for run in self.begun if self._overlaps(run)]
@@ -162,6 +176,21 @@ class Runs:
         others = [run for run in self.overlaps if (*run, "worker_lost") not in self._causes]
         unexcused = [run for run in others if not given_up(run)]  # it had been told to stop, and then its host was lost
         return [*twice, *(f"doubled: {task} ran again beside attempt {a}, not LOST" for task, a in unexcused)]
+
+    def adopted(self, killed: list[tuple[str, float]]) -> list[int]:
+        """Of each run to its end that outlived its worker, how many came after it in its directory.
+
+        ``killed``: the workers that were killed, and when.
+        """
+        found = []
+        for place, runs in self._places.items():
+            times = [at for worker, at in killed if f"/{worker}/" in place]
+            runs.sort(key=self._at["begins"].__getitem__)
+            for number, run in enumerate(runs, 1):
+                began, ended = self._at["begins"][run], self._at["ends"].get(run, 0.0)
+                if any(began < at < ended for at in times):
+                    found.append(len(runs) - number)
+        return found
 
     def _overlaps(self, run: Run) -> bool:
         """Whether a later attempt began before this one ended."""

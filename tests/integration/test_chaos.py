@@ -29,5 +29,8 @@ def test_kills_and_partitions_lose_nothing_and_double_nothing(network):
     assert f"partitions by {network}" in said
     assert "lost 0, doubled 0, wrong 0, stuck 0" in said
     assert re.search(r"^(cut|deaf|mute|slow) worker long", said, re.MULTILINE)
+    for fault in ("kill -9 busy worker", "stop worker", "lose orders", "freeze worker past its orders"):
+        assert re.search(rf"^{fault} ", said, re.MULTILINE)
+    assert int(re.search(r"adopted: (\d+) attempts", said)[1]) > 0
     assert int(re.search(r"workers: (\d+) became LOST", said)[1]) > 0
     assert int(re.search(r"output: (\d+) lines checked", said)[1]) > 0
