@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from iris_bus import window
+from iris_worker import past, roster
+
 MIB = 1 << 20
 WARM = 1 / 3
-"""The share of the samples in which caches fill, and which count for nothing."""
+"""The first share of the samples counts for nothing: caches fill."""
+EVENTS_PER_JOB = 8
+WARM_JOBS = window.KEPT // EVENTS_PER_JOB
+"""Nor do the first so many jobs: the largest thing that the state service keeps of them is its newest events."""
+_LEAST = 10
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was seen ``at`` seconds after the start, ``jobs`` having been submitted."""
+
+    at: float
+    jobs: int
+    figures: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -17,48 +34,67 @@ class Bound:
     grows: float
     per_job: float = 0.0
 
-    def allows(self, growth: float, jobs: float) -> bool:
-        return growth <= self.grows + self.per_job * jobs
+    def of(self, jobs: float) -> float:
+        return self.grows + self.per_job * jobs
 
+
+NATS_BLOCK = 8 * MIB
+"""What the NATS server fills of a stream before it begins another file; it has that one in memory."""
+ARENAS = 4 * MIB
+"""Memory comes from the system in arenas of 1 MiB, and stays while one object lives in them."""
+POOL = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that asyncio starts for slow calls, when so many come together."""
 
 BOUNDS: Mapping[str, Bound] = {
-    "nats-0 memory": Bound(64 * MIB, 64),
-    "memory": Bound(6 * MIB, 64),
-    "descriptors": Bound(3),
-    "threads": Bound(2),
-    "disk of nats": Bound(24 * MIB, 12_000),
-    "disk of workers": Bound(1 * MIB),
-    "disk of logs": Bound(1 * MIB, 1_000),
+    "nats-0 memory": Bound(2 * NATS_BLOCK),  # the collector lets garbage become as much as what is used
+    "worker-0 memory": Bound(ARENAS, past.TASK_BYTES),
+    "worker-1 memory": Bound(ARENAS, past.TASK_BYTES),
+    "memory": Bound(ARENAS),
+    "descriptors": Bound(3),  # tasks that run when a worker has none to spare, and requests under way
+    "threads": Bound(POOL),
+    # A block of the journal that is written and one that is not trimmed yet, and output up to the `logs_bytes` of here.
+    "disk of nats": Bound(2 * NATS_BLOCK + 4 * MIB),
+    "disk of rosters": Bound(2 * roster.COMPACT_BYTES),  # of two workers
+    "disk of workers": Bound(MIB / 4),
+    "disk of logs": Bound(MIB / 4),
 }
-"""By the last words of a figure's name. Events and output are kept for days, so the NATS server's disk grows with each
-job, and its memory by what it remembers of them; its heap also takes its time to fill. So do the services' own logs."""
+"""By the last words of a figure's name; each follows from a limit of the product. All that is kept of jobs is full when
+it is warm, so nothing grows with them but what a worker remembers of its last 200,000 tasks."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One figure: where its line begins and ends, and whether it may."""
+    """One figure: where its line begins and ends, and how much it may grow between."""
 
     name: str
     began: float
     ended: float
-    holds: bool
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        return self.ended - self.began <= self.allowed
 
     def line(self) -> str:
-        change = self.ended - self.began
-        return f"{'ok ' if self.holds else 'BAD'} {self.name:32} {self.began:14,.0f} {change:+14,.0f}"
+        change, word = self.ended - self.began, "ok " if self.holds else "BAD"
+        return f"{word} {self.name:24} {self.began:14,.0f} {change:+14,.0f} {self.allowed:14,.0f}"
 
 
-def judge(samples: Sequence[tuple[float, Mapping[str, float]]], jobs: float) -> list[Verdict]:
-    """Every figure of the warm samples, ``(seconds, figures)``; ``jobs`` were run in all of them."""
-    warm = samples[int(len(samples) * WARM) :]
-    return [_judge(name, warm, jobs * (1 - WARM)) for name in sorted(warm[-1][1])]
+def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples that count; none when they are too few to draw a line through."""
+    warm = [sample for sample in samples[int(len(samples) * WARM) :] if sample.jobs >= WARM_JOBS]
+    return warm if len(warm) >= _LEAST else []
 
 
-def _judge(name: str, samples: Sequence[tuple[float, Mapping[str, float]]], jobs: float) -> Verdict:
-    points = [(at, figures[name]) for at, figures in samples if name in figures]
-    began, ended = fitted(points)
+def judge(samples: Sequence[Sample]) -> list[Verdict]:
+    """Every figure of samples that are warm."""
+    return [_judge(name, samples) for name in sorted(samples[-1].figures)]
+
+
+def _judge(name: str, samples: Sequence[Sample]) -> Verdict:
+    began, ended = fitted((sample.at, sample.figures[name]) for sample in samples if name in sample.figures)
     bound = next(bound for words, bound in BOUNDS.items() if name.endswith(words))
-    return Verdict(name, began, ended, bound.allows(ended - began, jobs))
+    return Verdict(name, began, ended, bound.of(samples[-1].jobs - samples[0].jobs))
 
 
 def fitted(points: Iterable[tuple[float, float]]) -> tuple[float, float]:

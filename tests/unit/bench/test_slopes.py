@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.soak.slopes import MIB, fitted, judge
+from iris_worker import past
+from tests.soak.slopes import ARENAS, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
 
 
 def grows(name: str, by: float, jobs: float = 0) -> bool:
     """Whether a figure that grows by so much while it is warm, with noise, is let through."""
-    samples = [(at, {name: 50 * MIB + by * max(0, at - 30) / 60 + (at % 3) * 1000}) for at in range(91)]
-    [verdict] = judge(samples, jobs)
+    samples = [Sample(at, round(jobs * at / 60), {name: 50 * MIB + by * at / 60 + (at % 3) * 1000}) for at in range(61)]
+    [verdict] = judge(samples)
     return verdict.holds
 
 
@@ -17,13 +18,27 @@ def test_a_line_is_fitted():
     assert fitted([(5, 7)]) == (7, 7)
 
 
-@pytest.mark.parametrize(("name", "fine", "bad"), [("x memory", 5 * MIB, 7 * MIB), ("disk of workers", 0, 2 * MIB)])
-def test_what_grows_more_than_it_may_is_seen(name, fine, bad):
-    assert (grows(name, fine), grows(name, bad)) == (True, False)
+@pytest.mark.parametrize(
+    ("name", "most"), [("x memory", ARENAS), ("nats-0 memory", 2 * NATS_BLOCK), ("disk of workers", MIB / 4)]
+)
+def test_what_grows_more_than_it_may_is_seen(name, most):
+    assert (grows(name, most * 0.9), grows(name, most * 1.1)) == (True, False)
 
 
-def test_what_fills_before_it_is_warm_is_let_through_and_jobs_pay_for_their_own():
-    samples = [(at, {"x memory": min(at, 30) * MIB}) for at in range(91)]
-    assert judge(samples, 0)[0].holds
-    assert not grows("disk of nats", 40 * MIB)
-    assert grows("disk of nats", 40 * MIB, jobs=6000)
+def test_what_fills_before_it_is_warm_is_let_through():
+    samples = [Sample(at, 200 * at, {"x memory": min(at, 30) * MIB}) for at in range(91)]
+    assert after_warm_up(samples)[0].at == 30
+    assert judge(after_warm_up(samples))[0].holds
+
+
+def test_a_worker_may_remember_its_tasks_and_nobody_else():
+    by = 0.9 * past.LIMIT * past.TASK_BYTES
+    assert not grows("worker-0 memory", by)
+    assert grows("worker-0 memory", by, jobs=past.LIMIT)
+    assert not grows("state-0 memory", by, jobs=past.LIMIT)
+
+
+def test_too_few_jobs_to_be_warm_are_not_judged():
+    samples = [Sample(at, 10 * at, {"x memory": 0}) for at in range(91)]
+    assert samples[-1].jobs < WARM_JOBS
+    assert after_warm_up(samples) == []
