@@ -24,7 +24,7 @@ class Host:
 
     Attributes:
         used: amounts held, all dimensions. stopping: the part of it whose attempts have been told to end.
-        oldest_stop_ms: no attempt here was told to end before.
+        oldest_stop_ms: no attempt here was told to end before; the one that was may have ended since.
     """
 
     __slots__ = ("holds", "oldest_stop_ms", "row", "stopping", "used")
@@ -55,6 +55,12 @@ class Host:
             if hold.stopping and hold.stopping_ms >= since_ms:
                 recent.count(hold, need, 1)
         return recent.stopping, recent.oldest_stop_ms
+
+    def is_stuck(self, since_ms: int) -> bool:
+        """Whether an attempt that was told to end before then has not ended."""
+        return self.oldest_stop_ms < since_ms and any(
+            hold.stopping and hold.stopping_ms < since_ms for hold, _ in self.holds.values()
+        )
 
     @property
     def is_crowded(self) -> bool:
@@ -177,7 +183,7 @@ class Hosts:
 
     def stuck(self, since_ms: int) -> Iterator[str]:
         """Names of workers where something that has been told to end before then has not ended."""
-        return (name for name in self.ending if self._hosts[name].oldest_stop_ms < since_ms)
+        return (name for name in self.ending if self._hosts[name].is_stuck(since_ms))
 
     def forget(self, kind: JobClass) -> None:
         """A class has no jobs any more."""

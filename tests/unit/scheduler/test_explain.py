@@ -246,3 +246,15 @@ def test_a_stop_that_hangs_is_named() -> None:
     story.cycle()
     story.wait(16)
     assert reason(story, "/high")[1]["stuck"] == ["a"]
+
+
+def test_a_stop_that_hung_and_is_over_is_not_named_while_a_later_one_runs() -> None:
+    story = Story(worker("a", cpu=2))
+    story.running("/first", "a", band="batch")
+    story.running("/second", "a", band="batch")
+    story.stop(*story.refs("/first"))
+    story.wait(16)
+    story.stop(*story.refs("/second"))
+    story.end("/first", 0)
+    story.submit("/high", band="production", cpu=2)
+    assert "stuck" not in reason(story, "/high")[1]
