@@ -13,9 +13,9 @@ from typing import NamedTuple
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway, Submitter
 from benchmarks.row import Row, median
+from iris import Client
 from iris_bus.contract import Message
 from iris_bus.jetstream import connect
-from iris_gateway.client import Client
 
 GOAL_MS = 3.0
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from benchmarks import crowds
 from benchmarks.row import Row, median
 from iris_core.messages import WorkerRow
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 GOAL_MS = 100.0
 GOAL_INCREMENTAL_MS = 5.0
@@ -28,7 +28,7 @@ TASKS = 100_000
 CLASSES = 1_000
 NEW_TASKS = 100
 GROWTH = (1_000, 2_000, 5_000)
-SETTINGS = Settings()
+SETTINGS = SchedulerSettings()
 
 
 def run(quick: bool = False, workers: int = WORKERS) -> Row:
@@ -40,7 +40,7 @@ def run(quick: bool = False, workers: int = WORKERS) -> Row:
     for _ in range(rounds):
         mirror = Mirror.of([crowds.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES)])
         mirror.hosts.columns()
-        decision, took_ms = _pass(mirror, Memory())
+        decision, took_ms = _pass(mirror, Cache())
         full.append(took_ms)
         placed = decision.singles + decision.gangs
         incremental.append(_next_cycle(mirror, decision))
@@ -60,7 +60,7 @@ def run(quick: bool = False, workers: int = WORKERS) -> Row:
             "full_ms_by_workers": {**growth, str(workers): round(median(full), 1)},
             "incremental_ms": round(median(incremental), 2),
             "incremental_goal_ms": GOAL_INCREMENTAL_MS,
-            "ten_jobs_a_class_ms": round(median([_pass(many_jobs, Memory())[1] for _ in range(3)]), 1),
+            "ten_jobs_a_class_ms": round(median([_pass(many_jobs, Cache())[1] for _ in range(3)]), 1),
         },
     )
 
@@ -72,11 +72,11 @@ def _grown(hosts: tuple[WorkerRow, ...]) -> float:
     for _ in range(3):
         mirror = Mirror.of([crowds.snapshot(hosts, tasks, CLASSES, max(1, tasks // CLASSES))])
         mirror.hosts.columns()
-        passes.append(_pass(mirror, Memory())[1])
+        passes.append(_pass(mirror, Cache())[1])
     return round(median(passes), 1)
 
 
-def _pass(mirror: Mirror, memory: Memory) -> tuple[Decision, float]:
+def _pass(mirror: Mirror, memory: Cache) -> tuple[Decision, float]:
     """One cycle and its milliseconds."""
     return _timed(lambda: plan(mirror, memory, crowds.NOW_MS, SETTINGS))
 
@@ -93,11 +93,11 @@ def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
 
 def _next_cycle(mirror: Mirror, first: Decision) -> float:
     """Every plan was taken until one places nothing, 100 tasks of known classes come: milliseconds to plan them."""
-    memory, made = Memory(), first
+    memory, made = Cache(), first
     while made.plan.placements or made.wake_ms is not None:
-        memory.learn(made.columns, made.learnt, mirror.looked())
+        memory.learn(made.columns, made.findings, mirror.looked())
         crowds.accept(mirror, made.plan)
         made = plan(mirror, memory, crowds.NOW_MS, SETTINGS)
-    memory.learn(made.columns, made.learnt, mirror.looked())
+    memory.learn(made.columns, made.findings, mirror.looked())
     crowds.admit(mirror, *crowds.queue(NEW_TASKS, CLASSES, 10, first=1_000_000))
     return _timed(lambda: plan(mirror, memory, crowds.NOW_MS, SETTINGS))[1]

@@ -9,12 +9,12 @@ import time
 from benchmarks import crowds
 from benchmarks.row import Row, median
 from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Queued
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.states import PriorityBand
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import plan
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 GOAL = 5_000.0
 GANGS = 1_000
@@ -28,7 +28,7 @@ def run(quick: bool = False) -> Row:
         mirror = _cluster()
         gc.collect()
         began = time.perf_counter()
-        decision = plan(mirror, Memory(), crowds.NOW_MS, Settings())
+        decision = plan(mirror, Cache(), crowds.NOW_MS, SchedulerSettings())
         rates.append(len(decision.plan.placements) / (time.perf_counter() - began))
         assert len(decision.plan.placements) == GANGS
     return Row(
@@ -46,7 +46,15 @@ def _cluster() -> Mirror:
     """All slices, one VM of every third held by another job, and a queue of gangs in 20 classes."""
     mirror = Mirror.of([crowds.snapshot(crowds.workers(SLICES * crowds.SLICE, tpu_share=1.0), 0, 1, 1)])
     busy = JobRow(
-        1, "/busy", "ann", PriorityBand.INTERACTIVE, 1, 0, 0, SLICES, ResourceAsk(1000, 0, 0, Device("tpu", "auto", 4))
+        1,
+        "/busy",
+        "ann",
+        PriorityBand.INTERACTIVE,
+        1,
+        0,
+        0,
+        SLICES,
+        ResourceRequest(1000, 0, 0, Device("tpu", "auto", 4)),
     )
     names = mirror.hosts.columns().names
     holds = tuple(
@@ -63,7 +71,7 @@ def _cluster() -> Mirror:
             root_submitted_ms=crowds.NOW_MS,
             submitted_ms=crowds.NOW_MS,
             replicas=crowds.SLICE,
-            resources=ResourceAsk(1000 + number % 20, crowds.GIB, 0, device),
+            resources=ResourceRequest(1000 + number % 20, crowds.GIB, 0, device),
             group_by="tpu-name",
         )
         for number in range(2, GANGS + 2)

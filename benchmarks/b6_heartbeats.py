@@ -1,4 +1,4 @@
-"""B6: 10,000 workers beat every 5 s: what that costs the state service by itself, and what B1 loses by it.
+"""B6: 10,000 workers heartbeat every 5 s: what that costs the state service by itself, and what B1 loses by it.
 
 The workers are real agents with real messages in one process; they have no room, so B1 runs on workers of its own.
 """
@@ -21,7 +21,7 @@ TASKS = 10_000
 
 
 def run(quick: bool = False) -> Row:
-    """Percent of a core that the state service spends on beats while nothing else happens."""
+    """Percent of a core that the state service spends on heartbeats while nothing else happens."""
     with cluster(workers=noop.WORKERS, state=noop.WINDOW) as made:
         quiet, beating, idle = asyncio.run(_measure(made, 3 if quick else 5, 5.0 if quick else 20.0))
         rss = made.rss_bytes()

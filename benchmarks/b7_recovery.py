@@ -28,7 +28,7 @@ GOAL_TAKE_OVER_S = 1.5
 TASKS = 1_000_000
 NEVER = ("state.snapshot_changes=1000000000", "state.snapshot_after_s=1000000")
 SOON = ("state.snapshot_changes=1000000000", "state.snapshot_after_s=0.1")
-_PATIENCE_S = 300.0
+_RETRY_FOR_S = 300.0
 
 
 def run(quick: bool = False) -> Row:
@@ -95,7 +95,7 @@ async def _take_over(
     await client.flush()
     standby = made.start("state", *noop.WINDOW, *NEVER)
     for _ in range(3):
-        await pings.next_msg(timeout=_PATIENCE_S)  # it follows, and asks for its leader
+        await pings.next_msg(timeout=_RETRY_FOR_S)  # it follows, and asks for its leader
     await pings.unsubscribe()
     began = time.perf_counter()
     made.kill(leader)
@@ -105,7 +105,7 @@ async def _take_over(
 async def _first_answer(client: Client) -> float:
     """When a query was answered first, on this process's clock. Raises RuntimeError for another answer than jobs."""
     question = codec.pack(Query("jobs", {"limit": 1}))
-    deadline = time.perf_counter() + _PATIENCE_S
+    deadline = time.perf_counter() + _RETRY_FOR_S
     while time.perf_counter() < deadline:
         try:
             answer = await client.request(subjects.STATE_QUERY, question, timeout=0.5)
@@ -117,18 +117,18 @@ async def _first_answer(client: Client) -> float:
         if said.status != "ok" or b'"items":[{' not in said.body:
             raise RuntimeError(f"the first answer was {said.status} {said.body[:200]!r}")
         return moment
-    raise RuntimeError(f"no answer within {_PATIENCE_S:g} s")
+    raise RuntimeError(f"no answer within {_RETRY_FOR_S:g} s")
 
 
 async def _until_snapshot(client: Client) -> None:
     """Return when the store holds a whole snapshot."""
-    deadline = time.perf_counter() + _PATIENCE_S
+    deadline = time.perf_counter() + _RETRY_FOR_S
     subject = f"$O.{subjects.SNAPSHOTS_BUCKET}.M.>"
     while time.perf_counter() < deadline:
-        asked = await client.request(
+        request = await client.request(
             f"$JS.API.STREAM.INFO.OBJ_{subjects.SNAPSHOTS_BUCKET}", codec.to_json({"subjects_filter": subject})
         )
-        if b'"subjects":{' in asked.data:
+        if b'"subjects":{' in request.data:
             return
         await asyncio.sleep(0.05)
     raise RuntimeError("no snapshot was kept")

@@ -18,7 +18,7 @@ from benchmarks.row import Row, median
 
 GOAL_SUBMISSIONS = 2000.0
 GOAL_PAGES = 10_000.0
-CROWD = 64
+LARGE_BATCH = 64
 WATCHERS = 1000
 EVENTS_PER_S = 50
 EVENTS_OF_A_JOB = 2
@@ -38,7 +38,7 @@ def run(quick: bool = False) -> Row:
         rss = made.rss_bytes()
     return Row(
         row="B9",
-        what=f"durable submissions over HTTP from {CROWD} clients, one gateway",
+        what=f"durable submissions over HTTP from {LARGE_BATCH} clients, one gateway",
         value=round(median(submissions), 1),
         unit="jobs/s",
         goal=GOAL_SUBMISSIONS,
@@ -83,7 +83,7 @@ async def _rate(url: str, ask: Ask, seconds: float) -> float:
                 await ask(connection, number)
                 done += 1
 
-    await asyncio.gather(*(go_on(number) for number in range(CROWD)))
+    await asyncio.gather(*(go_on(number) for number in range(LARGE_BATCH)))
     return done / (time.perf_counter() - began)
 
 

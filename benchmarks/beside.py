@@ -1,7 +1,7 @@
 """Running the peers beside us: each in its own environment, with the server it needs, on the same machine.
 
 ``python -m benchmarks.beside`` (`make bench-peers`) makes the environments; a peer whose environment or server is
-missing is left out of the table and named. Not in this room: what a peer does (`peers/`).
+missing is left out of the table and named. Out of scope: what a peer does (`peers/`).
 """
 
 from __future__ import annotations

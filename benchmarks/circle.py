@@ -28,11 +28,11 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import plan
-from iris_scheduler.settings import Settings
-from iris_state.machine import Asked, Command, Input, Machine, Output
+from iris_scheduler.settings import SchedulerSettings
+from iris_state.machine import Command, Input, Machine, Output, Request
 from iris_state.policy import Policy
 from iris_worker.agent import Agent
 
@@ -60,8 +60,8 @@ class Circle:
         self._inbox: list[Input] = []
         self._told: dict[str, tuple[Stage, ...]] = {}
         self._commands = 0
-        self._settings = Settings()
-        self._memory = Memory()
+        self._settings = SchedulerSettings()
+        self._memory = Cache()
         self.machine.replay(1, self.machine.bid(self.now_ms))
         self.machine.lead(self.now_ms)
         for name, agent in self._agents.items():
@@ -73,15 +73,15 @@ class Circle:
         self.counts.clear()
 
     def _full(self) -> bytes:
-        output = self.machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
+        output = self.machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
         return output.replies[0][1]
 
     def submit(self, name: str, tasks: int) -> None:
         """Put one job into the inbox."""
         self._commands += 1
         spec = JobSpec(name=name, command=("/bin/true",), replicas=tasks)
-        wish = SubmitJob(spec, Caller("ann"), f"request-{self._commands}", self.now_ms, answer_to="answers")
-        self._inbox.append(Command(self._commands, subjects.CMD_SUBMIT, codec.pack(wish)))
+        command = SubmitJob(spec, Caller("ann"), f"request-{self._commands}", self.now_ms, answer_to="answers")
+        self._inbox.append(Command(self._commands, subjects.CMD_SUBMIT, codec.pack(command)))
 
     def run(self) -> None:
         """Turn until everything has ended. Raises RuntimeError when nothing moves though something waits."""
@@ -129,12 +129,12 @@ class Circle:
         if not self._mirror.apply(codec.unpack(output.delta, Delta)):
             raise RuntimeError("the mirror refused a delta")
         decision = plan(self._mirror, self._memory, self.now_ms, self._settings)
-        self._memory.learn(decision.columns, decision.learnt, self._mirror.looked())
+        self._memory.learn(decision.columns, decision.findings, self._mirror.looked())
         data = None if decision.is_empty else codec.pack(decision.plan)
         self.cpu_s["scheduler"] += time.process_time() - began
         if data is not None:
             self._message("plans", data)
-            self._inbox.append(Asked(subjects.STATE_PLAN, data, "plan"))
+            self._inbox.append(Request(subjects.STATE_PLAN, data, "plan"))
 
     def _carry_out(self, name: str, order: Order) -> None:
         data = codec.pack(order)
@@ -159,7 +159,7 @@ class Circle:
     def _ask(self, report: WorkerReport) -> None:
         data = codec.pack(report)
         self._message("reports", data)
-        self._inbox.append(Asked(subjects.STATE_REPORT, data, _REPORTS + report.worker))
+        self._inbox.append(Request(subjects.STATE_REPORT, data, _REPORTS + report.worker))
 
     def _answer(self, output: Output) -> None:
         for reply, data in output.replies:

@@ -54,10 +54,10 @@ class Cluster:
             told(service, process.pid)
         return process
 
-    def crowd(self, count: int, beat_s: float = 5.0) -> subprocess.Popen[bytes]:
+    def crowd(self, count: int, heartbeat_interval_s: float = 5.0) -> subprocess.Popen[bytes]:
         """Start one process that stands for many workers without room; return when all have registered."""
         command = [sys.executable, "-m", "tests.support.fake_workers", "--url", self.nats_url, "--cpu-millis", "0"]
-        command += ["--count", str(count), "--beat", str(beat_s)]
+        command += ["--count", str(count), "--heartbeat", str(heartbeat_interval_s)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HOME)
         self.started.append(process)
         self.processes.setdefault("crowd", []).append(psutil.Process(process.pid))

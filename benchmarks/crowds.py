@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iris_core.messages import AttemptRef, Delta, FullSnapshot, Hold, JobRow, Plan, Queued, WorkerRow
-from iris_core.resources import Amount, Device, ResourceAsk
+from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
 from iris_scheduler.mirror import Mirror
@@ -45,10 +45,10 @@ def _cpu_host(number: int) -> WorkerRow:
     return WorkerRow(f"host-{number:05d}", WorkerState.HEALTHY, attributes, total)
 
 
-def resources(kind: int) -> ResourceAsk:
+def resources(kind: int) -> ResourceRequest:
     """What the tasks of a class ask for: all four dimensions differ from class to class."""
     device = Device("tpu", "v5litepod-16", 1 + kind % 4) if kind % 4 == 0 else None
-    return ResourceAsk(500 + 250 * (kind % 23), (1 + kind % 13) * GIB, (kind % 7) * GIB, device)
+    return ResourceRequest(500 + 250 * (kind % 23), (1 + kind % 13) * GIB, (kind % 7) * GIB, device)
 
 
 def constraints(kind: int) -> tuple[Constraint, ...]:
@@ -72,7 +72,7 @@ def job(number: int, kind: int, tasks: int) -> JobRow:
         root_submitted_ms=at_ms - number % 1000,
         submitted_ms=at_ms,
         replicas=SLICE if gang else tasks,
-        resources=ResourceAsk(1000 + kind, GIB, 0, Device("tpu", "v5litepod-16", 4)) if gang else resources(kind),
+        resources=ResourceRequest(1000 + kind, GIB, 0, Device("tpu", "v5litepod-16", 4)) if gang else resources(kind),
         constraints=constraints(kind),
         group_by="tpu-name" if gang else "",
     )

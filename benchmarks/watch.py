@@ -45,8 +45,8 @@ class Watcher:
 
     async def stored(self) -> dict[str, int]:
         """How many events of each subject the stream has kept by now."""
-        asked = msgspec.json.encode({"subjects_filter": ">"})
-        answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_EVENTS", asked, timeout=10)
+        request = msgspec.json.encode({"subjects_filter": ">"})
+        answer = await self._client.request("$JS.API.STREAM.INFO.IRIS_EVENTS", request, timeout=10)
         subjects: dict[str, int] = msgspec.json.decode(answer.data)["state"].get("subjects") or {}
         return subjects
 

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import click
 
-from iris import Client
-from iris_gateway.cli.commands.tree import draw
-from iris_gateway.client import Job
+from iris import Client, Job
+from iris.cli.commands.tree import draw
 
 HERE = Path(__file__).parent
-IRIS = [sys.executable, "-m", "iris_gateway.cli"]
+IRIS = [sys.executable, "-m", "iris.cli"]
 
 
 def main() -> int:

@@ -11,11 +11,11 @@ import msgspec
 from drawings.markdown import document
 
 SECTIONS = {
-    "cluster": ("iris_gateway.cli.cluster.settings:ClusterSettings", "`iris up`"),
+    "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),
     "nats": ("iris_bus.run:NatsSettings", "every service"),
     "run": ("iris_bus.run:RunSettings", "every service"),
     "state": ("iris_state.policy:Policy", "the state service"),
-    "scheduler": ("iris_scheduler.settings:Settings", "the scheduler"),
+    "scheduler": ("iris_scheduler.settings:SchedulerSettings", "the scheduler"),
     "worker": ("iris_worker.settings:WorkerSettings", "a worker"),
     "gateway": ("iris_gateway.settings:GatewaySettings", "the gateway"),
 }

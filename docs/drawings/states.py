@@ -1,6 +1,6 @@
 """docs/states.md: every table of `iris_core.tables`, then every status with its wire value.
 
-What is *not* here: any rule; a new table is drawn because it is there.
+Out of scope: any rule; a new table is drawn because it is there.
 """
 
 from __future__ import annotations

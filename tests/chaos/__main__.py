@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from iris_gateway.client.problems import ClientError
+from iris.client.problems import ClientError
 from tests.chaos import namespaces, recount
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
@@ -36,11 +36,11 @@ _CONFIG = f"""
 restart_workers = true
 [state]
 worker_grace_s = {_LOST_S}
-beat_interval_s = 1
+heartbeat_interval_s = 1
 order_expires_s = {_EXPIRES_S}
 order_timeout_s = 1
 [worker]
-beat_s = 1
+heartbeat_interval_s = 1
 """
 _SHAPE = ("--replicas", "state=2", "--workers", "2", "--tpu")
 _SERVICES = ("state-0", "state-1", "scheduler-0")
@@ -141,7 +141,7 @@ def _play(
         with _thread(load), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
-        wrong = recount.ends(cluster, load.promises)
+        wrong = recount.ends(cluster, load.nominations)
     tasks, more = asyncio.run(recount.told(nats_url))
     runs = Runs(where / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
@@ -205,7 +205,7 @@ def _print_faults(killer: Killer) -> None:
 
 
 def _print_work(load: Load, watch: Watch, tasks: recount.Told, runs: Runs) -> None:
-    kinds = Counter(promise.kind for promise in load.promises)
+    kinds = Counter(nomination.kind for nomination in load.nominations)
     print("jobs: " + ", ".join(f"{kind} {n}" for kind, n in sorted(kinds.items())) + f"; {load.refused} asked again")
     print(f"events: {sum(map(len, tasks.values()))} of {len(tasks)} tasks")
     lost = len({(e.task, e.attempt) for events in tasks.values() for e in events if e.cause == "worker_lost"})

@@ -1,7 +1,7 @@
 """The killer: one fault after the other, chosen by chance, against the processes and the network of a cluster.
 
 Where there are three servers, their streams change leaders too. What is frozen, cut or switched off is put right after
-a drawn time, sometimes before a worker would be LOST for it and sometimes long after. Not in this room: how a network
+a drawn time, sometimes before a worker would be LOST for it and sometimes long after. Out of scope: how a network
 is cut (`places`), what has become of the cluster (`recount`).
 """
 
@@ -173,7 +173,7 @@ class Killer:
 
     async def _step_down(self, url: str, stream: str) -> None:
         with contextlib.suppress(Unavailable, AssertionError):  # something is done to the servers already
-            connection = await connect(url, name="killer", patience=2.0)
+            connection = await connect(url, name="killer", retry_for_s=2.0)
             await step_down(connection, stream, within_s=5.0)
             await connection.close()
 

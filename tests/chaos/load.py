@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iris_gateway.client import Client, Job
-from iris_gateway.client.problems import ClientError
+from iris import Client, Job
+from iris.client.problems import ClientError
 
 _RECORD = 'echo "$IRIS_TASK $IRIS_ATTEMPT {what} $(date +%s.%N) $PWD" >> {file}'
 _PAUSE_S = 0.25
@@ -30,7 +30,7 @@ _ENDS = {"failing": frozenset({"failed"})}
 
 
 @dataclass
-class Promise:
+class Nomination:
     """One acknowledged job: its id and how it must end, in the words of the API."""
 
     id: str
@@ -52,7 +52,7 @@ class Load:
     runs: Path
     dice: random.Random
     longest_s: float = 6.0
-    promises: list[Promise] = field(default_factory=list)
+    nominations: list[Nomination] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     refused: int = 0
     enough: threading.Event = field(default_factory=threading.Event)
@@ -79,7 +79,7 @@ class Load:
                 continue
             if failed:
                 self.gaps.append(time.monotonic() - began)
-            self.promises.append(Promise(job.id, job.name, kind, _ENDS.get(kind, frozenset({"succeeded"}))))
+            self.nominations.append(Nomination(job.id, job.name, kind, _ENDS.get(kind, frozenset({"succeeded"}))))
             return
 
     def _ask(self, kind: str, name: str) -> Job:
@@ -98,7 +98,7 @@ class Load:
             options |= {"tpu": "v5litepod-16", "max_retries_failure": 20}
         elif kind == "nested":
             child = f"run -d --if-exists keep --name $IRIS_JOB{CHILD} --cpu 0.25 -- true"
-            body = f"{begins}; {one}; {sys.executable} -m iris_gateway.cli {child} || exit 9; {two}; {ends}"
+            body = f"{begins}; {one}; {sys.executable} -m iris.cli {child} || exit 9; {two}; {ends}"
             options |= {"max_retries_failure": 20}
         else:
             options |= {"replicas": self.dice.choice((1, 2, 4))}

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from iris.client.problems import ClientError
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.views import TaskEvent
-from iris_gateway.client.problems import ClientError
-from tests.chaos.load import CHILD, PRINTED, Promise
+from tests.chaos.load import CHILD, PRINTED, Nomination
 from tests.support.cluster import Cluster
 from tests.support.records import ledger_of
 
@@ -27,26 +27,28 @@ Told = dict[str, list[TaskEvent]]
 """Every task's events, in the order they were told."""
 
 
-def ends(cluster: Cluster, promises: list[Promise]) -> list[str]:
+def ends(cluster: Cluster, nominations: list[Nomination]) -> list[str]:
     """Wait for every promised job; each is there and has ended as it must."""
     deadline = time.monotonic() + _SETTLE_S
-    return [sentence for promise in promises if (sentence := _end(cluster, promise, deadline))]
+    return [sentence for nomination in nominations if (sentence := _end(cluster, nomination, deadline))]
 
 
-def _end(cluster: Cluster, promise: Promise, deadline: float) -> str:
+def _end(cluster: Cluster, nomination: Nomination, deadline: float) -> str:
     while True:
         try:
-            job = cluster.client.job(promise.id).view
+            job = cluster.client.job(nomination.id).view
         except ClientError as error:
             if time.monotonic() > deadline:
-                return f"lost: {promise.name}: {error}"
+                return f"lost: {nomination.name}: {error}"
             time.sleep(0.2)
             continue
         if job.state in _ENDED:
-            right = job.state in promise.ends
-            return "" if right else f"wrong: {promise.name} has {job.state}, not {sorted(promise.ends)}: {job.error}"
+            right = job.state in nomination.ends
+            return (
+                "" if right else f"wrong: {nomination.name} has {job.state}, not {sorted(nomination.ends)}: {job.error}"
+            )
         if time.monotonic() > deadline:
-            return f"stuck: {promise.name} is {job.state}"
+            return f"stuck: {nomination.name} is {job.state}"
         time.sleep(0.1)
 
 

@@ -6,8 +6,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
-from iris_gateway.client import Client
-from iris_gateway.client.problems import ClientError
+from iris import Client
+from iris.client.problems import ClientError
 
 _LOOK_S = 0.4
 

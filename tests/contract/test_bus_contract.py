@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from iris_bus import framing
-from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Telling, Unavailable
+from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Publication, Unavailable
 from iris_bus.jetstream import connect
 from iris_bus.memory import Memory
 
@@ -71,9 +71,9 @@ async def read(reader, wanted: int) -> list[bytes]:
     return got
 
 
-def tellings(first: int, last: int) -> list[Telling]:
+def tellings(first: int, last: int) -> list[Publication]:
     headers = {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0"}
-    return [Telling("task.state.running", b"%d" % n, f"{n}-0", headers) for n in range(first, last + 1)]
+    return [Publication("task.state.running", b"%d" % n, f"{n}-0", headers) for n in range(first, last + 1)]
 
 
 # --- core messages
@@ -140,11 +140,11 @@ async def test_a_request_nobody_answers_is_unavailable_and_not_dead(bus):
 
 
 async def test_an_answer_can_be_given_later_to_the_reply_subject(bus):
-    asked = Heard()
-    await bus.bus.subscribe("iris.ask", asked)
+    chosen = Heard()
+    await bus.bus.subscribe("iris.ask", chosen)
     asking = asyncio.create_task(bus.bus.request("iris.ask", b"", timeout=5))
-    await asked.count(1)
-    bus.bus.publish(asked.messages[0].reply, b"later")
+    await chosen.count(1)
+    bus.bus.publish(chosen.messages[0].reply, b"later")
     assert (await asking).data == b"later"
 
 
@@ -439,36 +439,36 @@ async def test_a_journal_whose_bytes_have_changed_says_where(bus):
 async def test_events_are_told_in_order_with_their_headers(bus):
     heard = Heard()
     await bus.bus.subscribe("task.state.*", heard)
-    teller = bus.teller()
-    assert await teller.resume() == ""
-    teller.tell(tellings(1, 1000))
-    await teller.drain(5)
+    publisher = bus.publisher()
+    assert await publisher.resume() == ""
+    publisher.publish(tellings(1, 1000))
+    await publisher.drain(5)
     assert await heard.count(1000) == [b"%d" % n for n in range(1, 1001)]
     shown = {name: heard.messages[0].headers[name] for name in ("Iris-Job", "Iris-Task", "Iris-Attempt", "Nats-Msg-Id")}
     assert shown == {"Iris-Job": "/a", "Iris-Task": "/a/0", "Iris-Attempt": "0", "Nats-Msg-Id": "1-0"}
-    assert (teller.told, teller.backlog) == ("1000-0", 0)
+    assert (publisher.last_published, publisher.backlog) == ("1000-0", 0)
 
 
 async def test_a_new_teller_goes_on_behind_the_last_event_told(another):
-    old = (await another()).teller()
+    old = (await another()).publisher()
     await old.resume()
-    old.tell(tellings(1, 10))
+    old.publish(tellings(1, 10))
     await old.drain(5)
     bus = await another()
-    new = bus.teller()
+    new = bus.publisher()
     assert await new.resume() == "10-0"
-    new.tell(tellings(11, 20))
+    new.publish(tellings(11, 20))
     await new.drain(5)
     assert await read(bus.streams.read("IRIS_EVENTS", 0), 20) == [b"%d" % n for n in range(1, 21)]
 
 
 async def test_two_tellers_of_the_same_events_tell_each_once(another):
-    one, other = (await another()).teller(), (await another()).teller()
+    one, other = (await another()).publisher(), (await another()).publisher()
     await one.resume()
     await other.resume()
     for first in range(1, 1001, 50):
-        one.tell(tellings(first, first + 49))
-        other.tell(tellings(first, first + 49))
+        one.publish(tellings(first, first + 49))
+        other.publish(tellings(first, first + 49))
     await asyncio.gather(one.drain(20), other.drain(20))
     bus = await another()
     assert await read(bus.streams.read("IRIS_EVENTS", 0), 1000) == [b"%d" % n for n in range(1, 1001)]
@@ -476,18 +476,18 @@ async def test_two_tellers_of_the_same_events_tell_each_once(another):
 
 
 async def test_a_teller_is_fenced_by_one_who_knows_more(another):
-    old, new = (await another()).teller(), (await another()).teller()
+    old, new = (await another()).publisher(), (await another()).publisher()
     await old.resume()
-    old.tell(tellings(1, 3))
+    old.publish(tellings(1, 3))
     await old.drain(5)
     await new.resume()
-    new.tell(tellings(4, 9))
+    new.publish(tellings(4, 9))
     await new.drain(5)
-    old.tell(tellings(4, 5))
+    old.publish(tellings(4, 5))
     with pytest.raises(Fenced):
         await old.drain(5)
     with pytest.raises(Fenced):
-        old.tell(tellings(6, 6))
+        old.publish(tellings(6, 6))
 
 
 # --- blobs

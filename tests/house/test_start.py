@@ -26,7 +26,7 @@ def loaded_after(code: str) -> set[str]:
 def test_the_help_of_the_command_line_loads_no_library_of_a_service():
     code = """
 import sys
-from iris_gateway.cli import main
+from iris.cli import main
 sys.argv = ["iris", "--help"]
 try:
     main()
@@ -44,10 +44,10 @@ def test_the_client_and_the_command_line_need_only_the_base_dependencies():
     code = f"""
 import sys
 sys.modules.update(dict.fromkeys({sorted(HEAVY | {"sortedcontainers"})}))
-import iris, pkgutil, importlib, iris_gateway.cli.commands as commands
+import iris, pkgutil, importlib, iris.cli.commands as commands
 iris.Client, iris.AsyncClient
 for module in pkgutil.iter_modules(commands.__path__):
-    importlib.import_module("iris_gateway.cli.commands." + module.name)
+    importlib.import_module("iris.cli.commands." + module.name)
 """
     loaded_after(code)
 
@@ -60,12 +60,14 @@ def test_the_sdk_offers_a_client():
 
 def test_every_error_a_user_of_the_sdk_may_want_to_catch_has_a_name_in_it():
     import iris
-    from iris_gateway.client import problems
+    from iris.client import problems
 
     raised = {
         name
         for name, kind in vars(problems).items()
-        if isinstance(kind, type) and issubclass(kind, problems.ClientError) and name not in ("BadAsk", "NoGateway")
+        if isinstance(kind, type)
+        and issubclass(kind, problems.ClientError)
+        and name not in ("InvalidOption", "NoGateway")
     }
     assert raised <= set(iris.__all__)
     assert {getattr(iris, name) for name in raised} == {getattr(problems, name) for name in raised}

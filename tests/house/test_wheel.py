@@ -33,4 +33,4 @@ def test_it_holds_nothing_but_the_packages_and_its_own_record(wheel):
 
 def test_it_installs_the_command(wheel):
     entry = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    assert "iris = iris_gateway.cli:main" in wheel.read(entry).decode()
+    assert "iris = iris.cli:main" in wheel.read(entry).decode()

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from iris_gateway.client.client import Client
+from iris.client.client import Client
 from tests.support.cluster import Cluster, cluster_on, settings
 
 pytestmark = pytest.mark.integration
@@ -23,7 +23,7 @@ SMALL = """
 [nats]
 commands_bytes = 131072
 [gateway]
-command_patience_s = 1
+command_timeout_s = 1
 """
 WAVE = 8
 JOBS = 10 * WAVE

@@ -11,12 +11,12 @@ import pytest
 from iris_bus.jetstream import connect
 from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
-from iris_state import snapshot
 from iris_state.admin import archive
 from iris_state.admin.examine import digests
 from iris_state.admin.salvage import salvage
 from iris_state.admin.survey import survey
 from iris_state.policy import Policy
+from iris_state.snapshots import snapshot
 from tests.support.cluster import settings, start, stop
 from tests.support.damage import admin
 from tests.support.disk_cluster import Acknowledged

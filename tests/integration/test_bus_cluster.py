@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from iris_bus.contract import Telling
+from iris_bus.contract import Publication
 from iris_bus.jetstream import connect
 from tests.support.nats_config import nats_cluster
 
@@ -21,15 +21,15 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
         urls = ",".join(server.url for server in servers)
         connection = await connect(urls, name="test", replicas=3)
         await connection.streams.ensure()
-        journal, teller = connection.journal(), connection.teller()
-        await teller.resume()
+        journal, publisher = connection.journal(), connection.publisher()
+        await publisher.resume()
         enough = asyncio.Event()
 
         async def write() -> int:
             end = 0
             while not enough.is_set():
                 end = await journal.append(b"entry %d" % (end + 1), expected=end)
-                teller.tell([Telling("task.state.running", b"%d" % end, f"{end}-0")])
+                publisher.publish([Publication("task.state.running", b"%d" % end, f"{end}-0")])
             return end
 
         writing = asyncio.create_task(write())
@@ -44,7 +44,7 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
         await victim.until_healthy()
         enough.set()
         end = await writing
-        await teller.drain(30)
+        await publisher.drain(30)
         assert [e.data async for e in await journal.replay(0)] == [b"entry %d" % n for n in range(1, end + 1)]
         reader = connection.streams.read("IRIS_EVENTS", 0)
         told: list[bytes] = []

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from iris_bus.contract import Fenced, Gap, Telling, Unavailable
+from iris_bus.contract import Fenced, Gap, Publication, Unavailable
 from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import Connection, connect
 
@@ -36,9 +36,9 @@ def freeze(server: EmbeddedNats) -> None:
     os.waitid(os.P_PID, server.pid, os.WSTOPPED)
 
 
-def telling(first: int, last: int) -> list[Telling]:
+def telling(first: int, last: int) -> list[Publication]:
     return [
-        Telling("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
+        Publication("task.state.running", b"%d" % n, f"{n}-0", {"Iris-Task": f"/a/{n}"}) for n in range(first, last + 1)
     ]
 
 
@@ -99,7 +99,7 @@ async def test_a_zombie_whose_append_was_delayed_is_fenced(own_nats, kept):
 async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, kept):
     from iris_bus.journal import JetJournal
 
-    impatient = JetJournal(kept._link, kept._api, patience=0.1)
+    impatient = JetJournal(kept._link, kept._api, retry_for_s=0.1)
     freeze(own_nats)
     try:
         with pytest.raises(Unavailable):
@@ -185,30 +185,30 @@ async def test_a_lost_event_breaks_the_chain_so_that_no_later_one_is_stored(kept
 
 
 async def test_events_are_told_once_each_though_the_server_is_killed_while_telling(own_nats, kept):
-    teller = kept.teller()
-    await teller.resume()
+    publisher = kept.publisher()
+    await publisher.resume()
     told = 0
     for _ in range(4):
         for _ in range(10):
-            teller.tell(telling(told + 1, told + 1000))
+            publisher.publish(telling(told + 1, told + 1000))
             told += 1000
             await asyncio.sleep(0)
         await crash(own_nats, kept)
-    await teller.drain(30)
+    await publisher.drain(30)
     assert await everything(kept, "IRIS_EVENTS", told) == [b"%d" % n for n in range(1, told + 1)]
-    assert teller.told == f"{told}-0"
+    assert publisher.last_published == f"{told}-0"
 
 
 async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap(own_nats, kept):
     told = 0
     for _ in range(3):
-        old, other = kept.teller(), await connect(own_nats.url, name="other")
-        new = other.teller()
+        old, other = kept.publisher(), await connect(own_nats.url, name="other")
+        new = other.publisher()
         await old.resume()
-        old.tell(telling(told + 1, told + 5000))  # it is deposed with all this under way
+        old.publish(telling(told + 1, told + 5000))  # it is deposed with all this under way
         await asyncio.sleep(0)
         last = int((await new.resume()).partition("-")[0] or 0)
-        new.tell(telling(last + 1, told + 7000))
+        new.publish(telling(last + 1, told + 7000))
         await new.drain(20)
         await old.close()
         await other.close()
@@ -217,15 +217,15 @@ async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap
 
 
 async def test_a_teller_knows_its_place_though_every_event_has_aged_away(own_nats, kept):
-    old, new = kept.teller(), kept.teller()
+    old, new = kept.publisher(), kept.publisher()
     await old.resume()
-    old.tell(telling(1, 10))
+    old.publish(telling(1, 10))
     await old.drain(5)
     await old.close()
     await kept._api.purge("IRIS_EVENTS")
     await kept.streams.ensure()
     assert await new.resume() == "10-0"
-    new.tell(telling(11, 11))
+    new.publish(telling(11, 11))
     await new.drain(5)
     assert (await kept.streams.last("IRIS_EVENTS")).sequence == 11
 

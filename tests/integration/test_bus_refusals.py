@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from iris_bus.asks import Forbidden
 from iris_bus.connection import Credentials
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
+from iris_bus.requests import Forbidden
 from tests.support.nats_config import configured_nats
 
 pytestmark = pytest.mark.integration
@@ -57,7 +57,7 @@ async def test_a_wrong_password_is_said_at_once(nats_server):
     wrong = nats_server.url.replace(nats_server.password, "wrong")
     async with asyncio.timeout(5):
         with pytest.raises(Unavailable, match=r"(?i)authorization violation"):
-            await connect(wrong, name="test", patience=60)
+            await connect(wrong, name="test", retry_for_s=60)
 
 
 async def test_what_a_user_may_not_do_fails_at_once_and_by_name(tmp_path):

@@ -16,7 +16,7 @@ PROGRAM = """
     from iris_bus.run import Service, run_service
 
     class Own(msgspec.Struct):
-        patience_s: float = 1.0
+        retry_for_s: float = 1.0
 
     async def main(service: Service[Own]) -> None:
         print("up", flush=True)
@@ -78,17 +78,17 @@ def test_an_exception_of_a_callback_ends_the_process():
 
 
 def test_a_bus_that_is_not_there_ends_the_process_and_says_so():
-    code, _, err = play("await service.connect()", IRIS_NATS_URL="nats://127.0.0.1:1", IRIS_NATS_PATIENCE_S="0.3")
+    code, _, err = play("await service.connect()", IRIS_NATS_URL="nats://127.0.0.1:1", IRIS_NATS_RETRY_FOR_S="0.3")
     assert code == 1
     assert "cannot connect to NATS" in err
 
 
 def test_a_wrong_setting_ends_it_with_two_and_no_traceback():
-    code, _, err = play("pass", IRIS_STATE_PATIENCE="1")
+    code, _, err = play("pass", IRIS_STATE_RETRY_FOR="1")
     assert code == 2
     assert (
         err
-        == "iris state: environment IRIS_STATE_PATIENCE: [state] has no key 'patience'; did you mean 'patience_s'?\n"
+        == "iris state: environment IRIS_STATE_RETRY_FOR: [state] has no key 'retry_for'; did you mean 'retry_for_s'?\n"
     )
 
 
@@ -115,9 +115,9 @@ def test_it_serves_its_metrics_on_a_free_port_where_it_is_told_to():
 
 
 def test_it_shows_its_settings_with_their_origins():
-    code, out, _ = play("pass", "--show-config", "--set", "state.patience_s=2")
+    code, out, _ = play("pass", "--show-config", "--set", "state.retry_for_s=2")
     assert code == 0
-    assert out.startswith("[state]\npatience_s = 2.0  # command line\n\n[nats]\nurl = ")
+    assert out.startswith("[state]\nretry_for_s = 2.0  # command line\n\n[nats]\nurl = ")
 
 
 def test_a_service_with_other_limits_changes_the_streams_that_are_there(nats_url: str):

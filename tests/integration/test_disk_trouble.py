@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris_gateway.client.problems import TryAgain
+from iris.client.problems import TryAgain
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import MakeDisk, make_disk
 from tests.support.disk_cluster import Acknowledged, bury, on_disk
@@ -21,7 +21,7 @@ __all__ = ["make_disk"]
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
-IMPATIENT = "[gateway]\ncommand_patience_s = 1.5\n"
+IMPATIENT = "[gateway]\ncommand_timeout_s = 1.5\n"
 RESTARTS = 3
 """What may be started again, at most, because of one trouble: the bus and its one writer, and a try in between."""
 

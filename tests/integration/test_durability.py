@@ -12,9 +12,9 @@ import pytest
 from iris_bus.jetstream import Connection
 from iris_core import codec, subjects
 from iris_core.messages import Ping
-from iris_state import snapshot
-from iris_state.snapshot import place_of
-from tests.support.replicas import PATIENCE_S, Replicas, replicas, since
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.snapshot import place_of
+from tests.support.replicas import RETRY_FOR_S, Replicas, replicas, since
 
 pytestmark = pytest.mark.integration
 
@@ -36,7 +36,7 @@ def told_once(ids: list[str]) -> bool:
 async def snapshots(group: Replicas, wanted: int) -> list[str]:
     """The names of snapshots once there are so many."""
     blobs = group.connection.blobs(subjects.SNAPSHOTS_BUCKET)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(RETRY_FOR_S):
         while True:
             names = sorted(name for name in await blobs.names() if place_of(name))
             if len(names) >= wanted:
@@ -100,7 +100,7 @@ async def test_a_frozen_leader_is_replaced_and_ends_when_it_wakes(group):
     await group.until(lambda pong: pong.leader != before.leader)
     assert (await group.submit("/while")).status == "created"
     leader.send_signal(signal.SIGCONT)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(RETRY_FOR_S):
         assert await leader.wait() != 0
     assert await group.names() == {"/before", "/while"}
     assert told_once(await group.events())
@@ -121,7 +121,7 @@ async def test_who_has_just_written_is_given_time_to_listen(group):
     await group.start()
     leader, _ = await group.leader()
     leader.kill()
-    await group.start("state.deaf_s=2")
+    await group.start("state.election_timeout_s=2")
     await group.until(lambda pong: pong.epoch == 2)
     assert '"nobody leads","before":"somebody"' in group.log()
 
@@ -178,7 +178,7 @@ async def test_a_snapshot_of_a_later_release_is_refused_in_words(group):
     await group.connection.journal().append(b"the commit it was cut behind", expected=0)
     await group.connection.blobs(subjects.SNAPSHOTS_BUCKET).put(snapshot.name_of(1, 0), bytes(data))
     process = await group.start()
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(RETRY_FOR_S):
         assert await process.wait() == 1
     assert f"has version {snapshot.VERSION + 1}, this release knows up to {snapshot.VERSION}" in group.log()
 
@@ -202,7 +202,7 @@ async def test_a_full_journal_ends_in_refusal_and_nothing_is_lost(group):
     await api.call(f"STREAM.UPDATE.{subjects.JOURNAL.name}", {**config, "max_bytes": 1}, dict)
     leader, _ = await group.leader()
     asking = asyncio.create_task(group.submit("/meanwhile"))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(RETRY_FOR_S):
         assert await leader.wait() == 1
     assert "maximum bytes exceeded" in group.log()
     assert not asking.done()

@@ -12,7 +12,7 @@ import pytest
 
 from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess, Occupied
+from iris_bus.nats_process import DirectoryInUse, NatsProcess
 
 pytestmark = pytest.mark.integration
 
@@ -29,7 +29,7 @@ async def test_a_killed_server_is_started_again_on_the_same_ports_with_its_data(
 
 
 async def test_a_second_server_on_the_same_directory_is_refused(own_nats, tmp_path):
-    with pytest.raises(Occupied):
+    with pytest.raises(DirectoryInUse):
         await EmbeddedNats(tmp_path / "nats").start()
 
 
@@ -38,7 +38,7 @@ async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
     stale.parent.mkdir(parents=True)
     stale.write_text('{"nats": ["nats://127.0.0.1:1"], "monitoring": ["http://127.0.0.1:1"]}')
     async with EmbeddedNats(tmp_path / "nats") as server:
-        connection = await connect(server.url, name="test", patience=5)
+        connection = await connect(server.url, name="test", retry_for_s=5)
         await connection.close()
     assert not stale.exists()
 

@@ -22,4 +22,4 @@ async def test_many_workers_register_and_succeed_at_everything(connection: Conne
     ref = AttemptRef(1, 0, 0)
     await state.order([template("true")], run=[ref])
     assert (await state.ended(ref)).exit_code == 0
-    assert state.told(ref) == [KernelStatus.PREPARING, KernelStatus.RUNNING, KernelStatus.TERMINATED]
+    assert state.reported(ref) == [KernelStatus.PREPARING, KernelStatus.RUNNING, KernelStatus.TERMINATED]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from iris import Job
 from iris_core.views import TaskView
-from iris_gateway.client import Job
 from tests.support.cluster import Cluster, cluster_on, settings, until
 
 pytestmark = pytest.mark.integration
@@ -26,10 +26,10 @@ worker_grace_s = 60.0
 
 SHORT_GRACE = """
 [state]
-beat_interval_s = 0.5
+heartbeat_interval_s = 0.5
 worker_grace_s = 4.0
 [worker]
-beat_s = 0.5
+heartbeat_interval_s = 0.5
 """
 
 

@@ -17,7 +17,7 @@ from tests.support.nats_config import configured_nats
 
 pytestmark = pytest.mark.integration
 
-CROWD = 120
+LARGE_BATCH = 120
 MANY = 60
 
 
@@ -31,7 +31,9 @@ def submitted(url: str, bodies: list[dict[str, Any]]) -> list[int]:
     """The status of each, asked for all at once."""
 
     async def ask() -> list[int]:
-        async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=CROWD)) as client:
+        async with httpx.AsyncClient(
+            base_url=url, timeout=60, limits=httpx.Limits(max_connections=LARGE_BATCH)
+        ) as client:
             return [answer.status_code for answer in await asyncio.gather(*(one(client, body) for body in bodies))]
 
     async def one(client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
@@ -53,13 +55,13 @@ def test_a_crowd_of_large_submissions_ends_nobody_and_is_there_after_a_restart(t
     try:
         before = cluster.pids("state"), cluster.pids("gateway")
         env = {"PADDING": "x" * 240_000}
-        bodies = [{"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(CROWD)]
+        bodies = [{"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(LARGE_BATCH)]
         assert set(submitted(cluster.url, bodies)) <= {200, 201}
         assert (cluster.pids("state"), cluster.pids("gateway")) == before
     finally:
         stop(cluster)
     with cluster_on(tmp_path / "data", "--workers", "0") as again:
-        found = [again.client.job(f"/large-{n}") for n in range(CROWD)]
+        found = [again.client.job(f"/large-{n}") for n in range(LARGE_BATCH)]
         assert {job.state for job in found} == {"pending"}
 
 

@@ -71,7 +71,7 @@ async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()
     go, log = tmp_path / "go", tmp_path / "log"
-    async with WorkerProcess(own_nats.url, tmp_path / "w0", log=log, log_patience_s=0.5, report_timeout_s=0.5):
+    async with WorkerProcess(own_nats.url, tmp_path / "w0", log=log, log_timeout_s=0.5, report_timeout_s=0.5):
         await state.registration()
         ref = await state.run("sh", "-c", f"echo before; while ! test -e {go}; do sleep 0.01; done; echo after")
         await state.printed(ref, b"before\n")
@@ -142,7 +142,7 @@ async def test_an_end_does_not_wait_for_ever_for_a_log_stream_that_alone_is_gone
     state: FakeState, nats_url: str, tmp_path: Path
 ):
     await state.connection.bus.request(f"$JS.API.STREAM.DELETE.{subjects.LOGS.name}", b"", timeout=5)
-    async with WorkerProcess(nats_url, tmp_path / "w0", log_patience_s=0.5):
+    async with WorkerProcess(nats_url, tmp_path / "w0", log_timeout_s=0.5):
         await state.registration()
         ref = await state.run("sh", "-c", "echo lost; exit 3")
         ended = await state.ended(ref)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.plants import PLANTS, Plant, planted
+from tests.sim.mutants import PLANTS, Plant, planted
 from tests.sim.world import play
 
 pytestmark = pytest.mark.integration

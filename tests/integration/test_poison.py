@@ -10,10 +10,10 @@ pytestmark = pytest.mark.integration
 
 GIVEN_UP_SOON = """
 [state]
-missed_beats = 1
+missed_heartbeats = 1
 worker_grace_s = 5
 [worker]
-beat_s = 0.5
+heartbeat_interval_s = 0.5
 """
 RESTARTED = """
 [cluster]

@@ -16,7 +16,7 @@ from iris_core.messages import BEHIND, Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
 from iris_gateway.position import Position
 from iris_gateway.queries import Queries
-from iris_state.service import State
+from iris_state.service import StateService
 from tests.support.replicas import Replicas, replicas
 from tests.support.states import house
 
@@ -64,7 +64,7 @@ async def test_two_hundred_listings_of_ten_thousand_jobs_make_no_round_long():
         assert rounds_over(state, BOUND_S) == before
 
 
-def rounds_over(state: State, seconds: float) -> float:
+def rounds_over(state: StateService, seconds: float) -> float:
     """How many rounds have taken longer."""
     buckets = {
         sample.labels["le"]: sample.value

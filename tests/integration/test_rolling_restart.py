@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from iris.client.client import Client
+from iris.client.problems import ClientError
 from iris_bus.jetstream import Connection
 from iris_core import codec, subjects
 from iris_core.messages import Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.views import JobView
-from iris_gateway.client.client import Client
-from iris_gateway.client.problems import ClientError
 from iris_state import outbox
 from iris_state.changes import Commit
 from iris_state.machine import Machine

@@ -15,9 +15,9 @@ import iris
 import iris_core
 import iris_gateway
 from iris import AsyncClient
+from iris.client.problems import InvalidOption, JobFailed, JobKilled, NotFound, WaitTimeout
 from iris.testing import LocalCluster, NotStarted
 from iris_core.views import JobEvent, TaskEvent
-from iris_gateway.client.problems import BadAsk, JobFailed, JobKilled, NotFound, WaitTimeout
 
 pytestmark = pytest.mark.integration
 
@@ -160,5 +160,5 @@ def test_a_function_is_mapped_over_items_and_each_call_has_its_future(cluster, t
 
 
 def test_mapping_nothing_is_refused(cluster):
-    with pytest.raises(BadAsk, match="no items"):
+    with pytest.raises(InvalidOption, match="no items"):
         cluster.client.map(len, [])

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.integration
 TASKS = 200
 QUICK = """
 [state]
-beat_interval_s = 0.3
+heartbeat_interval_s = 0.3
 worker_grace_s = 1.0
 [worker]
-beat_s = 0.3
+heartbeat_interval_s = 0.3
 """
 
 

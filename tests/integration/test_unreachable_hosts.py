@@ -16,7 +16,7 @@ import pytest
 
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
-from iris_core.messages import Beat, Register, WorkerReport
+from iris_core.messages import HeartbeatMessage, Register, WorkerReport
 from iris_core.resources import Amount
 from tests.support.cluster import Cluster, cluster_on, settings, until
 
@@ -26,11 +26,11 @@ SOON_S = 5.0
 """Far below what it takes to give a silent host up, with room for a busy machine."""
 QUICK = """
 [state]
-beat_interval_s = 0.3
+heartbeat_interval_s = 0.3
 order_timeout_s = 0.5
 order_expires_s = 1.0
 [worker]
-beat_s = 0.3
+heartbeat_interval_s = 0.3
 """
 
 
@@ -39,7 +39,7 @@ def state_of(cluster: Cluster, worker: str) -> str:
 
 
 class Impostor:
-    """A host that registers and beats as a worker does, and takes no order.
+    """A host that registers and heartbeats as a worker does, and takes no order.
 
     Args:
         subscribed: it is subscribed to its orders and never reads one; else nobody is.
@@ -64,8 +64,8 @@ class Impostor:
         while not self._ended.is_set():
             self.beats += 1
             monotonic_ms = 1 + int((time.monotonic() - started_s) * 1000)
-            beat = Beat("impostor", incarnation, self.beats, self.beats, monotonic_ms=monotonic_ms)
-            connection.bus.publish(subjects.beat("impostor"), codec.pack(beat))
+            beat = HeartbeatMessage("impostor", incarnation, self.beats, self.beats, monotonic_ms=monotonic_ms)
+            connection.bus.publish(subjects.heartbeat("impostor"), codec.pack(beat))
             await asyncio.sleep(0.1)
         await connection.close()
 

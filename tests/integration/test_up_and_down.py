@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from iris_gateway.cli.cluster.supervisor import is_alive
-from iris_gateway.client import Client
-from iris_gateway.client.address import read_cluster
+from iris import Client
+from iris.client.address import read_cluster
+from iris.cluster.supervisor import is_alive
 from tests.support.cluster import IRIS, cluster_on, environment, settings, start, stop, until
 
 pytestmark = pytest.mark.integration

@@ -35,7 +35,7 @@ async def state(connection: Connection) -> FakeState:
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, beat_s=0.2) as process:
+    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
         await state.registration()
         yield process
 
@@ -63,7 +63,7 @@ async def test_a_task_runs_and_its_stages_come_in_order(state: FakeState, worker
     ref = await state.run("sh", "-c", "echo hello $IRIS_TASK_INDEX; echo bad >&2; exit 3")
     ended = await state.ended(ref)
     assert (ended.cause, ended.exit_code, ended.signal, ended.stderr_tail) == (Cause.EXITED, 3, None, "bad")
-    assert state.told(ref) == [K.PREPARING, K.RUNNING, K.TERMINATED]
+    assert state.reported(ref) == [K.PREPARING, K.RUNNING, K.TERMINATED]
     assert await state.output(ref) == b"hello 0\n"
     assert await state.output(ref, "stderr") == b"bad\n"
 
@@ -218,11 +218,11 @@ async def test_a_gang_starts_only_when_told(state: FakeState, worker: WorkerProc
     ref, words = AttemptRef(9, 1, 0), "echo $IRIS_GANG_HOSTS $JAX_PROCESS_ID $JAX_NUM_PROCESSES $TPU_WORKER_HOSTNAMES"
     work = [template("sh", "-c", words, job=9, replicas=2)]
     await state.order(work, prepare=[ref], gangs=[Gang(9, ("h0", "h1"))])
-    await state.until(lambda: K.PREPARED in state.told(ref))
+    await state.until(lambda: K.PREPARED in state.reported(ref))
     await state.until(lambda: any(beat.attempts and beat.attempts[0].status is K.PREPARED for beat in state.beats))
     await state.order(start=[ref])
     await state.ended(ref)
-    assert state.told(ref) == [K.PREPARING, K.PREPARED, K.CREATING, K.RUNNING, K.TERMINATED]
+    assert state.reported(ref) == [K.PREPARING, K.PREPARED, K.CREATING, K.RUNNING, K.TERMINATED]
     assert await state.output(ref) == b"h0,h1 1 2 h0,h1\n"
 
 
@@ -301,7 +301,7 @@ async def test_a_task_begins_in_a_copy_of_its_bundle(state: FakeState, worker: W
         ref = await state.run("./run", bundle=bundle)
         assert (await state.ended(ref)).exit_code == 0
         assert await state.output(ref) == b"as packed\n"
-        assert state.told(ref) == [K.PREPARING, K.PULLING, K.RUNNING, K.TERMINATED]
+        assert state.reported(ref) == [K.PREPARING, K.PULLING, K.RUNNING, K.TERMINATED]
 
 
 async def test_a_bundle_that_nobody_stored_is_not_the_tasks_failure(
@@ -311,7 +311,7 @@ async def test_a_bundle_that_nobody_stored_is_not_the_tasks_failure(
     ref = await state.run("true", bundle="0" * 64)
     ended = await state.ended(ref)
     assert (ended.cause, ended.error) == (Cause.INFRASTRUCTURE, f"bundle: {'0' * 64} is not in the store")
-    assert state.told(ref) == [K.PREPARING, K.PULLING, K.ERROR]
+    assert state.reported(ref) == [K.PREPARING, K.PULLING, K.ERROR]
 
 
 async def test_a_hostile_bundle_is_its_owners_failure(
@@ -371,14 +371,14 @@ async def test_a_flood_is_cut_but_its_end_is_kept(state: FakeState, nats_url: st
 
 
 async def test_what_is_not_answered_is_told_again(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", report_timeout_s=0.2, beat_s=1000):
+    async with WorkerProcess(nats_url, tmp_path / "w0", report_timeout_s=0.2, heartbeat_interval_s=1000):
         await state.registration()
         state.silent = True
         ref = await state.run("sleep", "1000")
         await state.until(lambda: any(stage.status is K.RUNNING for stage in state.ignored))
         state.silent = False
         await state.running(ref)
-        assert state.told(ref) == [K.PREPARING, K.RUNNING]
+        assert state.reported(ref) == [K.PREPARING, K.RUNNING]
 
 
 async def test_a_worker_that_is_not_known_registers_with_all_it_runs(state: FakeState, worker: WorkerProcess):
@@ -507,7 +507,7 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
 
 
 async def test_a_beat_that_tells_an_end_tells_the_start_before_it(state: FakeState, worker: WorkerProcess):
-    """Reports are not answered, so beats are all the state service may come to hear."""
+    """Reports are not answered, so heartbeats are all the state service may come to hear."""
     state.silent = True
     ref = await state.run("true")
     await state.until(lambda: any(stage.ended is not None for beat in state.beats for stage in beat.attempts))
@@ -588,7 +588,7 @@ async def test_a_worker_for_measuring_succeeds_without_running(state: FakeState,
         await state.order([template("touch", f"{tmp_path}/ran")], run=refs)
         await state.until(lambda: {s.ref for s in state.stages if s.ended is not None} == set(refs))
     assert not (tmp_path / "ran").exists()
-    assert state.told(refs[0]) == [K.PREPARING, K.RUNNING, K.TERMINATED]
+    assert state.reported(refs[0]) == [K.PREPARING, K.RUNNING, K.TERMINATED]
 
 
 async def test_many_tasks_at_once_all_end_with_all_their_output(state: FakeState, worker: WorkerProcess):

@@ -1,6 +1,6 @@
 """What may happen to a simulated cluster: each function does one thing to a world, at a time that chance chose.
 
-Not in this room: how often (`Storm`, drawn by `world`), and what must hold all the same (`judge`).
+Out of scope: how often (`Storm`, drawn by `world`), and what must hold all the same (`judge`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from iris_core import codec, subjects
 from iris_core.messages import Query
-from iris_state.answers import READS
 from iris_state.inputs import Input, Timer
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine as Judging
 from iris_state.quarantine import kind_of
+from iris_state.views import READS
 from tests.sim.people import USER
 from tests.support.raising import Planted, raising
 
@@ -134,7 +134,7 @@ def stop_half(world: World) -> None:
 def deafen(world: World) -> None:
     """A host that goes on beating and hears no order."""
     world.server.count("host deaf")
-    world.machines[world.victim("w")].deaf_until_s = world.server.now + world.dice.choice((3.0, 15.0, STORM_S))
+    world.machines[world.victim("w")].unreachable_until_s = world.server.now + world.dice.choice((3.0, 15.0, STORM_S))
 
 
 def reboot(world: World) -> None:

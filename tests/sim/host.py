@@ -1,7 +1,7 @@
 """A simulated host: the worker's own agent and pulse under a small shell, and the processes it runs.
 
 Processes belong to the host and outlive their worker; a worker that starts again adopts them, a host that starts again
-has none. Not in this room: what a task does when it runs; that is the fate of its attempt.
+has none. Out of scope: what a task does when it runs; that is the fate of its attempt.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, 
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Attempt, Discard, Instruction, Kill, Prepare
-from iris_worker.heartbeat import Heartbeat, Pulse, to_ms
+from iris_worker.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare
+from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
 from tests.sim.network import Link
 from tests.sim.process import Process
 
@@ -59,7 +59,7 @@ class Machine:
         self.fate = fate
         self.started = started
         self.running: dict[AttemptRef, Running] = {}
-        self.deaf_until_s = 0.0
+        self.unreachable_until_s = 0.0
         """Its worker says what it says and hears no order before that."""
 
     def reboot(self, now_s: float) -> None:
@@ -79,7 +79,7 @@ class Worker:
         self._link = link
         self._bus = link.bus
         self._process = process
-        self._pulse = Pulse(3.0, 10.0)
+        self._stall_detector = StallDetector(3.0, 10.0)
         self._heart = Heartbeat(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
         self._registered = self._settled = False
@@ -88,7 +88,7 @@ class Worker:
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
-        self._pulse.begin(loop.time())
+        self._stall_detector.begin(loop.time())
         self._adopt()
         await self._bus.subscribe(subjects.order(self.machine.name), self._on_order)
         self._tasks = [loop.create_task(work) for work in (self._beat(), self._watch_pulse(), self._report())]
@@ -117,15 +117,15 @@ class Worker:
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_order(self, message: Message) -> None:
-        if self._steady() < self.machine.deaf_until_s:
+        if self._steady() < self.machine.unreachable_until_s:
             return
         order = codec.unpack(message.data, Order)
-        if self._pulse.slept(self._steady()):
+        if self._stall_detector.slept(self._steady()):
             self._doubt()
         taken, todo = self.agent.on_order(order, self._now_ms(), to_ms(self._steady()))
         self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
-            self._pulse.touch(self._steady())
+            self._stall_detector.touch(self._steady())
         if order.register:
             self._registered = self._settled = False
         self._do(todo)
@@ -147,14 +147,14 @@ class Worker:
 
     def _launch(self) -> None:
         while True:
-            if not self._pulse.may_launch(self._steady()):
+            if not self._stall_detector.may_launch(self._steady()):
                 self._doubt()
             held = self.agent.next_launch()
             if held is None:
                 return
             self._begin(held)
 
-    def _begin(self, held: Attempt) -> None:
+    def _begin(self, held: LocalAttempt) -> None:
         seconds, code = self.machine.fate(held.ref)
         now = self._steady()
         running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage)
@@ -195,7 +195,7 @@ class Worker:
     def _doubt(self) -> None:
         self._settled = False
         self._news.set()
-        self.agent.in_doubt = True
+        self.agent.unconfirmed = True
 
     async def _report(self) -> None:
         while True:
@@ -215,15 +215,15 @@ class Worker:
 
     async def _settle(self) -> None:
         while not self._settled:
-            stages = self.agent.tell_all()
+            stages = self.agent.report_all()
             was = self._registered
             register = None if was else self._registration(stages)
             answer = await self._ask(stages if was else (), register)
             if answer is None:
                 continue
             self._registered = answer.known or not was
-            if self._registered and not self._pulse.slept(self._steady()):
-                self._settled, self.agent.in_doubt = True, False
+            if self._registered and not self._stall_detector.slept(self._steady()):
+                self._settled, self.agent.unconfirmed = True, False
                 self._taken(stages, answer)
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
@@ -239,7 +239,7 @@ class Worker:
             await asyncio.sleep(_PULSE_S)
         for task in self._tasks:
             task.cancel()
-        await self._ask(self.agent.tell_all(), leaving="gone")
+        await self._ask(self.agent.report_all(), leaving="gone")
 
     async def _ask(
         self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
@@ -252,7 +252,7 @@ class Worker:
         except (Unavailable, codec.Undecodable):
             await asyncio.sleep(_AGAIN_S)
             return None
-        self._pulse.touch(self._steady())
+        self._stall_detector.touch(self._steady())
         return taken
 
     def _taken(self, stages: tuple[Stage, ...], answer: ReportTaken) -> None:
@@ -266,12 +266,12 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._heart.wait_s(self._steady()))
-            beat, _ = self._heart.beat(self.agent.attempts(), self._steady(), self._now_ms())
+            heartbeat, _ = self._heart.heartbeat(self.agent.attempts(), self._steady(), self._now_ms())
             if self._registered:
-                self._bus.publish(subjects.beat(self.machine.name), codec.pack(beat))
+                self._bus.publish(subjects.heartbeat(self.machine.name), codec.pack(heartbeat))
 
     async def _watch_pulse(self) -> None:
         while True:
-            if self._pulse.tick(self._steady()):
+            if self._stall_detector.tick(self._steady()):
                 self._doubt()
             await asyncio.sleep(_PULSE_S)

@@ -15,14 +15,14 @@ from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
 from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
-from iris_state import snapshot
-from iris_state.changes import Assigned, Commit, JobAdmitted, Led
-from iris_state.check import Growth, check, check_patience
+from iris_state.changes import Assigned, Commit, JobAdmitted, JobPruned, Led
+from iris_state.check import Growth, check, check_timeouts
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
-from iris_state.outbox import told_before
+from iris_state.outbox import event_place
 from iris_state.policy import Policy
-from iris_state.sealed import encoder
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.compacted import encoder
 from tests.sim.host import Running
 from tests.sim.network import Server
 from tests.sim.people import Promises
@@ -77,11 +77,11 @@ class Judge:
             restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
             check(restored.ledger)
             expect(image(restored) == image(machine), "a snapshot restores to another ledger")
-        check_patience(machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside)
+        check_timeouts(machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside)
         self._growth.look(machine.ledger)
         told = self._server.streams[subjects.EVENTS.name].messages
         if told:
-            last = told_before(next(reversed(told.values())).headers["Nats-Msg-Id"])
+            last = event_place(next(reversed(told.values())).headers["Nats-Msg-Id"])
             expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
 
     def on_gone(self, host: str, epoch: int) -> None:
@@ -136,11 +136,16 @@ class Judge:
             expect(len(numbers) == 1, f"the key {key} made the jobs {sorted(numbers)}")
         expect(len(set(admitted)) == machine.ledger.totals.admitted, "admitted jobs are counted wrongly")
         asked: dict[str, int] = {}
-        for commit in _commits(self._server):
-            for change in commit.changes:
+        pruned: dict[int, int] = {}
+        for entry in self._server.journal_of_all_times:
+            for change in codec.unpack(entry.data, Commit).changes:
                 if isinstance(change, JobAdmitted):
                     expect(change.request_id not in asked, f"{change.request_id} made two jobs")
                     asked[change.request_id] = change.number
+                elif isinstance(change, JobPruned):
+                    pruned[change.job] = entry.sequence
+        for number, position in promises.forgotten:
+            expect(pruned.get(number, position + 1) <= position, f"j{number} was said to be forgotten before it was")
         told = {request: promises.created.get(request) for request in asked}
         gone = [number for number in promises.missed if number in machine.ledger.jobs]
         expect(not gone, f"the promised jobs {gone} were said not to exist")
@@ -216,7 +221,7 @@ class Judge:
     def _events_are_once_and_in_order(self, machine: Machine) -> Heard:
         heard = Heard()
         for message in self._server.streams[subjects.EVENTS.name].messages.values():
-            heard.ids.append(told_before(message.headers["Nats-Msg-Id"]))
+            heard.ids.append(event_place(message.headers["Nats-Msg-Id"]))
             if message.subject.startswith("task."):
                 event = codec.from_json(message.data, TaskEvent)
                 heard.tasks[event.task].append(event)
@@ -288,7 +293,7 @@ def image(machine: Machine) -> bytes:
             sorted(ledger.idempotency.items()),
             list(ledger.answers.items()),
             list(ledger.spent_keys.items()),
-            sorted(ledger.promises.items()),
+            sorted(ledger.nominations.items()),
             sorted((key, sorted(found.items())) for key, found in ledger.avoided.items()),
             ledger.totals,
             ledger.next_number,

@@ -2,7 +2,7 @@
 
 The server stores like the in-memory bus does; each process has a link that delays, loses, repeats and shuffles what
 the weather says. The contract of `iris_bus.contract` is kept: appends find out what became of them, readers miss
-nothing, core messages may do anything. Not in this room: who talks.
+nothing, core messages may do anything. Out of scope: who talks.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from iris_bus import framing
 from iris_bus.commits import AssembledReader
 from iris_bus.contract import (
     Callback,
-    Entry,
     Fenced,
     Full,
     Gap,
     Headers,
+    JournalEntry,
     Message,
     NoResponders,
-    Telling,
+    Publication,
     Unavailable,
 )
 from iris_bus.framing import PART_BYTES, Assembler, split
@@ -43,7 +43,7 @@ from tests.sim.process import Process
 _NOTICE_S = 1.0
 _FORGET_S = 2.0
 _ANSWER_S = 1.5
-_PATIENCE_S = 15.0
+_RETRY_FOR_S = 15.0
 
 
 class Crash(BaseException):
@@ -89,7 +89,7 @@ class Server:
         self._stored_first = {tokens[0] for tokens, _ in self._stored}
         self._listening: dict[str, list[Listening]] = {}
         self._wild: dict[str, list[Listening]] = {}
-        self.journal_of_all_times: list[Entry] = []
+        self.journal_of_all_times: list[JournalEntry] = []
         self.journalled_s: list[float] = []
         self._assembler = Assembler()
         self.faults: dict[str, int] = {}
@@ -257,8 +257,8 @@ class Link:
     def journal(self, part_bytes: int = PART_BYTES) -> SimJournal:
         return SimJournal(self, part_bytes)
 
-    def teller(self) -> SimTeller:
-        return SimTeller(self)
+    def publisher(self) -> SimPublisher:
+        return SimPublisher(self)
 
     def blobs(self, bucket: str) -> SimBlobs:
         return SimBlobs(self, bucket)
@@ -614,7 +614,7 @@ class SimJournal:
 
     async def _append(self, data: bytes, expected: int) -> int:
         clock = asyncio.get_running_loop().time
-        deadline = clock() + _PATIENCE_S
+        deadline = clock() + _RETRY_FOR_S
         while True:
             try:
                 return int(await self._link.call(lambda: self._store(data, expected)))
@@ -647,8 +647,8 @@ class SimJournal:
             return True
         raise Fenced("another writer's entry stands there")
 
-    async def replay(self, after: int) -> AsyncIterator[Entry]:
-        def entries() -> list[Entry]:
+    async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
+        def entries() -> list[JournalEntry]:
             if self._stored.first > after + 1:
                 raise Gap(f"the journal begins at {self._stored.first}")
             assembler = Assembler()
@@ -657,7 +657,7 @@ class SimJournal:
 
         return self._entries(await _persist(lambda: self._link.call(entries)))
 
-    async def _entries(self, found: list[Entry]) -> AsyncIterator[Entry]:
+    async def _entries(self, found: list[JournalEntry]) -> AsyncIterator[JournalEntry]:
         for entry in found:
             yield entry
 
@@ -674,8 +674,8 @@ class SimJournal:
         await self._link.call(lambda: self._stored.trim(below))
 
 
-class SimTeller:
-    """The outbox over a chain of expected sequences; see `iris_bus.teller`."""
+class SimPublisher:
+    """The outbox over a chain of expected sequences; see `iris_bus.publisher`."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -685,8 +685,8 @@ class SimTeller:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def told(self) -> str:
-        return self._window.told
+    def last_published(self) -> str:
+        return self._window.last_published
 
     @property
     def backlog(self) -> int:
@@ -697,9 +697,9 @@ class SimTeller:
             self._task.cancel()
         self._window.start(*await _persist(lambda: self._link.call(self._last)))
         self._failure = None
-        return self.told
+        return self.last_published
 
-    def tell(self, events: Sequence[Telling]) -> None:
+    def publish(self, events: Sequence[Publication]) -> None:
         if self._failure is not None:
             raise self._failure
         self._window.add(events)
@@ -722,7 +722,7 @@ class SimTeller:
             except (Fenced, Unavailable):
                 await self._find_place()
 
-    def _store(self, after: int, events: Sequence[Telling]) -> int:
+    def _store(self, after: int, events: Sequence[Publication]) -> int:
         for at, event in enumerate(events):
             known = {**event.headers, "Nats-Msg-Id": event.message_id}
             self._link.server.store(event.subject, event.data, known, after + at)

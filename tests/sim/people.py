@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from dataclasses import dataclass, field
 
 import msgspec
@@ -17,7 +18,7 @@ from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.limits import SENTENCE
 from iris_core.messages import BEHIND, AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
@@ -27,6 +28,7 @@ _AGAIN_S = 1.0
 _LOOK_S = 0.7
 _STRAIGHT_S = 0.25
 _TRIES = 400
+_FORGOTTEN = re.compile(rb"has made job j(\d+), which has ended and is forgotten")
 
 
 @dataclass
@@ -36,14 +38,31 @@ class Promises:
     Attributes:
         created: job number by request id. keys: the job numbers each idempotency key was answered with.
         names: the name of each promised job. missed: promised jobs that somebody was told do not exist.
+        forgotten: jobs that were said to be forgotten, each with the position of that answer.
     """
 
     created: dict[str, int] = field(default_factory=dict)
     keys: dict[str, set[int]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     missed: list[int] = field(default_factory=list)
+    forgotten: list[tuple[int, int]] = field(default_factory=list)
     asked: int = 0
     answered: int = 0
+
+    def note(self, request: SubmitJob, answer: Answer) -> None:
+        """An answer names the job that the request has made; who asks again late may hear that it is forgotten."""
+        if answer.status in ("created", "replayed"):
+            body = codec.from_json(answer.body, dict)
+            number, name = int(body["id"][1:]), body["name"]
+        elif found := _FORGOTTEN.search(answer.body):
+            number, name = int(found[1]), request.spec.name
+            self.forgotten.append((number, answer.position))
+        else:
+            return
+        self.created[request.request_id] = number
+        self.names[number] = name
+        if request.idempotency_key:
+            self.keys.setdefault(request.idempotency_key, set()).add(number)
 
 
 class People:
@@ -63,10 +82,10 @@ class People:
         self._looks = self._said = self._position = 0
         self._asking: set[asyncio.Task[None]] = set()
 
-    def want(self, wish: object) -> None:
+    def want(self, command: object) -> None:
         """Something that was not planned."""
         self._promises.asked += 1
-        asking = asyncio.get_running_loop().create_task(self._ask(wish))
+        asking = asyncio.get_running_loop().create_task(self._ask(command))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
 
@@ -77,39 +96,41 @@ class People:
         began = loop.time()
         looking = loop.create_task(self._look())
         asking = []
-        drains = (wish for _, wish in self._plan if isinstance(wish, AdminCommand) and wish.action == "drain")
+        drains = (
+            command for _, command in self._plan if isinstance(command, AdminCommand) and command.action == "drain"
+        )
         drained = next(drains, None)
         self._promises.asked += drained is not None
-        for at, wish in self._plan:
+        for at, command in self._plan:
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
-            asking.append(loop.create_task(self._ask(wish)))
+            asking.append(loop.create_task(self._ask(command)))
         await asyncio.gather(*asking)
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
         await looking
 
-    async def _ask(self, wish: object) -> None:
+    async def _ask(self, command: object) -> None:
         """Until there is an answer; the same request every time."""
-        assert isinstance(wish, SubmitJob | CancelJob | AdminCommand)
+        assert isinstance(command, SubmitJob | CancelJob | AdminCommand)
         subject = {SubmitJob: subjects.CMD_SUBMIT, CancelJob: subjects.CMD_CANCEL, AdminCommand: subjects.CMD_ADMIN}
-        token = wish.request_id
+        token = command.request_id
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        data = codec.pack(_to(wish, f"{self._inbox}.{token}"))
-        answer = await self._say(subjects.straight(subject[type(wish)]), data)
+        data = codec.pack(_to(command, f"{self._inbox}.{token}"))
+        answer = await self._say(subjects.direct_subject(subject[type(command)]), data)
         if answer is not None:
-            self._note(wish, answer)
+            self._note(command, answer)
             return
         for number in range(_TRIES):
             try:
-                await self._streams.publish(subject[type(wish)], data, message_id=f"{token}.{number // 3}")
+                await self._streams.publish(subject[type(command)], data, message_id=f"{token}.{number // 3}")
             except Unavailable:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             done, _ = await asyncio.wait([future], timeout=_AGAIN_S)
             if done:
-                self._note(wish, future.result())
+                self._note(command, future.result())
                 return
 
     async def _say(self, subject: str, data: bytes) -> Answer | None:
@@ -150,22 +171,15 @@ class People:
         if future is not None and not future.done():
             future.set_result(codec.unpack(message.data, Answer))
 
-    def _note(self, wish: object, answer: Answer) -> None:
-        promises = self._promises
-        promises.answered += 1
+    def _note(self, command: object, answer: Answer) -> None:
+        self._promises.answered += 1
         self._position = max(self._position, answer.position)
-        if not isinstance(wish, SubmitJob) or answer.status not in ("created", "replayed"):
-            return
-        body = codec.from_json(answer.body, dict)
-        number = int(body["id"][1:])
-        promises.created[wish.request_id] = number
-        promises.names[number] = body["name"]
-        if wish.idempotency_key:
-            promises.keys.setdefault(wish.idempotency_key, set()).add(number)
+        if isinstance(command, SubmitJob):
+            self._promises.note(command, answer)
 
 
-def _to(wish: SubmitJob | CancelJob | AdminCommand, inbox: str) -> object:
-    return msgspec.structs.replace(wish, answer_to=inbox)
+def _to(command: SubmitJob | CancelJob | AdminCommand, inbox: str) -> object:
+    return msgspec.structs.replace(command, answer_to=inbox)
 
 
 USER = Caller("ann", "user")
@@ -237,7 +251,7 @@ def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
             name=name,
             command=("work",),
             replicas=2,
-            resources=ResourceAsk(cpu_millis=dice.choice((1000, 3000))),
+            resources=ResourceRequest(cpu_millis=dice.choice((1000, 3000))),
             coscheduling=Coscheduling("rack", dice.choice(("all", "all", "leader"))),
             band=dice.choice(("production", "interactive", "batch")),
             max_retries_failure=dice.choice((0, 1, 3)),
@@ -248,7 +262,7 @@ def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
         name=name,
         command=("work",),
         replicas=dice.choice((1, 1, 2, 3, 6)),
-        resources=ResourceAsk(cpu_millis=dice.choice((500, 1000, 2000, 4000))),
+        resources=ResourceRequest(cpu_millis=dice.choice((500, 1000, 2000, 4000))),
         band=dice.choice(("production", "interactive", "batch")),
         max_retries_failure=dice.choice((0, 0, 1, 3)),
         max_retries_preemption=dice.choice((0, 2, 100)),

@@ -1,7 +1,7 @@
 """A simulated process: its own event loop on simulated time, so that it can be killed or frozen between two steps.
 
 A killed process is gone at once: its connection is dead, whatever its coroutines still do while they unwind reaches
-nobody. A frozen one simply gets no turn; what was sent to it waits in its socket. Not in this room: what it does.
+nobody. A frozen one simply gets no turn; what was sent to it waits in its socket. Out of scope: what it does.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from iris_core.errors import IrisError
 from iris_core.messages import AdminCommand, AttemptRef, Plan, PlanTaken
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
-from iris_scheduler.settings import Settings
-from iris_state import leader
+from iris_scheduler.settings import SchedulerSettings
 from iris_state.clock import Clock
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.service import State
+from iris_state.replication import leader
+from iris_state.replication.replica import Replica
+from iris_state.service import StateService
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Worker
 from tests.sim.judge import Judge, Violation
@@ -44,16 +44,16 @@ ENDLESS = 20_000
 FOR_EVER_S = 100_000.0
 POLICY = Policy(
     worker_grace_s=12.0,
-    beat_interval_s=4.0,
-    scheduled_patience_s=8.0,
-    preparing_patience_s=10.0,
-    prepared_patience_s=8.0,
-    creating_patience_s=10.0,
-    terminating_patience_s=8.0,
+    heartbeat_interval_s=4.0,
+    scheduled_timeout_s=8.0,
+    preparing_timeout_s=10.0,
+    prepared_timeout_s=8.0,
+    creating_timeout_s=10.0,
+    terminating_timeout_s=8.0,
     snapshot_changes=60,
     snapshot_after_s=30.0,
     events_settle_s=SETTLE_S,
-    ping_s=0.5,
+    ping_interval_s=0.5,
     keep_jobs=0,
 )
 
@@ -89,14 +89,14 @@ class World:
         self.processes: dict[str, Process] = {}
         self._busy: dict[Process, None] = {}
         self.links: dict[str, Link] = {}
-        self.states: dict[str, State] = {}
+        self.states: dict[str, StateService] = {}
         self.machines: dict[str, Machine] = {}
         self.workers: dict[str, Worker] = {}
         self.away_s: dict[str, float] = {}
         self.wrong = ""
         self.damaged = False
         self.planted = 0
-        self._all_states: list[State] = []
+        self._all_states: list[StateService] = []
         self.gone: set[str] = set()
         self.large = self.dice.random() < LARGE
         self.policy = _policy(self.dice, large=self.large)
@@ -152,7 +152,7 @@ class World:
     async def _state(self, process: Process, link: Link) -> None:
         clock = Clock(lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns)
         name = f"{process.name}.{self._starts[process.name]}"
-        state = State(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]
+        state = StateService(Replica(name, self.policy, link, clock), asyncio.Event())  # type: ignore[arg-type]
         self.states[process.name] = state
         self._all_states.append(state)
         await state.run()
@@ -327,8 +327,8 @@ class World:
         self.judge.on_gone(host, max(epochs, default=0))
         after_s = self.dice.random() * STORM_S
         for action in ("mark_lost", "forget") if self.dice.random() < 0.5 else ():
-            wish = AdminCommand(action, host, ADMIN, f"{action}-{host}", 1)
-            self.server.at(after_s, lambda wish=wish: self.processes["people"].soon(self.people.want, wish))
+            command = AdminCommand(action, host, ADMIN, f"{action}-{host}", 1)
+            self.server.at(after_s, lambda command=command: self.processes["people"].soon(self.people.want, command))
             after_s += 2.0
 
     def rename(self, host: str, name: str) -> None:
@@ -366,7 +366,7 @@ class World:
             self.away_s[name] = self.dice.choice((0.0, 0.0, 6.0, 30.0))
             process.soon(self.workers[name].begin_to_stop)
 
-    def leader(self) -> State | None:
+    def leader(self) -> StateService | None:
         """The replica that leads; a deposed one may not know yet that it does not."""
         leading = [state for name, state in self.states.items() if self.processes[name].alive and state.ready]
         return max(leading, key=lambda state: state.replica.machine.ledger.epoch, default=None)
@@ -378,7 +378,7 @@ class World:
     def _clear_up(self) -> None:
         self.is_stormy = False
         for machine in self.machines.values():
-            machine.deaf_until_s = 0.0
+            machine.unreachable_until_s = 0.0
         self.server.weather = FAIR
 
     def _is_quiet(self) -> bool:
@@ -396,7 +396,7 @@ class World:
         if any(process.frozen for process in self.processes.values()) or self._running():
             return False
         events = self.server.streams["IRIS_EVENTS"]
-        return bool(events.messages) and not leader._leader._teller.backlog  # type: ignore[union-attr]
+        return bool(events.messages) and not leader._leader._publisher.backlog  # type: ignore[union-attr]
 
     def _running(self) -> list[AttemptRef]:
         return [running.ref for running in self.judge.ran if running.ended is None]
@@ -450,7 +450,9 @@ class _SimScheduler(Scheduler):
 
     def __init__(self, link: Link, process: Process) -> None:
         self._process = process
-        super().__init__(link.bus, Settings(answer_timeout_s=2.0, gang_patience_s=20.0), asyncio.Event())  # type: ignore[arg-type]
+        super().__init__(
+            link.bus, SchedulerSettings(answer_timeout_s=2.0, gang_reservation_after_s=20.0), asyncio.Event()
+        )  # type: ignore[arg-type]
 
     async def _send(self, decided: Plan) -> PlanTaken | None:
         if self._process.name != "scheduler":

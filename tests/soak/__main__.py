@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from iris_gateway.client.problems import TryAgain, Unreachable
+from iris.client.problems import TryAgain, Unreachable
 from tests.soak.slopes import WARM_JOBS, Sample, after_warm_up, judge
 from tests.support.cluster import Cluster, settings, start, stop, until
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from iris_bus import window
-from iris_worker import past, roster
+from iris_worker import seen
+from iris_worker.process import store
 
 MIB = 1 << 20
 WARM = 1 / 3
@@ -47,14 +48,14 @@ POOL = min(32, (os.cpu_count() or 1) + 4)
 
 BOUNDS: Mapping[str, Bound] = {
     "nats-0 memory": Bound(2 * NATS_BLOCK),  # the collector lets garbage become as much as what is used
-    "worker-0 memory": Bound(ARENAS, past.TASK_BYTES),
-    "worker-1 memory": Bound(ARENAS, past.TASK_BYTES),
+    "worker-0 memory": Bound(ARENAS, seen.TASK_BYTES),
+    "worker-1 memory": Bound(ARENAS, seen.TASK_BYTES),
     "memory": Bound(ARENAS),
     "descriptors": Bound(3),  # tasks that run when a worker has none to spare, and requests under way
     "threads": Bound(POOL),
     # A block of the journal that is written and one that is not trimmed yet, and output up to the `logs_bytes` of here.
     "disk of nats": Bound(2 * NATS_BLOCK + 4 * MIB),
-    "disk of rosters": Bound(2 * roster.COMPACT_BYTES),  # of two workers
+    "disk of rosters": Bound(2 * store.COMPACT_BYTES),  # of two workers
     "disk of workers": Bound(MIB / 4),
     "disk of logs": Bound(MIB / 4),
 }

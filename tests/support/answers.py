@@ -49,7 +49,7 @@ class Answers:
     def __init__(self, url: str, answer: Answering) -> None:
         self.url = url
         self.answer = answer
-        self.asked: list[Asked] = []
+        self.requests: list[Asked] = []
 
 
 def in_turn(*answers: Said) -> Answering:
@@ -74,22 +74,24 @@ def answering(answer: Answering) -> Iterator[Answers]:
 
         def respond(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            asked = Asked(self.command, self.path, dict(self.headers), self.rfile.read(length), self.client_address[1])
-            answers.asked.append(asked)
-            said = answers.answer(asked)
-            if said.hang_up:
+            requests = Asked(
+                self.command, self.path, dict(self.headers), self.rfile.read(length), self.client_address[1]
+            )
+            answers.requests.append(requests)
+            given = answers.answer(requests)
+            if given.hang_up:
                 self.close_connection = True
                 return
-            self.send_response(said.status)
-            for name, value in said.headers.items():
+            self.send_response(given.status)
+            for name, value in given.headers.items():
                 self.send_header(name, value)
-            if said.headers.get("Content-Type") == "text/event-stream":
+            if given.headers.get("Content-Type") == "text/event-stream":
                 self.close_connection = True
             else:
-                self.send_header("Content-Length", str(len(said.data)))
+                self.send_header("Content-Length", str(len(given.data)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(said.data)
+                self.wfile.write(given.data)
 
         do_GET = do_POST = do_PUT = do_HEAD = respond  # noqa: N815
 

@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
+from iris import Client, Job
+from iris.cluster.process import end_with_parent
 from iris_core.views import TaskView
-from iris_gateway.cli.cluster.child import end_with_parent
-from iris_gateway.client import Client, Job
 
-IRIS = (sys.executable, "-m", "iris_gateway.cli")
+IRIS = (sys.executable, "-m", "iris.cli")
 START_S = 60
 STOP_S = 60
 _LOOK_S = 0.02

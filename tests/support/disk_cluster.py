@@ -1,6 +1,6 @@
 """A local cluster whose NATS server, or all of it, keeps its data on a disk of the test's own, and a steady load on it.
 
-Not in this room: the disk (`disk`), the cluster (`cluster`).
+Out of scope: the disk (`disk`), the cluster (`cluster`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Self
 
 import psutil
 
+from iris import Client
+from iris.client.problems import ClientError
 from iris_bus.jetstream import connect
 from iris_core import subjects
-from iris_gateway.client import Client
-from iris_gateway.client.problems import ClientError
 from tests.support.cluster import Cluster, until
 
 
@@ -57,7 +57,7 @@ class Acknowledged:
         until(lambda: len(self.names) >= wanted, f"{count} more submissions are acknowledged", seconds)
 
     def _submit(self, thread: int) -> None:
-        client = Client(self.url, timeout_s=15, patience_s=0)
+        client = Client(self.url, timeout_s=15, retry_for_s=0)
         for number in itertools.count():
             if self._enough.is_set():
                 break

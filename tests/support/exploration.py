@@ -2,10 +2,10 @@
 
 A world is the machine, two hosts with room for one kernel each, and the orders under way to them. In each state every
 action is tried: an order is taken, or lost, or taken with its answer lost; a kernel is prepared, runs, exits well or
-badly, cannot be brought up; a stop takes effect; a host beats, restarts with or without its processes, is given up for
-lost while they live on; the job is cancelled; the scheduler plans; the clock passes what is due, patience included.
+badly, cannot be brought up; a stop takes effect; a host heartbeats, restarts with or without its processes, is given up
+for lost while they live on; the job is cancelled; the scheduler plans; the clock passes what is due, timeout included.
 With nothing forgiven the whole space has 32,360 states, at most 19 actions from the beginning; a limit of 40,000 looks
-into all of them in a minute. What is *not* here: what must hold in each state (the test says it).
+into all of them in a minute. Out of scope: what must hold in each state (the test says it).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from iris_core import codec, subjects
 from iris_core.messages import (
     AdminCommand,
     AttemptRef,
-    Beat,
     CancelJob,
     Ended,
     FullSnapshot,
+    HeartbeatMessage,
     Order,
     Register,
     Stage,
@@ -32,7 +32,7 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
-from iris_state.machine import Asked, Command, Delivered, Heard, Machine
+from iris_state.machine import Command, DeliveryResult, Heartbeat, Machine, Request
 from iris_state.policy import Policy
 from tests.support import first_fit
 from tests.support.world import ADMIN
@@ -110,7 +110,7 @@ class Cell:
             yield from self._of_kernel(name, host, ref, stage)
 
     def _has_news(self, name: str, host: Host) -> bool:
-        """Whether a beat would say anything that the ledger does not know, or ask for anything."""
+        """Whether a heartbeat would say anything that the ledger does not know, or ask for anything."""
         ledger = self.machine.ledger
         if ledger.workers[name].state is WorkerState.LOST:
             return True
@@ -151,12 +151,12 @@ class Cell:
         host = self.hosts[name]
         order = host.orders.pop(0)
         if what != "drop":
-            self._obey(name, host, order)
+            self._execute(name, host, order)
         error = "" if what == "take" else "no answer"
         if order.prepare or order.start or error:
-            self._step(Delivered(name, order, error))
+            self._step(DeliveryResult(name, order, error))
 
-    def _obey(self, name: str, host: Host, order: Order) -> None:
+    def _execute(self, name: str, host: Host, order: Order) -> None:
         if order.incarnation != str(host.incarnation):
             return
         for ref in order.prepare:
@@ -204,7 +204,9 @@ class Cell:
         host = self.hosts[name]
         host.beats += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
-        self._step(Heard(codec.pack(Beat(name, str(host.incarnation), host.beats, self.now_ms, stages))))
+        self._step(
+            Heartbeat(codec.pack(HeartbeatMessage(name, str(host.incarnation), host.beats, self.now_ms, stages)))
+        )
 
     def _lost(self, name: str) -> None:
         self.hosts[name].forsaken.update(AttemptRef(*key) for key in self.machine.ledger.presence[name].open)
@@ -228,12 +230,12 @@ class Cell:
         self._command(subjects.CMD_CANCEL, CancelJob("j1", ADMIN, self._fresh(), self.now_ms))
 
     def _plan(self) -> None:
-        output = self.machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
+        output = self.machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], self.now_ms)
         snapshot = codec.unpack(output.replies[0][1], FullSnapshot)
-        self._step(Asked(subjects.STATE_PLAN, codec.pack(first_fit.plan(snapshot)), "plan"))
+        self._step(Request(subjects.STATE_PLAN, codec.pack(first_fit.plan(snapshot)), "plan"))
 
     def _clock(self) -> None:
-        """Let the next thing come due, and nobody be lost by it: hosts beat whenever they like."""
+        """Let the next thing come due, and nobody be lost by it: hosts heartbeat whenever they like."""
         due = self._due()
         assert due is not None
         self.now_ms = max(due, self.now_ms)
@@ -253,10 +255,10 @@ class Cell:
         self.now_ms += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
         start = Register(name, str(host.incarnation), {"rack": "r"}, Amount(1000), self.now_ms, stages)
-        self._step(Asked(subjects.STATE_REPORT, self._report(name, register=start), "r"))
+        self._step(Request(subjects.STATE_REPORT, self._report(name, register=start), "r"))
 
     def _say(self, name: str, *stages: Stage) -> None:
-        self._step(Asked(subjects.STATE_REPORT, self._report(name, stages=stages), "r"))
+        self._step(Request(subjects.STATE_REPORT, self._report(name, stages=stages), "r"))
 
     def _report(self, name: str, **parts: object) -> bytes:
         return codec.pack(WorkerReport(name, str(self.hosts[name].incarnation), **parts))  # type: ignore[arg-type]
@@ -268,7 +270,7 @@ class Cell:
     def _fresh(self) -> str:
         return f"c{self.commands}"
 
-    def _step(self, *inputs: Command | Asked | Heard | Delivered) -> None:
+    def _step(self, *inputs: Command | Request | Heartbeat | DeliveryResult) -> None:
         self._send(self.machine.step(inputs, self.now_ms))
 
     def _send(self, output: object) -> None:

@@ -1,8 +1,8 @@
 """A process that stands for many workers: real agents, real messages on one connection, and nothing is run.
 
-    python -m tests.support.fake_workers --url nats://127.0.0.1:4222 --count 10000 --beat 5 --cpu-millis 8000
+    python -m tests.support.fake_workers --url nats://127.0.0.1:4222 --count 10000 --heartbeat 5 --cpu-millis 8000
 
-It prints `ready` once all are registered, and on TERM how many beats and reports it sent.
+It prints `ready` once all are registered, and on TERM how many heartbeats and reports it sent.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ def now_ms() -> int:
 class FakeWorker:
     """One host that succeeds at everything at once."""
 
-    def __init__(self, bus: Bus, name: str, beat_s: float, total: Amount, attributes: dict[str, Attribute]) -> None:
+    def __init__(
+        self, bus: Bus, name: str, heartbeat_interval_s: float, total: Amount, attributes: dict[str, Attribute]
+    ) -> None:
         self.name = name
         self.agent = Agent(uuid.uuid4().hex)
-        self.heart = Heartbeat(name, self.agent.incarnation, beat_s)
+        self.heart = Heartbeat(name, self.agent.incarnation, heartbeat_interval_s)
         self.reports = 0
         self._bus = bus
         self._total = total
         self._attributes = attributes
-        self._subject = subjects.beat(name)
+        self._subject = subjects.heartbeat(name)
         self._telling: asyncio.Task[None] | None = None
 
     async def register(self) -> None:
         """Say who this is until somebody listens."""
         while True:
-            stages = self.agent.tell_all()
+            stages = self.agent.report_all()
             register = Register(
                 self.name, self.agent.incarnation, self._attributes, self._total, now_ms(), stages, "127.0.0.1"
             )
@@ -92,19 +94,21 @@ class FakeWorker:
             return None
         return codec.unpack(answer.data, ReportTaken)
 
-    def beat(self, at_s: float) -> None:
-        said, _ = self.heart.beat(self.agent.attempts(), at_s, now_ms())
+    def heartbeat(self, at_s: float) -> None:
+        said, _ = self.heart.heartbeat(self.agent.attempts(), at_s, now_ms())
         self._bus.publish(self._subject, codec.pack(said))
 
 
 class FakeWorkers:
-    """Many of them on one connection, their beats spread evenly over the interval."""
+    """Many of them on one connection, their heartbeats spread evenly over the interval."""
 
-    def __init__(self, bus: Bus, count: int, beat_s: float, total: Amount, attributes: dict[str, Attribute]) -> None:
+    def __init__(
+        self, bus: Bus, count: int, heartbeat_interval_s: float, total: Amount, attributes: dict[str, Attribute]
+    ) -> None:
         self._bus = bus
-        self._beat_s = beat_s
+        self._beat_s = heartbeat_interval_s
         names = [f"fake-{number:05d}" for number in range(count)]
-        self._workers = [FakeWorker(bus, name, beat_s, total, attributes) for name in names]
+        self._workers = [FakeWorker(bus, name, heartbeat_interval_s, total, attributes) for name in names]
         self._by_token = {to_token(worker.name): worker for worker in self._workers}
         self.beats = 0
 
@@ -123,13 +127,13 @@ class FakeWorkers:
         if worker is not None:
             self._bus.publish(message.reply, worker.on_order(codec.unpack(message.data, Order)))
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """For ever."""
         began_s = time.monotonic()
         while True:
             due = int((time.monotonic() - began_s) / self._beat_s * len(self._workers))
             for number in range(self.beats, due):
-                self._workers[number % len(self._workers)].beat(time.monotonic())
+                self._workers[number % len(self._workers)].heartbeat(time.monotonic())
             self.beats = max(self.beats, due)
             await asyncio.sleep(0.01)
 
@@ -138,17 +142,17 @@ async def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", default="nats://127.0.0.1:4222")
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--beat", type=float, default=5.0)
+    parser.add_argument("--heartbeat", type=float, default=5.0)
     parser.add_argument("--cpu-millis", type=int, default=8000)
     parser.add_argument("--memory-bytes", type=int, default=64 << 30)
     options = parser.parse_args(argv)
     connection = await connect(options.url, name="fake-workers")
     total = Amount(options.cpu_millis, options.memory_bytes, 1 << 40, 0)
-    workers = FakeWorkers(connection.bus, options.count, options.beat, total, {"kind": "fake"})
+    workers = FakeWorkers(connection.bus, options.count, options.heartbeat, total, {"kind": "fake"})
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await workers.start()
-    beating = asyncio.create_task(workers.beat())
+    beating = asyncio.create_task(workers.heartbeat())
     print("ready", flush=True)
     await stop.wait()
     beating.cancel()

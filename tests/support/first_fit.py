@@ -30,19 +30,19 @@ class _Room:
         self.names = list(self.hosts)
         self.free: dict[str, Amount] = {name: row.total for name, row in self.hosts.items()}
         self.building = dict.fromkeys(self.hosts, 0)
-        self.promises = {(p.job, p.index): p.worker for p in snapshot.promises}
+        self.nominations = {(p.job, p.index): p.worker for p in snapshot.nominations}
         self.avoid = {(a.job, a.index, a.worker) for a in snapshot.avoid if a.until_ms > snapshot.at_ms}
-        asks = {row.job: row.resources.amount for row in snapshot.jobs}
+        requested = {row.job: row.resources.amount for row in snapshot.jobs}
         for hold in snapshot.holds:
             if hold.worker in self.hosts:
-                self.free[hold.worker] -= asks[hold.ref.job]
+                self.free[hold.worker] -= requested[hold.ref.job]
                 self.building[hold.worker] += hold.building
 
     def singles(self, job: JobRow, indexes: list[int]) -> dict[int, str]:
         seats = {}
         for index in indexes:
-            promised = self.promises.get((job.job, index))
-            for name in [promised] if promised else self.names:
+            nominated = self.nominations.get((job.job, index))
+            for name in [nominated] if nominated else self.names:
                 if self._fits(job, index, name):
                     seats[index] = name
                     self._take(job, name)

@@ -15,8 +15,8 @@ from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring
 from iris_gateway.dashboard.pages import PAGES
-from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
+from iris_gateway.middleware import Middleware
 from iris_gateway.service import HttpServer, assemble, listen
 from iris_gateway.settings import GatewaySettings
 from tests.support.fake_state import FakeState
@@ -37,7 +37,7 @@ class House:
 
 def quick(**settings: Any) -> GatewaySettings:
     """Settings under which nothing takes long."""
-    return GatewaySettings(**{"command_patience_s": 0.5, "query_patience_s": 0.2, **settings})
+    return GatewaySettings(**{"command_timeout_s": 0.5, "query_timeout_s": 0.2, **settings})
 
 
 @asynccontextmanager
@@ -67,7 +67,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.commands.start()
     await gateway.feed.wake()
-    transport = httpx.ASGITransport(Front(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:
             yield House(gateway, state, http, memory)

@@ -12,12 +12,12 @@ from iris_core.messages import Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.service import State
+from iris_state.replication.replica import Replica
+from iris_state.service import StateService
 
 ANN = Caller("ann")
 POLICY = Policy(snapshot_changes=4)
-SAY_CANCEL = subjects.straight(subjects.CMD_CANCEL)
+SAY_CANCEL = subjects.direct_subject(subjects.CMD_CANCEL)
 
 
 class House:
@@ -27,7 +27,7 @@ class House:
         self.memory = memory
         self.stop = asyncio.Event()
         self.wanting: MemoryConnection = memory.connect()
-        self.state = State(Replica("m", policy, memory.connect(), Clock()), self.stop)
+        self.state = StateService(Replica("m", policy, memory.connect(), Clock()), self.stop)
 
     def lead(self) -> None:
         self.running = asyncio.create_task(self.state.run())
@@ -39,16 +39,16 @@ class House:
     async def store(self, name: str, *, times: int = 1, replicas: int = 1, answer_to: str = "") -> None:
         """One request, so often."""
         spec = JobSpec(name=name, command=("true",), replicas=replicas)
-        wish = codec.pack(SubmitJob(spec, ANN, name, 1, answer_to=answer_to))
+        command = codec.pack(SubmitJob(spec, ANN, name, 1, answer_to=answer_to))
         for _ in range(times):
-            await self.wanting.streams.publish(subjects.CMD_SUBMIT, wish)
+            await self.wanting.streams.publish(subjects.CMD_SUBMIT, command)
 
     async def cancel(self, name: str, request: str) -> bytes:
         """What is answered to a cancellation that is said as soon as somebody listens."""
-        wish = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
+        command = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
         while True:
             with contextlib.suppress(NoResponders):
-                return (await self.wanting.bus.request(SAY_CANCEL, wish, timeout=10)).data
+                return (await self.wanting.bus.request(SAY_CANCEL, command, timeout=10)).data
             await asyncio.sleep(0)
 
     async def obeyed(self, name: str, replicas: int = 1) -> None:

@@ -7,7 +7,7 @@ from iris_state.check import check
 from iris_state.clock import Clock
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
-from iris_state.replica import Replica
+from iris_state.replication.replica import Replica
 
 
 async def ledger_of(nats_url: str) -> Ledger:

@@ -19,9 +19,9 @@ from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
 
-PATIENCE_S = 30.0
+RETRY_FOR_S = 30.0
 _LOOK_S = 0.02
-_ASKED = 3
+_REQUESTS = 3
 ANN = Caller("ann", "user")
 
 
@@ -78,7 +78,7 @@ class Replicas:
 
     async def until(self, holds: Callable[[Ping], bool]) -> Ping:
         """Ask until the leader's answer is as wanted."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_FOR_S):
             while True:
                 pong = await self.ping()
                 if pong is not None and holds(pong):
@@ -87,12 +87,12 @@ class Replicas:
 
     async def followed(self) -> None:
         """Return once a standby asks for its leader, again and again."""
-        asked = asyncio.Semaphore(0)
-        listening = await self.connection.bus.subscribe(subjects.STATE_PING, lambda _: asked.release())
+        request = asyncio.Semaphore(0)
+        listening = await self.connection.bus.subscribe(subjects.STATE_PING, lambda _: request.release())
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                for _ in range(_ASKED):
-                    await asked.acquire()
+            async with asyncio.timeout(RETRY_FOR_S):
+                for _ in range(_REQUESTS):
+                    await request.acquire()
         finally:
             await listening.close()
 
@@ -115,11 +115,11 @@ class Replicas:
         inbox = bus.new_inbox()
         listening = await bus.subscribe(inbox, on_answer)
         spec = JobSpec(name=name, command=("true",), replicas=replicas)
-        wish = codec.pack(SubmitJob(spec, ANN, request or name, 1, key, answer_to=inbox))
+        command = codec.pack(SubmitJob(spec, ANN, request or name, 1, key, answer_to=inbox))
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(RETRY_FOR_S):
                 for number in itertools.count():
-                    await streams.publish(subjects.CMD_SUBMIT, wish, message_id=f"{request or name}.{number}")
+                    await streams.publish(subjects.CMD_SUBMIT, command, message_id=f"{request or name}.{number}")
                     done, _ = await asyncio.wait([answered], timeout=0.5)
                     if done:
                         break

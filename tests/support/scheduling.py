@@ -18,20 +18,20 @@ from iris_core.messages import (
     FullSnapshot,
     Hold,
     JobRow,
+    Nomination,
     Plan,
-    Promise,
     Queued,
     Quota,
     WorkerRow,
 )
 from iris_core.reasons import Reason
-from iris_core.resources import Amount, Device, ResourceAsk
+from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp, PriorityBand, WorkerState
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 GIB = 1 << 30
 BANDS = {"production": PriorityBand.PRODUCTION, "interactive": PriorityBand.INTERACTIVE, "batch": PriorityBand.BATCH}
@@ -74,14 +74,14 @@ def eq(key: str, value: Attribute) -> Constraint:
 class Story:
     """A cluster and what happens on it, with the scheduler looking on."""
 
-    def __init__(self, *workers: WorkerRow, settings: Settings | None = None) -> None:
-        self.settings = settings or Settings()
+    def __init__(self, *workers: WorkerRow, settings: SchedulerSettings | None = None) -> None:
+        self.settings = settings or SchedulerSettings()
         self.now_ms = 1_000_000
         self.mirror = Mirror.of([FullSnapshot(0, self.now_ms, workers=workers)])
-        self.memory = Memory()
+        self.memory = Cache()
         self.rows: dict[str, JobRow] = {}
         self.names: dict[int, str] = {}
-        self.told: dict[str, Reason] = {}
+        self.reasons: dict[str, Reason] = {}
         self.attempts: dict[tuple[int, int], int] = {}
         self.on_delta: Callable[[Delta], None] = lambda _: None
 
@@ -120,7 +120,7 @@ class Story:
             root_submitted_ms=at_ms if root_ms is None else root_ms,
             submitted_ms=at_ms,
             replicas=replicas,
-            resources=ResourceAsk(int(cpu * 1000), memory, 0, device),
+            resources=ResourceRequest(int(cpu * 1000), memory, 0, device),
             constraints=constraints,
             group_by=group_by,
             timeout_ms=None if timeout_s is None else int(timeout_s * 1000),
@@ -183,15 +183,15 @@ class Story:
 
     # ── what the scheduler says ─────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, memory: Memory | None = None) -> Decision:
+    def look(self, memory: Cache | None = None) -> Decision:
         """What the next cycle would decide; nothing changes."""
         return plan(self.mirror, self.memory if memory is None else memory, self.now_ms, self.settings)
 
     def cycle(self) -> dict[str, str]:
         """Make a plan and carry it out. Returns the worker of every task placed, in the order of the plan."""
         decision = self.look()
-        self.memory.learn(decision.columns, decision.learnt, self.mirror.looked())
-        self.told.update({self.names[told.job]: told.reason for told in decision.plan.reasons})
+        self.memory.learn(decision.columns, decision.findings, self.mirror.looked())
+        self.reasons.update({self.names[update.job]: update.reason for update in decision.plan.reasons})
         self.carry_out(decision.plan)
         return self.places(decision.plan)
 
@@ -202,9 +202,9 @@ class Story:
             for index, number in zip(placement.indexes, placement.workers, strict=True)
         )
         stopping = tuple(self._stopping(ref) for e in made.evictions for ref in e.victims)
-        promises = tuple(promise for eviction in made.evictions for promise in eviction.promises)
-        if opened or stopping or promises:
-            self.tell(opened=opened, moved=stopping, promises=promises)
+        nominations = tuple(nomination for eviction in made.evictions for nomination in eviction.nominations)
+        if opened or stopping or nominations:
+            self.tell(opened=opened, moved=stopping, nominations=nominations)
 
     def places(self, made: Plan) -> dict[str, str]:
         """The worker of every task a plan places, in its order."""
@@ -218,12 +218,12 @@ class Story:
         """The tasks a plan evicts."""
         return [f"{self.names[ref.job]}/{ref.index}" for eviction in made.evictions for ref in eviction.victims]
 
-    def evict(self) -> tuple[list[str], tuple[Promise, ...]]:
+    def evict(self) -> tuple[list[str], tuple[Nomination, ...]]:
         """Make a plan and carry it out. Returns whom it evicts and what it promises."""
         made = self.look().plan
         victims = self.victims(made)
         self.cycle()
-        return victims, tuple(promise for eviction in made.evictions for promise in eviction.promises)
+        return victims, tuple(nomination for eviction in made.evictions for nomination in eviction.nominations)
 
     def refs(self, name: str) -> list[AttemptRef]:
         """The present attempts of a job."""

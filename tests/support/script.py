@@ -5,10 +5,9 @@
     /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0 missing|infra|crashed|timeout
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
-    beat w0 without /train/0             beat w0 unhealthy                     lose w0    restart w0 without /a/0
-    stop w0    stop w0 gone
-    wait 5      silence 40               orders w0 deaf|listens|held|absent    orders w0 arrive|fail
-    quota ann max_pending_tasks=3        policy prepare_tries=0
+    heartbeat w0 without /train/0             heartbeat w0 unhealthy                     lose w0    restart w0 without
+    /a/0 stop w0    stop w0 gone wait 5      silence 40               orders w0 deaf|listens|held|absent    orders w0
+    arrive|fail quota ann max_pending_tasks=3        policy prepare_tries=0
 
 A task of an earlier run of its name is ``j1/0``.
 
@@ -19,7 +18,7 @@ tries=PrepareSessions:1``, ``attempt /a/0#1 -> state=failed charged_to=failure o
 ``history /a -> ...``. ``key=~word`` asks whether the word is in the value. Times in seconds, cpu in whole cpus.
 
 After every line all invariants hold; after every story replaying the commits makes an equal ledger. A line that fails
-shows the whole story with what came of each line. What is *not* here: the machine's world, which is `world`.
+shows the whole story with what came of each line. Out of scope: the machine's world, which is `world`.
 """
 
 from __future__ import annotations
@@ -34,9 +33,20 @@ import msgspec
 import pytest
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import Answer, AttemptRef, Caller, Ended, Eviction, JobReason, Placement, Plan, Promise, Stage
+from iris_core.messages import (
+    Answer,
+    AttemptRef,
+    Caller,
+    Ended,
+    Eviction,
+    JobReason,
+    Nomination,
+    Placement,
+    Plan,
+    Stage,
+)
 from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, Device, ResourceAsk
+from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
@@ -224,7 +234,7 @@ class Script:
 
     def _beat(self, line: Line) -> str:
         without = [self._attempt(text)[0] for text in line.words[3:]] if "without" in line.words else []
-        self.world.beat(line.words[1], healthy="unhealthy" not in line.words, without=without)
+        self.world.heartbeat(line.words[1], healthy="unhealthy" not in line.words, without=without)
         return self._host(line.words[1])
 
     def _lose(self, line: Line) -> str:
@@ -248,7 +258,7 @@ class Script:
         return manner
 
     def _wait(self, line: Line) -> str:
-        self.world.wait(float(line.words[1]), beat=line.words[0] == "wait")
+        self.world.wait(float(line.words[1]), heartbeat=line.words[0] == "wait")
         return f"t={self.world.now_ms / 1000:g}"
 
     def _at(self, line: Line) -> str:
@@ -287,10 +297,10 @@ class Script:
         at = line.words.index("for")
         victims = [self._attempt(text) for text in (line.words[0], *line.words[2:at])]
         waiting = [self._attempt(text)[0] for text in line.words[at + 1 :]]
-        promises = tuple(
-            Promise(ref.job, ref.index, worker) for ref, (_, worker) in zip(waiting, victims, strict=False)
+        nominations = tuple(
+            Nomination(ref.job, ref.index, worker) for ref, (_, worker) in zip(waiting, victims, strict=False)
         )
-        eviction = Eviction(tuple(ref for ref, _ in victims), promises)
+        eviction = Eviction(tuple(ref for ref, _ in victims), nominations)
         self.world.plan(Plan("story", self.world.machine.sequence, evictions=(eviction,)))
         return self._task(line.words[0])
 
@@ -420,10 +430,10 @@ class Script:
         reason = view["pending_reason"]
         return str(reason["code"]) if reason else "-"
 
-    def _promised(self, line: Line) -> str:
+    def _nominated(self, line: Line) -> str:
         """The places kept, and for whom."""
         names = {row.job: row.name for row in self.world.snapshot().jobs}
-        kept = (f"{p.worker}:{names.get(p.job, p.job)}/{p.index}" for p in self.world.snapshot().promises)
+        kept = (f"{p.worker}:{names.get(p.job, p.job)}/{p.index}" for p in self.world.snapshot().nominations)
         return Listed.of(sorted(kept))
 
     def _avoided(self, line: Line) -> str:
@@ -441,7 +451,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "quota": Script._quota,
     "worker": Script._worker,
     "restart": Script._restart,
-    "beat": Script._beat,
+    "heartbeat": Script._beat,
     "lose": Script._lose,
     "orders": Script._orders,
     "stop": Script._leave,
@@ -463,7 +473,7 @@ _VERBS: dict[str, Callable[[Script, Line], str]] = {
     "queue": Script._queue,
     "history": Script._history,
     "why": Script._why,
-    "promised": Script._promised,
+    "promised": Script._nominated,
     "avoided": Script._avoided,
 }
 
@@ -478,7 +488,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         name=name,
         command=("true",),
         replicas=int(words.pop("replicas", "1")),
-        resources=ResourceAsk(cpu, int(words.pop("memory", "0")) * GIB, device=device),
+        resources=ResourceRequest(cpu, int(words.pop("memory", "0")) * GIB, device=device),
         constraints=tuple(_constraints(words.pop("where", ""))),
         coscheduling=Coscheduling(gang, success) if gang else None,
         band=words.pop("band", "interactive"),  # type: ignore[arg-type]
@@ -554,7 +564,7 @@ def _agrees(expected: str, outcome: str) -> bool:
     Quoted or several plain words are compared as one text, so that nothing more may have been said.
     """
     plain = " ".join(word for word in expected.split() if not re.match(r"\w+=", word))
-    asked = dict(word.split("=", 1) for word in expected.split() if re.match(r"\w+=", word))
+    request = dict(word.split("=", 1) for word in expected.split() if re.match(r"\w+=", word))
     said = _pairs(outcome)
     if plain and not _plainly(plain, outcome):
         return False
@@ -562,7 +572,7 @@ def _agrees(expected: str, outcome: str) -> bool:
         (value[1:].replace("_", " ") in said.get(key, "").replace("_", " "))
         if value.startswith("~")
         else said.get(key) == value
-        for key, value in asked.items()
+        for key, value in request.items()
     )
 
 

@@ -11,7 +11,7 @@ from iris_core.messages import FullSnapshot, JobRow, WorkerRow
 from iris_core.priority import priority_key
 from iris_core.spec import Attribute
 from iris_core.states import PriorityBand, WorkerState
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 Amounts = list[int]
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
@@ -36,7 +36,7 @@ class SlowScheduler:
 
     def __init__(self, snapshot: FullSnapshot, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.counted_since_ms = now_ms - Settings().stop_timeout_ms
+        self.counted_since_ms = now_ms - SchedulerSettings().stop_timeout_ms
         self.rows = {row.job: row for row in snapshot.jobs}
         self.workers = {row.worker: row for row in snapshot.workers}
         there = [name for name, row in self.workers.items() if row.state is not WorkerState.LOST]
@@ -48,7 +48,7 @@ class SlowScheduler:
         self.running: dict[str, Amounts] = {}
         self._count_holds(snapshot)
         self.avoids = {(a.job, a.index, a.worker): a.until_ms for a in snapshot.avoid}
-        self.promises = self._good_promises({(p.job, p.index): p.worker for p in snapshot.promises})
+        self.nominations = self._good_promises({(p.job, p.index): p.worker for p in snapshot.nominations})
         self.placed: dict[tuple[int, int], str] = {}
 
     def _count_holds(self, snapshot: FullSnapshot) -> None:
@@ -84,8 +84,8 @@ class SlowScheduler:
 
     # ── promises ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _good_promises(self, promises: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
-        good = {task: worker for task, worker in promises.items() if self._may_ever(task, worker)}
+    def _good_promises(self, nominations: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
+        good = {task: worker for task, worker in nominations.items() if self._may_ever(task, worker)}
         for name in self.workers:
             wanted = [0] * 5
             for (job, _), worker in good.items():
@@ -93,7 +93,7 @@ class SlowScheduler:
                     wanted = plus(wanted, ask_of(self.rows[job]))
             if not fits(wanted, plus(self.free[name], self.stopping[name])):
                 good = {task: worker for task, worker in good.items() if worker != name}
-        broken = {job for job, _ in promises if self.rows[job].group_by and not self._whole(job, good)}
+        broken = {job for job, _ in nominations if self.rows[job].group_by and not self._whole(job, good)}
         return {task: worker for task, worker in good.items() if task[0] not in broken}
 
     def _may_ever(self, task: tuple[int, int], worker: str) -> bool:
@@ -106,7 +106,7 @@ class SlowScheduler:
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
         wanted = [0] * 5
-        for task, worker in self.promises.items():
+        for task, worker in self.nominations.items():
             if worker == name and task != without and self.placed.get(task) != name:
                 wanted = plus(wanted, ask_of(self.rows[task[0]]))
         lack = [max(0, w - s) for w, s in zip(wanted, self.stopping[name], strict=True)]
@@ -141,9 +141,9 @@ class SlowScheduler:
         for index in self.waiting[row.job]:
             if (row.job, index) in self.placed:
                 continue
-            promised = self.promises.get((row.job, index))
-            if promised and fits(ask_of(row), self._room(promised, without=(row.job, index))):
-                self._put(row, index, promised)
+            nominated = self.nominations.get((row.job, index))
+            if nominated and fits(ask_of(row), self._room(nominated, without=(row.job, index))):
+                self._put(row, index, nominated)
             elif not over_quota and self._over_quota(row, 1):
                 in_turn = False
             else:
@@ -167,8 +167,8 @@ class SlowScheduler:
         indexes = self.waiting[row.job]
         if (row.job, indexes[0]) in self.placed:
             return True
-        if (row.job, indexes[0]) in self.promises:
-            places = {index: self.promises[row.job, index] for index in indexes}
+        if (row.job, indexes[0]) in self.nominations:
+            places = {index: self.nominations[row.job, index] for index in indexes}
             if all(fits(ask_of(row), self._room(name, without=(row.job, i))) for i, name in places.items()):
                 for index, name in places.items():
                     self._put(row, index, name)

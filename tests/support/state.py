@@ -1,4 +1,4 @@
-"""A state service as a worker sees it: answers reports, hears beats, gives orders. It decides nothing."""
+"""A state service as a worker sees it: answers reports, hears heartbeats, gives orders. It decides nothing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
 from iris_core.messages import (
     AttemptRef,
-    Beat,
     Ended,
     Gang,
+    HeartbeatMessage,
     LogChunk,
     Order,
     OrderTaken,
@@ -25,11 +25,11 @@ from iris_core.messages import (
     TaskTemplate,
     WorkerReport,
 )
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.states import KernelStatus
 
-PATIENCE_S = 20.0
-"""How long a worker may say nothing of its attempts; a beat says nothing of them."""
+RETRY_FOR_S = 20.0
+"""How long a worker may say nothing of its attempts; a heartbeat says nothing of them."""
 
 
 def template(
@@ -44,7 +44,7 @@ def template(
     memory_bytes: int = 0,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
-    ask = ResourceAsk(memory_bytes=memory_bytes)
+    ask = ResourceRequest(memory_bytes=memory_bytes)
     return TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms)
 
 
@@ -62,7 +62,7 @@ class FakeState:
         self.worker = worker
         self.stages: list[Stage] = []
         self.registered: list[Register] = []
-        self.beats: list[Beat] = []
+        self.beats: list[HeartbeatMessage] = []
         self.leaving: list[str] = []
         self.silent = False
         self.ignored: list[Stage] = []
@@ -75,7 +75,7 @@ class FakeState:
 
     async def start(self) -> FakeState:
         await self.connection.bus.subscribe(subjects.STATE_REPORT, self._on_report)
-        await self.connection.bus.subscribe(subjects.beat(self.worker), self._on_beat)
+        await self.connection.bus.subscribe(subjects.heartbeat(self.worker), self._on_heartbeat)
         await self.connection.bus.subscribe(subjects.LOGS.subjects[0], self._on_log)
         return self
 
@@ -97,8 +97,8 @@ class FakeState:
         self.connection.bus.publish(message.reply, codec.pack(answer))
         self._news.set()
 
-    def _on_beat(self, message: Message) -> None:
-        self.beats.append(codec.unpack(message.data, Beat))
+    def _on_heartbeat(self, message: Message) -> None:
+        self.beats.append(codec.unpack(message.data, HeartbeatMessage))
         self._news.set()
 
     def _on_log(self, message: Message) -> None:
@@ -115,12 +115,12 @@ class FakeState:
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for something this state service hears of. Raises TimeoutError once nothing is heard of any attempt."""
         clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(PATIENCE_S) as limit:
+        async with asyncio.timeout(RETRY_FOR_S) as limit:
             progress = self._progress
             while not true():
                 if progress != self._progress:
                     progress = self._progress
-                    limit.reschedule(clock() + PATIENCE_S)
+                    limit.reschedule(clock() + RETRY_FOR_S)
                 self._news.clear()
                 await self._news.wait()
 
@@ -164,12 +164,12 @@ class FakeState:
         job = next(self._jobs)
         ref = AttemptRef(job, 0, 0)
         work = template(*command, job=job, **more)  # type: ignore[arg-type]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(RETRY_FOR_S):
             while not (await self.order([work], run=[ref])).taken:
                 await asyncio.sleep(0.01)
         return ref
 
-    def told(self, ref: AttemptRef) -> list[KernelStatus]:
+    def reported(self, ref: AttemptRef) -> list[KernelStatus]:
         """The stages of one attempt, repeats left out."""
         return list(dict.fromkeys(stage.status for stage in self.stages if stage.ref == ref))
 
@@ -185,7 +185,7 @@ class FakeState:
 
     async def running(self, ref: AttemptRef) -> None:
         """Return once an attempt's process runs."""
-        await self.until(lambda: KernelStatus.RUNNING in self.told(ref))
+        await self.until(lambda: KernelStatus.RUNNING in self.reported(ref))
 
     async def printed(self, ref: AttemptRef, text: bytes, stream: str = "stdout") -> None:
         """Return once exactly this much of an attempt's output has been sent."""

@@ -14,8 +14,8 @@ from iris_core.messages import Answer, Caller, Query, SubmitJob
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.service import State
+from iris_state.replication.replica import Replica
+from iris_state.service import StateService
 
 ANN = Caller("ann")
 POLICY = Policy(commit_spacing_s=0)
@@ -30,8 +30,8 @@ class House:
         self.stop = asyncio.Event()
         self.running: list[asyncio.Task[None]] = []
 
-    def start(self, name: str) -> State:
-        state = State(Replica(name, POLICY, self.memory.connect(), Clock()), self.stop)
+    def start(self, name: str) -> StateService:
+        state = StateService(Replica(name, POLICY, self.memory.connect(), Clock()), self.stop)
         self.running.append(asyncio.create_task(state.run()))
         return state
 
@@ -46,8 +46,8 @@ class House:
                 await asyncio.sleep(0)
 
     async def submit(self, spec: JobSpec) -> Answer:
-        wish = SubmitJob(spec, ANN, spec.name, 1)
-        said: Answer = await self.request(subjects.straight(subjects.CMD_SUBMIT), wish)
+        command = SubmitJob(spec, ANN, spec.name, 1)
+        said: Answer = await self.request(subjects.direct_subject(subjects.CMD_SUBMIT), command)
         return said
 
     async def ask(self, subject: str, what: str, at_least: int = 0, **arguments: object) -> Answer:

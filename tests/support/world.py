@@ -2,7 +2,7 @@
 
 Everything goes in through the machine's front door as the bytes a service would send, and is read back the same way.
 After each step all invariants are asked; the scheduler's mirror is kept from the deltas and must equal a full
-snapshot. At the end the commits are replayed and must make an equal ledger. What is *not* here: any story.
+snapshot. At the end the commits are replayed and must make an equal ledger. Out of scope: any story.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from iris_core.messages import (
     AdminCommand,
     Answer,
     AttemptRef,
-    Beat,
     Caller,
     CancelJob,
     Delta,
     Ended,
     FullSnapshot,
+    HeartbeatMessage,
     Order,
     Plan,
     PlanTaken,
@@ -41,14 +41,14 @@ from iris_core.resources import Amount
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror import Mirror
-from iris_state.check import Growth, check, check_patience
+from iris_state.check import Growth, check, check_timeouts
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.ledger import Ledger
-from iris_state.machine import Asked, Command, Delivered, Heard, Input, Machine, Output
+from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Machine, Output, Request
 from iris_state.policy import Policy
 from iris_state.reads import answer
-from iris_state.sealed import encoder
+from iris_state.snapshots.compacted import encoder
 
 START_MS = 1_000_000
 ADMIN = Caller("root", "admin")
@@ -161,7 +161,7 @@ class World:
         """As the shell does: what nobody waits for is not told."""
         if error or is_awaited(order) or name in self._unreached:
             (self._unreached.add if error else self._unreached.discard)(name)
-            self.step(Delivered(name, order, error, fate, self.now_ms))
+            self.step(DeliveryResult(name, order, error, fate, self.now_ms))
 
     def answer_held(self, name: str, error: str = "") -> None:
         """The answers that a holding host owes arrive now."""
@@ -172,29 +172,32 @@ class World:
                 host.take(order, self.now_ms)
             self._delivered(name, order, error)
 
-    def wait(self, seconds: float, *, beat: bool = True) -> None:
-        """Let time pass, stopping at half a beat and whenever something is due; hosts beat unless they are silent."""
+    def wait(self, seconds: float, *, heartbeat: bool = True) -> None:
+        """Let time pass, stopping at half a heartbeat and whenever something is due;
+
+        hosts heartbeat unless they are silent.
+        """
         until = self.now_ms + round(seconds * 1000)
-        pace = round(self.policy.beat_interval_s * 500)
+        pace = round(self.policy.heartbeat_interval_s * 500)
         while self.now_ms < until:
             due = self.machine.next_due()
             pause = pace if due is None else max(1, min(pace, due - self.now_ms))
             self.now_ms = min(until, self.now_ms + pause)
-            if beat:
+            if heartbeat:
                 for name in [name for name, host in self.hosts.items() if not host.silent]:
-                    self.beat(name)
+                    self.heartbeat(name)
             self.step()
 
     def check(self) -> None:
         """Raises InvariantBroken, or AssertionError when the mirror differs from a full snapshot."""
         check(self.ledger)
-        check_patience(self.ledger, self.policy, self.now_ms, aside=self.machine.timers.aside)
+        check_timeouts(self.ledger, self.policy, self.now_ms, aside=self.machine.timers.aside)
         self.growth.look(self.ledger)
         full = Mirror.of([self.snapshot()])
         if self.mirror is None:
             self.mirror = full
         kept, told = self.mirror.snapshot(), full.snapshot()
-        for name in ("version", "jobs", "workers", "quotas", "holds", "queued", "avoid", "promises"):
+        for name in ("version", "jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations"):
             mine, theirs = getattr(kept, name), getattr(told, name)
             if name == "avoid":  # the mirror keeps what has no effect any more: what is over, and of ended tasks
                 kept_off = self.ledger.avoided
@@ -244,12 +247,12 @@ class World:
         if subject == subjects.STATE_QUERY:
             return codec.unpack(answer(self.ledger, message, self.machine.sequence), kind)
         reply = self._fresh()
-        self.step(Asked(subject, codec.pack(message), reply))
+        self.step(Request(subject, codec.pack(message), reply))
         return codec.unpack(self._replies[reply], kind)
 
     def snapshot(self) -> FullSnapshot:
         """The whole picture, asked for without a check behind it."""
-        output = self._judge([Asked(subjects.SNAPSHOT_FULL, b"", "full")])
+        output = self._judge([Request(subjects.SNAPSHOT_FULL, b"", "full")])
         if output.commit is not None:
             self.send(output)  # something came due meanwhile
         return codec.unpack(output.replies[0][1], FullSnapshot)
@@ -306,15 +309,17 @@ class World:
         host.silent = how == "gone"
         return self._report(host, leaving=how)
 
-    def beat(self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()) -> Output:
+    def heartbeat(self, name: str, *, healthy: bool = True, without: Iterable[AttemptRef] = ()) -> Output:
         host = self.hosts[name]
         host.beats += 1
         unsaid = set(without)
         stages = tuple(stage for ref, stage in host.believes.items() if ref not in unsaid)
         now_ms = self.now_ms
         ails = "" if healthy else "no disk"
-        beat = Beat(name, host.incarnation, host.beats, now_ms, stages, healthy, ails, monotonic_ms=now_ms)
-        return self.step(Heard(codec.pack(beat)))
+        heartbeat = HeartbeatMessage(
+            name, host.incarnation, host.beats, now_ms, stages, healthy, ails, monotonic_ms=now_ms
+        )
+        return self.step(Heartbeat(codec.pack(heartbeat)))
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -340,12 +345,12 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "idempotency": dict(ledger.idempotency),
         "answers": dict(ledger.answers),
         "names": dict(ledger.names),
-        "promises": dict(ledger.promises),
+        "nominations": dict(ledger.nominations),
         "avoided": {key: dict(workers) for key, workers in ledger.avoided.items()},
         "totals": msgspec.to_builtins(ledger.totals),
         "queue": list(ledger.queue),
-        "alarms": {key: due for key, due in ledger.alarms.items() if due > now_ms},
-        "lines": {status: list(line.items()) for status, line in ledger.lines.items()},
+        "alarms": {key: due for key, due in ledger.timers.items() if due > now_ms},
+        "lines": {status: list(line.items()) for status, line in ledger.timeouts.items()},
         "kernels": {n: dict(+counts) for n, counts in ledger.kernels.items()},
         "hosts": {worker: (sorted(p.open), p.committed, p.building) for worker, p in ledger.presence.items()},
     }

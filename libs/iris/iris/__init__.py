@@ -1,15 +1,19 @@
 """The name people import: `from iris import Client`.
 
-Nothing is loaded before it is asked for, so that `import iris` and `iris --help` stay quick. What is *not* in this
-room: any code of its own. The client lives in `iris_gateway.client`. Source: interfaces.md section 5.
+Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take milliseconds.
+Source: interfaces.md section 5.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from iris_core import __version__
+
 if TYPE_CHECKING:
-    from iris_gateway.client import AsyncClient, AsyncJob, Client, Job
-    from iris_gateway.client.problems import (
+    from iris.client.async_client import AsyncClient, AsyncJob
+    from iris.client.client import Client
+    from iris.client.jobs import Job
+    from iris.client.problems import (
         ClientError,
         Conflict,
         JobEnded,
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
 
-__version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "AsyncJob",
@@ -49,19 +52,19 @@ __all__ = [
     "__version__",
 ]
 
-_CLIENTS = ("AsyncClient", "AsyncJob", "Client", "Job")
 _HOMES = {
-    name: "iris_gateway.client" if name in _CLIENTS else "iris_gateway.client.problems"
-    for name in __all__
-    if name != "__version__"
+    "AsyncClient": "iris.client.async_client",
+    "AsyncJob": "iris.client.async_client",
+    "Client": "iris.client.client",
+    "Job": "iris.client.jobs",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from its home on first use. Raises AttributeError for any other name."""
-    if name not in _HOMES:
+    """Load a public name on first use. Raises AttributeError for any other name."""
+    if name not in __all__:
         raise AttributeError(f"module 'iris' has no attribute {name!r}")
-    value: object = getattr(import_module(_HOMES[name]), name)
+    value: object = getattr(import_module(_HOMES.get(name, "iris.client.problems")), name)
     globals()[name] = value
     return value
 

@@ -8,12 +8,12 @@
             yield cluster
 
 or, with ``pytest_plugins = ["iris.testing"]`` in a conftest, the session's ready-made fixture ``iris_cluster``.
-Needs the extra ``iris[local]``. Not in this room: the cluster itself. Source: interfaces.md section 5.
+Needs the extra ``iris[local]``. Out of scope: the cluster itself. Source: interfaces.md section 5.
 """
 
 from collections.abc import Iterator
 
-from iris_gateway.cli.cluster.testing import LocalCluster, NotStarted
+from iris.cluster.local import LocalCluster, NotStarted
 
 __all__ = ["LocalCluster", "NotStarted"]
 

@@ -1,6 +1,6 @@
 """The JetStream API as typed requests and answers, and its error numbers as the contract's exceptions.
 
-Not in this room: retries, which each caller decides for itself. Source: nats.md sections 1 and 3.1.
+Out of scope: retries, which each caller decides for itself. Source: nats.md sections 1 and 3.1.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from iris_bus import headers as header_block
-from iris_bus.asks import Asks
 from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, Unavailable
-from iris_bus.patience import Busy, patiently
+from iris_bus.requests import Asks
+from iris_bus.retry import Busy, with_retries
 
 WRONG_LAST_SEQUENCE = 10071
 STREAM_NOT_FOUND = 10059
@@ -132,26 +132,26 @@ class Api:
 
     Args:
         timeout: seconds to wait for one answer.
-        patience: seconds to go on asking while nobody answers or JetStream is busy; only for what may be repeated.
+        retry_for_s: seconds to go on asking while nobody answers or JetStream is busy; only for what may be repeated.
     """
 
-    def __init__(self, asks: Asks, timeout: float = 2.0, patience: float = 0.0) -> None:
-        self._asks = asks
+    def __init__(self, asks: Asks, timeout: float = 2.0, retry_for_s: float = 0.0) -> None:
+        self._requests = asks
         self._timeout = timeout
-        self._patience = patience
+        self._retry_for_s = retry_for_s
 
-    def patient(self, seconds: float) -> Api:
+    def retrying(self, seconds: float) -> Api:
         """The same calls, repeated for so long while the server is away or choosing a leader."""
-        return Api(self._asks, self._timeout, seconds)
+        return Api(self._requests, self._timeout, seconds)
 
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
         """One request and its typed answer, errors included. Raises BusyError, Unavailable, NoResponders."""
         data = msgspec.json.encode(body) if body is not None else b""
-        got = await patiently(partial(self._ask, verb, data), self._patience)
+        got = await with_retries(partial(self._ask, verb, data), self._retry_for_s)
         return msgspec.json.decode(got, type=answer)
 
     async def _ask(self, verb: str, data: bytes) -> bytes:
-        got = await self._asks.ask(f"$JS.API.{verb}", data, self._timeout)
+        got = await self._requests.ask(f"$JS.API.{verb}", data, self._timeout)
         error = msgspec.json.decode(got.data, type=Plain).error
         if error is not None and error.err_code in _BUSY:
             raise BusyError(verb, error)
@@ -159,7 +159,7 @@ class Api:
 
     async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:
         """Publish into a stream once. Raises Fenced, Full, Unavailable, NoResponders."""
-        got = await self._asks.ask(subject, data, timeout, headers)
+        got = await self._requests.ask(subject, data, timeout, headers)
         try:
             ack = msgspec.json.decode(got.data, type=Ack)
         except msgspec.DecodeError as error:
@@ -203,7 +203,7 @@ class Api:
         Raises Unavailable.
         """
         try:
-            got = await self._asks.ask(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
+            got = await self._requests.ask(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
         except NoResponders:
             return None
         if "Status" in got.headers:

@@ -1,7 +1,7 @@
 """Whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
 
 A new version is stored beside the old one and put in its place by one message, so a reader sees the old object or the
-new one. Not in this room: what is kept how long. Source: nats.md sections 2.4, 3.2 (12) and 6.
+new one. Out of scope: what is kept how long. Source: nats.md sections 2.4, 3.2 (12) and 6.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 from iris_bus.api import Api
 from iris_bus.connection import Link
 from iris_bus.contract import Blob, Fenced, Message, Unavailable
-from iris_bus.patience import patiently
 from iris_bus.raw import RawStream
+from iris_bus.retry import with_retries
 
 CHUNK_BYTES = 512 << 10
 _IN_FLIGHT = 16
@@ -50,7 +50,7 @@ class JetBlobs:
     def __init__(self, link: Link, api: Api, bucket: str) -> None:
         self._link = link
         self._api = api
-        self._patient = api.patient(_READ_S / 2)
+        self._retrying = api.retrying(_READ_S / 2)
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
         self._orphans: dict[str, float] = {}
@@ -98,7 +98,7 @@ class JetBlobs:
     async def touch(self, name: str, at_ms: int) -> bool:
         """Write down that an object is in use; False when there is none, or not any more. Raises Full, Unavailable."""
         while True:
-            found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(name))
+            found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
             meta = msgspec.json.decode(found.data, type=_Meta) if found is not None else None
             if found is None or meta is None or meta.deleted:
                 return False
@@ -110,11 +110,11 @@ class JetBlobs:
 
     async def discard(self, blob: Blob) -> bool:
         """Delete what was listed, unless it was touched or put again since. Raises Unavailable."""
-        found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(blob.name))
+        found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(blob.name))
         if found is None or found.sequence != blob.version:
             return False
         meta = msgspec.json.decode(found.data, type=_Meta)
-        await self._patient.purge(self._stream, filter=self._meta_subject(blob.name), seq=blob.version + 1)
+        await self._retrying.purge(self._stream, filter=self._meta_subject(blob.name), seq=blob.version + 1)
         left = await self._meta(blob.name)
         if left is not None and left.nuid == meta.nuid:
             return False  # touched just before
@@ -126,7 +126,7 @@ class JetBlobs:
 
         Whoever died in the midst of `put` left them; one that is under way is done sooner.
         """
-        found = await self._patient.subjects(self._stream, f"$O.{self._bucket}.C.>")
+        found = await self._retrying.subjects(self._stream, f"$O.{self._bucket}.C.>")
         owned = {msgspec.json.decode(m.data, type=_Meta).nuid for m in await self._all(f"$O.{self._bucket}.M.>")}
         now_s, before = time.monotonic(), self._orphans
         nuids = {subject.rpartition(".")[2] for subject in found} - owned
@@ -142,26 +142,26 @@ class JetBlobs:
         meta = await self._meta(name)
         if meta is None:
             return
-        await self._patient.purge(self._stream, filter=self._meta_subject(name))
+        await self._retrying.purge(self._stream, filter=self._meta_subject(name))
         await self._drop_chunks(meta.nuid)
 
     async def _store_chunks(self, nuid: str, data: bytes) -> None:
         view = memoryview(data)
-        under_way: deque[asyncio.Task[object]] = deque()
+        in_flight: deque[asyncio.Task[object]] = deque()
         try:
             for start in range(0, len(data), CHUNK_BYTES):
-                if len(under_way) == _IN_FLIGHT:
-                    await under_way.popleft()
+                if len(in_flight) == _IN_FLIGHT:
+                    await in_flight.popleft()
                 chunk = bytes(view[start : start + CHUNK_BYTES])
-                under_way.append(asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk)))
-            while under_way:
-                await under_way.popleft()
+                in_flight.append(asyncio.create_task(self._store(f"$O.{self._bucket}.C.{nuid}", chunk)))
+            while in_flight:
+                await in_flight.popleft()
         finally:
-            for task in under_way:
+            for task in in_flight:
                 task.cancel()
 
     async def _store(self, subject: str, data: bytes) -> object:
-        return await patiently(partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False)
+        return await with_retries(partial(self._api.store, subject, data, _ANSWER_S), _READ_S / 2, repeat_unknown=False)
 
     async def _store_meta(self, meta: _Meta) -> None:
         body = msgspec.json.encode(meta)
@@ -172,10 +172,10 @@ class JetBlobs:
                 raise
 
     async def _drop_chunks(self, nuid: str) -> None:
-        await self._patient.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
+        await self._retrying.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
 
     async def _meta(self, name: str) -> _Meta | None:
-        found = await self._patient.message(self._stream, last_by_subj=self._meta_subject(name))
+        found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
         return msgspec.json.decode(found.data, type=_Meta) if found is not None else None
 
     def _meta_subject(self, name: str) -> str:
@@ -195,7 +195,7 @@ class JetBlobs:
         """Every message on ``subject`` as of now that can be read. Raises Unavailable."""
         try:
             async with asyncio.timeout(_READ_S):
-                end = (await self._patient.info(self._stream)).state.last_seq
+                end = (await self._retrying.info(self._stream)).state.last_seq
                 raw = RawStream(self._link, self._api, self._stream)
                 return [message async for message in raw.readable(0, end, subject)]
         except TimeoutError as error:

@@ -5,7 +5,7 @@ behind that is gone. So the files of a stopped server are read here first, each 
 believed for its checksum (`framing`) and for the sequence it was to follow, which stands in its
 headers. A record is: length (top bit: has headers), sequence, time in ns, length of the
 subject, subject, [length of the headers, headers], body, 8 bytes of the server's own checksum; little-endian.
-Not in this room: what a running server can read (`raw`).
+Out of scope: what a running server can read (`raw`).
 """
 
 from __future__ import annotations

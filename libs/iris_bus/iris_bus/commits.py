@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from iris_bus.contract import Entry, Message, Reader
+from iris_bus.contract import JournalEntry, Message, Reader
 from iris_bus.framing import Assembler
 
 
@@ -15,14 +15,14 @@ class AssembledReader:
         self._reader = reader
         self._assembler = Assembler()
 
-    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Entry]:
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[JournalEntry]:
         """What has arrived, at least one commit; empty only when ``wait`` seconds passed. Raises Gap, DamagedCommit."""
         while messages := await self._reader.batch(limit=limit, wait=wait):
             if entries := self._assembled(messages):
                 return entries
         return []
 
-    def take(self, limit: int = 2000) -> Sequence[Entry]:
+    def take(self, limit: int = 2000) -> Sequence[JournalEntry]:
         """What has arrived, without waiting; may be empty. Raises Gap, DamagedCommit."""
         while messages := self._reader.take(limit):
             if entries := self._assembled(messages):
@@ -35,6 +35,6 @@ class AssembledReader:
     async def close(self) -> None:
         await self._reader.close()
 
-    def _assembled(self, messages: Sequence[Message]) -> list[Entry]:
+    def _assembled(self, messages: Sequence[Message]) -> list[JournalEntry]:
         found = (self._assembler.add(message.sequence, message.data) for message in messages)
         return [entry for entry in found if entry is not None]

@@ -3,7 +3,7 @@
 It wraps nats-py's client with the options and callbacks that make it fail fast: nothing is buffered while
 disconnected, losing the connection is told at once to everybody who waits for an answer, a read loop that died is
 found by a watchdog. When the client closes for good, ``on_lost`` is called: the process must end.
-Not in this room: what is sent over it. Source: nats.md sections 3.2 and 6.
+Out of scope: what is sent over it. Source: nats.md sections 3.2 and 6.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from iris_bus import wire
 from iris_bus.client import Tap, TappedClient
 from iris_bus.contract import Headers, Unavailable
-from iris_bus.ending import end
+from iris_bus.termination import end
 from iris_core.limits import MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
@@ -80,18 +80,18 @@ class Link:
         self._quiet_until: dict[str, float] = {}
         self._watchdog: asyncio.Task[None] | None = None
 
-    async def open(self, servers: Sequence[str], name: str, credentials: Credentials, patience: float) -> None:
-        """Connect, waiting up to ``patience`` seconds for a server. Raises Unavailable; also when it is too small."""
+    async def open(self, servers: Sequence[str], name: str, credentials: Credentials, retry_for_s: float) -> None:
+        """Connect, waiting up to ``timeout`` seconds for a server. Raises Unavailable; also when it is too small."""
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(retry_for_s):
                 await connecting
         except (nats.errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
             await self._abandon(connecting)
             if isinstance(error, asyncio.CancelledError) and not self._refusal:
                 raise
-            why = self._refusal or str(error) or f"no server answered in {patience:.0f} s"
+            why = self._refusal or str(error) or f"no server answered in {retry_for_s:.0f} s"
             raise Unavailable(f"cannot connect to NATS: {why}") from error
         self._connecting = None
         if self.client.max_payload < MESSAGE_BYTES:
@@ -175,22 +175,22 @@ class Link:
         except (nats.errors.Error, OSError) as error:
             raise Unavailable(f"flush: {error}") from error
 
-    def on_drop(self, told: Callable[[], None]) -> None:
+    def on_drop(self, callback: Callable[[], None]) -> None:
         """Call ``told`` whenever the connection is lost; answers under way will not come any more."""
-        self._on_drop.add(told)
+        self._on_drop.add(callback)
 
-    def on_return(self, told: Callable[[], None]) -> None:
+    def on_return(self, callback: Callable[[], None]) -> None:
         """Call ``told`` whenever the connection is back."""
-        self._on_return.add(told)
+        self._on_return.add(callback)
 
-    def on_forbidden(self, told: Callable[[str], None]) -> None:
+    def on_forbidden(self, callback: Callable[[str], None]) -> None:
         """Call ``told`` with each subject, in lower case, the server did not let us publish to."""
-        self._on_forbidden.add(told)
+        self._on_forbidden.add(callback)
 
-    def forget(self, told: Callable[[], None]) -> None:
+    def forget(self, callback: Callable[[], None]) -> None:
         """Stop telling somebody who asked by `on_drop` or `on_return`."""
-        self._on_drop.discard(told)
-        self._on_return.discard(told)
+        self._on_drop.discard(callback)
+        self._on_return.discard(callback)
 
     async def close(self) -> None:
         """Flush and end. Safe to call twice."""
@@ -219,16 +219,16 @@ class Link:
         return True
 
     async def _dropped(self) -> None:
-        for told in tuple(self._on_drop):
-            told()
+        for callback in tuple(self._on_drop):
+            callback()
         if not self._closing:
             log.warning("lost the connection to NATS")
 
     async def _returned(self) -> None:
         self.reconnects += 1
         log.warning("connected to NATS again")
-        for told in tuple(self._on_return):
-            told()
+        for callback in tuple(self._on_return):
+            callback()
 
     async def _closed(self) -> None:
         if not self._closing:
@@ -238,8 +238,8 @@ class Link:
         text = str(error).lower()
         forbidden = _FORBIDDEN.search(text)
         if forbidden is not None:
-            for told in tuple(self._on_forbidden):
-                told(forbidden[1])
+            for callback in tuple(self._on_forbidden):
+                callback(forbidden[1])
         if self._connecting is not None and any(word in text for word in _REFUSED):
             self._refusal = str(error)
             self._connecting.cancel()  # it would go on for ever

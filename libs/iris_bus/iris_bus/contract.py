@@ -164,7 +164,7 @@ class Gap(Exception):
     """The stream no longer holds the sequence the reader needs; start again from a snapshot."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class JournalEntry(msgspec.Struct, frozen=True, gc=False):
     """One commit of the journal; ``sequence`` is that of the last message it lies in."""
 
     sequence: int
@@ -174,11 +174,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 class CommitReader(Protocol):
     """Commits of the journal in order, as a `Reader` does messages; `take` and `batch` raise DamagedCommit too."""
 
-    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Entry]: ...
+    async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[JournalEntry]: ...
 
     def on_arrival(self, notify: Callable[[], None]) -> None: ...
 
-    def take(self, limit: int = 2000) -> Sequence[Entry]: ...
+    def take(self, limit: int = 2000) -> Sequence[JournalEntry]: ...
 
     async def close(self) -> None: ...
 
@@ -190,7 +190,7 @@ class Journal(Protocol):
     never appended: nobody reads it, and the next writer goes on behind it.
     """
 
-    async def replay(self, after: int) -> AsyncIterator[Entry]:
+    async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
         """Every commit behind ``after`` up to the end as it was when called. Raises Gap when trimmed past.
 
         The iteration raises DamagedCommit.
@@ -216,7 +216,7 @@ class Journal(Protocol):
     async def trim(self, below: int) -> None: ...
 
 
-class Telling(msgspec.Struct, frozen=True, gc=False):
+class Publication(msgspec.Struct, frozen=True, gc=False):
     """One public event on its way out: where, what, and the id (journal sequence and index) it is known by."""
 
     subject: str
@@ -225,19 +225,19 @@ class Telling(msgspec.Struct, frozen=True, gc=False):
     headers: Headers = msgspec.field(default_factory=dict)
 
 
-class Teller(Protocol):
+class EventPublisher(Protocol):
     """Ordered, fenced telling of events into their stream: each once, none lost, a deposed writer refused."""
 
     async def resume(self) -> str:
         """The id of the last event ever told, empty when none: go on behind it."""
         ...
 
-    def tell(self, events: Sequence[Telling]) -> None:
+    def publish(self, events: Sequence[Publication]) -> None:
         """Queue events; they go out in order, pipelined, and are confirmed in bulk."""
         ...
 
     @property
-    def told(self) -> str:
+    def last_published(self) -> str:
         """The id of the last event the stream has confirmed."""
         ...
 
@@ -318,7 +318,7 @@ class Connection(Protocol):
         """The record; a commit of more than ``part_bytes`` is stored in parts."""
         ...
 
-    def teller(self) -> Teller: ...
+    def publisher(self) -> EventPublisher: ...
 
     def blobs(self, bucket: str) -> Blobs: ...
 

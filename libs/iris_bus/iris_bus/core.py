@@ -7,9 +7,9 @@ import contextlib
 from nats.aio.subscription import Subscription as NatsSubscription
 
 from iris_bus import headers as header_block
-from iris_bus.asks import Asks
 from iris_bus.connection import Link
 from iris_bus.contract import Callback, Headers, Message, Unavailable
+from iris_bus.requests import Asks
 
 
 class CoreSubscription:
@@ -40,7 +40,7 @@ class CoreBus:
 
     def __init__(self, link: Link, asks: Asks) -> None:
         self._link = link
-        self._asks = asks
+        self._requests = asks
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
         """Send and forget; lost while disconnected. Raises Unavailable once the connection is closed for good."""
@@ -54,7 +54,7 @@ class CoreBus:
         await self._link.flush()
 
     async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
-        return await self._asks.ask(subject, data, timeout, headers)
+        return await self._requests.ask(subject, data, timeout, headers)
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> CoreSubscription:
         subscription = CoreSubscription(self._link, callback, subject)

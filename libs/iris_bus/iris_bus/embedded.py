@@ -4,7 +4,7 @@
         connection = await connect(nats.url, name="state")
         await nats.wait()
 
-Not in this room: how the process is found, configured and locked (`nats_binary`, `nats_process`); a cluster of servers
+Out of scope: how the process is found, configured and locked (`nats_binary`, `nats_process`); a cluster of servers
 (`deploy/nats`). Source: nats.md section 5; architecture.md section 2.
 """
 
@@ -15,8 +15,8 @@ import logging
 from pathlib import Path
 from types import TracebackType
 
-from iris_bus.ending import end
 from iris_bus.nats_process import DamagedFiles, NatsProcess, StartFailed
+from iris_bus.termination import end
 
 log = logging.getLogger(__name__)
 

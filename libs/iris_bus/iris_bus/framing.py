@@ -3,7 +3,7 @@
 The header holds a magic, the version of this format, which part of how many the message is, and a CRC32 of all that
 and of the bytes behind it: what is stored can be verified without being decoded. The commit's sequence is that of its
 last part. Parts stand back to back; parts that were begun and not finished are of a leader that ended meanwhile, and
-whoever reads on drops them. Not in this room: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
+whoever reads on drops them. Out of scope: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from iris_bus.contract import DamagedCommit, Entry
+from iris_bus.contract import DamagedCommit, JournalEntry
 
 PART_BYTES = 1 << 20
 """Of a commit in one message."""
@@ -64,7 +64,7 @@ class Assembler:
         """Whether some parts of a commit have come, and not its last."""
         return bool(self._parts)
 
-    def add(self, sequence: int, data: bytes) -> Entry | None:
+    def add(self, sequence: int, data: bytes) -> JournalEntry | None:
         """The commit that the message at ``sequence`` completes, if it does. Raises DamagedCommit."""
         part, parts = verify(sequence, data)
         if part and (part, parts) != (len(self._parts), self._total):
@@ -76,4 +76,4 @@ class Assembler:
         if len(self._parts) < parts:
             return None
         whole, self._parts = self._parts, []
-        return Entry(sequence, whole[0] if parts == 1 else b"".join(whole))
+        return JournalEntry(sequence, whole[0] if parts == 1 else b"".join(whole))

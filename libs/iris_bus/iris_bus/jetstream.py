@@ -3,8 +3,8 @@
     connection = await connect(url, name="state", on_lost=service.fail)
     await connection.streams.ensure()
 
-Not in this room: how each promise is kept (`core`, `streams`, `reader`, `journal`, `teller`, `blobs`), and retries of
-the process itself. Source: architecture.md section 2; nats.md section 6.
+Out of scope: how each promise is kept (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`), and retries
+of the process itself. Source: architecture.md section 2; nats.md section 6.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from iris_bus.api import Api
-from iris_bus.asks import Asks
 from iris_bus.blobs import JetBlobs
 from iris_bus.connection import Credentials, Link
 from iris_bus.core import CoreBus
 from iris_bus.framing import PART_BYTES
 from iris_bus.journal import JetJournal
+from iris_bus.publisher import JetPublisher
 from iris_bus.raw import RawStream
+from iris_bus.requests import Asks
 from iris_bus.streams import JetStreams
-from iris_bus.teller import JetTeller
 from iris_core.subjects import STREAMS, Stream
 
 log = logging.getLogger(__name__)
@@ -39,18 +39,18 @@ class Connection:
         self._link = link
         self._api = api
         self._again = again
-        self._tellers: list[JetTeller] = []
+        self._publishers: list[JetPublisher] = []
         self.bus = CoreBus(link, asks)
         self.streams = JetStreams(link, api, replicas=replicas, table=table)
 
     def journal(self, part_bytes: int = PART_BYTES) -> JetJournal:
         return JetJournal(self._link, self._api, part_bytes=part_bytes)
 
-    def teller(self) -> JetTeller:
+    def publisher(self) -> JetPublisher:
         """An outbox; it opens a connection of its own on `resume`."""
-        teller = JetTeller(self._open_again)
-        self._tellers.append(teller)
-        return teller
+        publisher = JetPublisher(self._open_again)
+        self._publishers.append(publisher)
+        return publisher
 
     def blobs(self, bucket: str) -> JetBlobs:
         return JetBlobs(self._link, self._api, bucket)
@@ -69,14 +69,14 @@ class Connection:
         """How often the connection came back."""
         return self._link.reconnects
 
-    def on_return(self, told: Callable[[], None]) -> None:
+    def on_return(self, callback: Callable[[], None]) -> None:
         """Call ``told`` whenever the connection is back after it was lost; subscriptions stand again by then."""
-        self._link.on_return(told)
+        self._link.on_return(callback)
 
     async def close(self) -> None:
         """Tellers first, then flush and end. Safe to call twice."""
-        for teller in self._tellers:
-            await teller.close()
+        for publisher in self._publishers:
+            await publisher.close()
         await self._link.close()
 
     async def _open_again(self) -> tuple[Link, Api]:
@@ -91,7 +91,7 @@ async def connect(
     credentials: Credentials | None = None,
     replicas: int = 1,
     table: Sequence[Stream] = STREAMS,
-    patience: float = 30.0,
+    retry_for_s: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
 ) -> Connection:
     """Connect, and wait for a server if need be.
@@ -102,21 +102,21 @@ async def connect(
         credentials: who we are, when the URL does not say it.
         replicas: how many copies the streams have: 1 on one server, 3 on a cluster.
         table: the streams there are.
-        patience: seconds to wait for a server before giving up.
+        retry_for_s: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
 
     Raises Unavailable when no server answers in time or it refuses who we are.
     """
-    again = partial(_open, url, name, credentials or Credentials(), patience, on_lost or _end_process)
+    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process)
     link, asks = await again()
     return Connection(link, asks, replicas, table, again)
 
 
 async def _open(
-    url: str, name: str, credentials: Credentials, patience: float, on_lost: Callable[[Exception], None]
+    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None]
 ) -> tuple[Link, Asks]:
     link = Link(on_lost)
-    await link.open([server.strip() for server in url.split(",")], name, credentials, patience)
+    await link.open([server.strip() for server in url.split(",")], name, credentials, retry_for_s)
     asks = Asks(link)
     await asks.start()
     return link, asks

@@ -3,7 +3,7 @@
 An append names the sequence it follows; the server refuses it when somebody else wrote. When the answer is lost, the
 journal's end is read back from the stream's leader: our bytes behind ``expected`` mean committed, other bytes mean
 fenced, nothing means it is sent again with the same expectation, of which at most one can win.
-Not in this room: what an entry means. Source: architecture.md section 2; nats.md sections 4.2 and 4.5.
+Out of scope: what an entry means. Source: architecture.md section 2; nats.md sections 4.2 and 4.5.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 
 from iris_bus.api import Api
-from iris_bus.asks import Forbidden
 from iris_bus.commits import AssembledReader
 from iris_bus.connection import Link
-from iris_bus.contract import DamagedCommit, Entry, Fenced, Gap, Message, NoResponders, Unavailable
+from iris_bus.contract import DamagedCommit, Fenced, Gap, JournalEntry, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.reader import JetReader
+from iris_bus.requests import Forbidden
 from iris_core.subjects import JOURNAL, JOURNAL_SUBJECT
 
 _ANSWER_S = 1.5
-_PATIENCE_S = 15.0
+_RETRY_FOR_S = 15.0
 _SETTLED_S = 0.25
 _SILENT_S = 2.0
 _LOOKED_UP = 1000
@@ -36,16 +36,18 @@ class JetJournal:
 
     Args:
         part_bytes: a commit of more is stored in several messages.
-        patience: how long an append of unknown outcome is looked into before Unavailable; an unclean change of the
+        retry_for_s: how long an append of unknown outcome is looked into before Unavailable; an unclean change of the
             stream's leader takes 4 to 9 seconds.
     """
 
-    def __init__(self, link: Link, api: Api, *, part_bytes: int = PART_BYTES, patience: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, link: Link, api: Api, *, part_bytes: int = PART_BYTES, retry_for_s: float = _RETRY_FOR_S
+    ) -> None:
         self._link = link
         self._part_bytes = part_bytes
         self._api = api
-        self._patience = patience
-        self._patient = api.patient(patience)
+        self._retry_for_s = retry_for_s
+        self._retrying = api.retrying(retry_for_s)
 
     async def append(self, data: bytes, *, expected: int) -> int:
         """Store ``data``, which differs from every other commit, durably behind ``expected``; where it ends.
@@ -60,7 +62,7 @@ class JetJournal:
     async def _append(self, data: bytes, expected: int) -> int:
         headers = {"Nats-Expected-Last-Sequence": str(expected)}
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self._patience
+        deadline = clock() + self._retry_for_s
         pause = 0.02
         while True:
             try:
@@ -94,14 +96,14 @@ class JetJournal:
             return True
         raise Fenced(f"another writer's entry stands at {sequence}, the journal ends at {end}")
 
-    async def replay(self, after: int) -> AsyncIterator[Entry]:
+    async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
         """Entries behind ``after`` up to the present end. Raises Gap when they were trimmed, Unavailable."""
-        state = (await self._patient.info(JOURNAL.name)).state
+        state = (await self._retrying.info(JOURNAL.name)).state
         if state.first_seq > after + 1:
             raise Gap(f"the journal begins at {state.first_seq}, {after + 1} is needed")
         return self._entries(after, state.last_seq)
 
-    async def _entries(self, after: int, end: int) -> AsyncIterator[Entry]:
+    async def _entries(self, after: int, end: int) -> AsyncIterator[JournalEntry]:
         assembler = Assembler()
         async for message in self._messages(after, end):
             entry = assembler.add(message.sequence, message.data)
@@ -135,13 +137,13 @@ class JetJournal:
         direct get is answered by any one of them, perhaps by one that lags, and does not say which.
         """
         without: set[str] = set()
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + self._retry_for_s
         while True:
-            before = await self._patient.info(JOURNAL.name)
-            found = await self._patient.message(JOURNAL.name, seq=sequence)
+            before = await self._retrying.info(JOURNAL.name)
+            found = await self._retrying.message(JOURNAL.name, seq=sequence)
             if found is not None:
                 return found
-            info = await self._patient.info(JOURNAL.name)
+            info = await self._retrying.info(JOURNAL.name)
             if info.state.first_seq > sequence:
                 raise Gap(f"the journal begins at {info.state.first_seq}, {sequence} is needed")
             leader = info.cluster.leader
@@ -164,18 +166,18 @@ class JetJournal:
         await asyncio.sleep(_SETTLED_S)
 
     async def end(self) -> int:
-        return (await self._patient.info(JOURNAL.name)).state.last_seq
+        return (await self._retrying.info(JOURNAL.name)).state.last_seq
 
     async def tail(self, after: int) -> AssembledReader:
         """Follow the journal. Raises Gap when ``after`` + 1 was trimmed, Unavailable."""
-        first = (await self._patient.info(JOURNAL.name)).state.first_seq
+        first = (await self._retrying.info(JOURNAL.name)).state.first_seq
         if first > after + 1:
             raise Gap(f"the journal begins at {first}, {after + 1} is needed")
         return AssembledReader(self._reader(after))
 
     async def trim(self, below: int) -> None:
         if below > 1:
-            await self._patient.purge(JOURNAL.name, seq=below)
+            await self._retrying.purge(JOURNAL.name, seq=below)
 
     def _reader(self, after: int) -> JetReader:
         return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True, bare=True)

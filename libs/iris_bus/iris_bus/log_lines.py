@@ -2,7 +2,7 @@
 
     log.info("assigned", extra={"task": "/a/0", "attempt": 1, "worker": "w0"})
 
-Not in this room: where logs go beyond standard error. Source: interfaces.md section 7.
+Out of scope: where logs go beyond standard error. Source: interfaces.md section 7.
 """
 
 from __future__ import annotations

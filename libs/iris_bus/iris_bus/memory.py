@@ -2,7 +2,7 @@
 
 Deterministic: no threads, no tasks, no clock of its own. Callbacks run in publishing order, never inside `publish`: in
 a running loop they follow in its next round, without one when `deliver` is called. `away` makes the server
-unreachable and back. Not in this room: what is stored (`memory_store`); faults of a network.
+unreachable and back. Out of scope: what is stored (`memory_store`); faults of a network.
 Source: contract.py, under the suite in tests/contract.
 """
 
@@ -17,7 +17,7 @@ from functools import partial
 
 from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES
-from iris_bus.memory_store import MemoryBlobs, MemoryJournal, MemoryStreams, MemoryTeller, Stored, matches
+from iris_bus.memory_store import MemoryBlobs, MemoryJournal, MemoryPublisher, MemoryStreams, Stored, matches
 from iris_core import subjects
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.subjects import Stream
@@ -220,8 +220,8 @@ class MemoryConnection:
     def journal(self, part_bytes: int = PART_BYTES) -> MemoryJournal:
         return MemoryJournal(self._memory, part_bytes)
 
-    def teller(self) -> MemoryTeller:
-        return MemoryTeller(self._memory)
+    def publisher(self) -> MemoryPublisher:
+        return MemoryPublisher(self._memory)
 
     def blobs(self, bucket: str) -> MemoryBlobs:
         return MemoryBlobs(self._memory, bucket)

@@ -1,4 +1,4 @@
-"""What `memory` stores: streams with their limits, readers, the journal, the teller, blobs.
+"""What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs.
 
 Times are not kept, so nothing ages; everything else refuses and forgets as the server does.
 Source: contract.py, under the suite in tests/contract.
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from iris_bus.commits import AssembledReader
-from iris_bus.contract import Blob, Entry, Fenced, Full, Gap, Headers, Message, Telling, Unavailable
+from iris_bus.contract import Blob, Fenced, Full, Gap, Headers, JournalEntry, Message, Publication, Unavailable
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
@@ -219,12 +219,12 @@ class MemoryJournal:
                 return expected + 1
             raise
 
-    async def replay(self, after: int) -> AsyncIterator[Entry]:
+    async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
         reach(self._server)
         self._check(after)
         return self._entries(self._stored.behind(after, self._stored.last, ""))
 
-    async def _entries(self, messages: Sequence[Message]) -> AsyncIterator[Entry]:
+    async def _entries(self, messages: Sequence[Message]) -> AsyncIterator[JournalEntry]:
         assembler = Assembler()
         for message in messages:
             entry = assembler.add(message.sequence, message.data)
@@ -249,7 +249,7 @@ class MemoryJournal:
             raise Gap(f"the journal begins at {self._stored.first}, {after + 1} is needed")
 
 
-class MemoryTeller:
+class MemoryPublisher:
     """The outbox; events are stored when told, or as soon as the server is back."""
 
     def __init__(self, server: Server) -> None:
@@ -259,8 +259,8 @@ class MemoryTeller:
         self._failure: Exception | None = None
 
     @property
-    def told(self) -> str:
-        return self._window.told
+    def last_published(self) -> str:
+        return self._window.last_published
 
     @property
     def backlog(self) -> int:
@@ -270,9 +270,9 @@ class MemoryTeller:
         reach(self._server)
         self._failure = None
         self._window.start(*self._last())
-        return self.told
+        return self.last_published
 
-    def tell(self, events: Sequence[Telling]) -> None:
+    def publish(self, events: Sequence[Publication]) -> None:
         if self._failure is not None:
             raise self._failure
         self._window.add(events)
@@ -286,13 +286,13 @@ class MemoryTeller:
             raise Unavailable(f"{self.backlog} events were not confirmed in {timeout:g} s")
 
     async def close(self) -> None:
-        self._failure = self._failure or Unavailable("the teller is closed")
+        self._failure = self._failure or Unavailable("the publisher is closed")
 
     def _send(self) -> None:
         if self._server.away or self._failure is not None or not self.backlog:
             return
         place = self._last()
-        if place != (self._window.confirmed, self._window.told):
+        if place != (self._window.confirmed, self._window.last_published):
             try:
                 self._window.go_on(*place)
             except (Fenced, Unavailable) as error:
@@ -309,7 +309,7 @@ class MemoryTeller:
         stored = self._stored.messages.get(end)
         if stored is not None:
             return end, stored.headers.get("Nats-Msg-Id", "")
-        return end, self.told if end == self._window.confirmed else ""
+        return end, self.last_published if end == self._window.confirmed else ""
 
 
 class MemoryBlobs:

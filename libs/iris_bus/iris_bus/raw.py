@@ -2,7 +2,7 @@
 
 A stored message that was damaged is left out by the server without a word, and a consumer that should deliver it
 waits for ever. So nothing here waits for a message without looking where the next readable one stands.
-Not in this room: what the messages mean. See also: `reader`, for streams that are whole.
+Out of scope: what the messages mean. See also: `reader`, for streams that are whole.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamState
 from iris_bus.connection import Link
 from iris_bus.contract import Headers, Message, Unavailable
-from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
+from iris_bus.retry import with_retries
 
 SILENT_S = 1.0
 """A reader that has delivered nothing for so long is asked no more; what it should have delivered is looked up."""
-_PATIENCE_S = 15.0
+_RETRY_FOR_S = 15.0
 _STORE_S = 10.0
 
 
@@ -29,13 +29,13 @@ class RawStream:
     def __init__(self, link: Link, api: Api, name: str) -> None:
         self._link = link
         self._api = api
-        self._patient = api.patient(_PATIENCE_S)
+        self._retrying = api.retrying(_RETRY_FOR_S)
         self.name = name
 
     async def state(self) -> StreamState | None:
         """Its first and last sequence; None when there is no such stream. Raises Unavailable."""
         try:
-            return (await self._patient.info(self.name)).state
+            return (await self._retrying.info(self.name)).state
         except ApiError as error:
             if error.number == STREAM_NOT_FOUND:
                 return None
@@ -57,7 +57,7 @@ class RawStream:
             if after >= end:
                 return
             look_up = partial(self._api.message, self.name, seq=after + 1, next_by_subj=subject or ">")
-            following = await patiently(look_up, _PATIENCE_S)
+            following = await with_retries(look_up, _RETRY_FOR_S)
             if following is None or following.sequence > end:
                 return
             after = following.sequence
@@ -78,7 +78,7 @@ class RawStream:
     @staticmethod
     async def _batch(reader: JetReader) -> Sequence[Message]:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_RETRY_FOR_S):
                 if await reader.finished():
                     return []
                 return await reader.batch(limit=1 << 12, wait=SILENT_S)
@@ -90,9 +90,9 @@ class RawStream:
 
         Raises Unavailable; ApiError when there is no such stream.
         """
-        config = {**(await self._patient.info(self.name)).config, "first_seq": first}
+        config = {**(await self._retrying.info(self.name)).config, "first_seq": first}
         await self._api.change(f"STREAM.DELETE.{self.name}", None)
-        await patiently(partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _PATIENCE_S)
+        await with_retries(partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _RETRY_FOR_S)
 
     async def store(self, messages: Sequence[Message]) -> None:
         """Put messages back in their order. Raises Full, Unavailable."""

@@ -1,7 +1,7 @@
 """Reading a stream in order with nothing missing: long pulls on a throw-away consumer whose sequence is checked.
 
 When anything is off (a missing number, a consumer that is gone, silence, a lost connection) the consumer is made
-again behind the last message read, with back-off. Not in this room: acknowledgements; where to start after a Gap.
+again behind the last message read, with back-off. Out of scope: acknowledgements; where to start after a Gap.
 Source: contract.py `Reader`; nats.md sections 3.2, 4.3 and 6.
 """
 
@@ -21,7 +21,7 @@ from iris_bus import headers as header_block
 from iris_bus.api import Api, ApiError, Trouble
 from iris_bus.connection import Link
 from iris_bus.contract import Gap, Message, Unavailable
-from iris_bus.ending import end
+from iris_bus.termination import end
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class JetReader:
         self._next = 1
         self._credit = 0
         self._pull_count = 0
-        self._heard = 0.0
+        self._last_arrival_s = 0.0
         self._left: bytes | int = -1
         self._begun = asyncio.Event()
         self._generation = 0
@@ -176,7 +176,7 @@ class JetReader:
         self._next = 1
         self._credit = 0
         await self._create()
-        self._heard = self._clock()
+        self._last_arrival_s = self._clock()
         self._ask_for_more()
         self._wake()
 
@@ -214,16 +214,16 @@ class JetReader:
 
     async def _watch(self) -> bool:
         """Return when the consumer must be made again; whether it ever worked."""
-        started = self._heard
+        started = self._last_arrival_s
         while not self._trouble.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT_S):
                     await self._trouble.wait()
-            if self._credit and self._clock() - self._heard > _SILENCE_S:
+            if self._credit and self._clock() - self._last_arrival_s > _SILENCE_S:
                 await self._link.flush()  # perhaps it was this process that slept
-                if self._clock() - self._heard > _SILENCE_S:
+                if self._clock() - self._last_arrival_s > _SILENCE_S:
                     break
-        return self._heard > started
+        return self._last_arrival_s > started
 
     async def _end(self) -> None:
         self._generation += 1
@@ -239,7 +239,7 @@ class JetReader:
     def _received(self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         if generation != self._generation:
             return
-        self._heard = self._clock()
+        self._last_arrival_s = self._clock()
         if not reply.startswith(b"$JS.ACK."):
             self._status(header_block.parse(headers))
             return

@@ -10,7 +10,7 @@
 
 TERM or INT sets ``stop`` and the main function ends in its own order; a second signal does not wait. An exception
 nobody caught, in the main function, a task of `Service.spawn` or a callback, ends the process with a non-zero code: the
-journal rebuilds what it knew. Not in this room: what a service does. Source: architecture.md section 2.
+journal rebuilds what it knew. Out of scope: what a service does. Source: architecture.md section 2.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     Attributes:
         url: one server or several separated by commas; may hold user and password.
         replicas: copies of each stream: 1 on one server, 3 on a cluster.
-        patience_s: how long a start waits for a server.
+        retry_for_s: how long a start waits for a server.
         nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
         commands_bytes: what people want and nobody has read yet may take this much; beyond it, submissions are
             answered 503.
@@ -73,7 +73,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
 
     url: str = "nats://127.0.0.1:4222"
     replicas: Literal[1, 3, 5] = 1
-    patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     commands_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = COMMANDS.max_bytes
     events_days: Days = EVENTS.max_age_s / DAY_S
     events_bytes: StreamBytes = EVENTS.max_bytes
@@ -149,7 +149,7 @@ class Service(Generic[S]):
             credentials=self.nats.credentials(),
             replicas=self.nats.replicas,
             table=self.nats.streams(),
-            patience=self.nats.patience_s,
+            retry_for_s=self.nats.retry_for_s,
             on_lost=self.fail,
         )
 

@@ -1,8 +1,8 @@
 """Settings of a service: defaults in a struct, then `iris.toml`, then the environment, then the command line.
 
 A service declares one msgspec struct per section, every field with a default; a key no struct knows is refused by
-name. `IRIS_STATE_PATIENCE_S=5` is the key ``patience_s`` of the section ``[state]``.
-Not in this room: what the keys mean; where the file is written. Source: interfaces.md section 2.
+name. `IRIS_STATE_RETRY_FOR_S=5` is the key ``retry_for_s`` of the section ``[state]``.
+Out of scope: what the keys mean; where the file is written. Source: interfaces.md section 2.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ class BadSetting(Exception):
 class Settings:
     """What was said, by section and key, and where each came from."""
 
-    def __init__(self, said: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
-        self._said = said
+    def __init__(self, chosen: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
+        self._chosen = chosen
         self._loose = loose
 
     def section(self, name: str, kind: type[S]) -> S:
         """The section as its struct. Raises BadSetting for an unknown key or a value of the wrong kind."""
-        said = {**self._from_environment(name, kind), **self._said.get(name, {})}
+        chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-        for key, (_, origin) in said.items():
+        for key, (_, origin) in chosen.items():
             if key not in fields:
                 raise BadSetting(f"{origin}: [{name}] has no key '{key}'{_meant(key, fields)}")
-        values = {key: _split(value, fields[key].type) for key, (value, _) in said.items()}
+        values = {key: _split(value, fields[key].type) for key, (value, _) in chosen.items()}
         try:
             return msgspec.convert(values, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise BadSetting(self._explain(name, said, error)) from error
+            raise BadSetting(self._explain(name, chosen, error)) from error
 
     def text(self, name: str, key: str) -> str:
         """One key as it was said, empty when it was not, for who need not load the section's struct."""
         loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
-        value, _ = self._said.get(name, {}).get(key, (loose, ""))
+        value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
         return str(value)
 
     def show(self, name: str, kind: type[msgspec.Struct]) -> str:
         """The section as TOML with each value's origin behind it; secrets are masked."""
         values = self.section(name, kind)
-        said = {**self._from_environment(name, kind), **self._said.get(name, {})}
+        chosen = {**self._from_environment(name, kind), **self._chosen.get(name, {})}
         lines = [f"[{name}]"]
         for field in msgspec.structs.fields(kind):
-            value = _masked(field.encode_name, getattr(values, field.name))
-            origin = said[field.encode_name][1] if field.encode_name in said else "default"
+            value = _redacted(field.encode_name, getattr(values, field.name))
+            origin = chosen[field.encode_name][1] if field.encode_name in chosen else "default"
             lines.append(f"{field.encode_name} = {msgspec.json.encode(value).decode()}  # {origin}")
         return "\n".join(lines)
 
@@ -79,10 +79,10 @@ class Settings:
                 found[key] = (value, f"environment {variable}")
         return found
 
-    def _explain(self, name: str, said: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError) -> str:
+    def _explain(self, name: str, chosen: Mapping[str, tuple[Any, str]], error: msgspec.ValidationError) -> str:
         at = re.search(r"\$\.(\w+)", str(error))
         key = at[1] if at else ""
-        origin = said[key][1] if key in said else "settings"
+        origin = chosen[key][1] if key in chosen else "settings"
         return f"{origin}: [{name}] {key}: {str(error).split(' - at ')[0]}"
 
 
@@ -96,20 +96,20 @@ def load(file: Path | None, environ: Mapping[str, str], given: Sequence[str] = (
 
     Raises BadSetting for an unreadable file or an unknown section.
     """
-    said: dict[str, dict[str, tuple[Any, str]]] = {}
+    chosen: dict[str, dict[str, tuple[Any, str]]] = {}
     for name, values in (_read(file) if file is not None else {}).items():
         if name not in SECTIONS:
             raise BadSetting(f"{file}: there is no section [{name}]{_meant(name, SECTIONS)}")
         if not isinstance(values, dict):
             raise BadSetting(f"{file}: '{name}' stands outside a section")
-        said[name] = {key: (value, str(file)) for key, value in values.items() if not _overruled(environ, name, key)}
+        chosen[name] = {key: (value, str(file)) for key, value in values.items() if not _overruled(environ, name, key)}
     for text in given:
         place, equals, value = text.partition("=")
         name, dot, key = place.partition(".")
         if not (equals and dot and name in SECTIONS):
             raise BadSetting(f"command line: not SECTION.KEY=VALUE with a section of {', '.join(SECTIONS)}: {text!r}")
-        said.setdefault(name, {})[key] = (value, "command line")
-    return Settings(said, {key: value for key, value in environ.items() if key.startswith("IRIS_")})
+        chosen.setdefault(name, {})[key] = (value, "command line")
+    return Settings(chosen, {key: value for key, value in environ.items() if key.startswith("IRIS_")})
 
 
 def _overruled(environ: Mapping[str, str], name: str, key: str) -> bool:
@@ -130,7 +130,7 @@ def _split(value: Any, kind: Any) -> Any:
     return value
 
 
-def _masked(key: str, value: Any) -> Any:
+def _redacted(key: str, value: Any) -> Any:
     if isinstance(value, str) and _SECRET.search(key):
         return _IN_URL.sub("***", value) if "://" in value else ("***" if value else "")
     return value

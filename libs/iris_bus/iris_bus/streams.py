@@ -1,7 +1,7 @@
 """The streams of the subjects table, declared on a server, and the `Streams` contract over them.
 
 A declaration is idempotent: what is missing is made, what differs and can be changed is changed, nothing is dropped.
-Not in this room: the journal's fence and the telling of events. Source: iris_core.subjects; nats.md 1, 3.1, 4.3.
+Out of scope: the journal's fence and the telling of events. Source: iris_core.subjects; nats.md 1, 3.1, 4.3.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError
 from iris_bus.connection import Link
 from iris_bus.contract import Headers, Message
 from iris_bus.nats_binary import check_version
-from iris_bus.patience import patiently
 from iris_bus.reader import JetReader
+from iris_bus.retry import with_retries
 from iris_core import subjects
 from iris_core.subjects import Stream
 
@@ -26,7 +26,7 @@ MESSAGE_BYTES = 8 << 20
 _NS = 1_000_000_000
 _STARTING_S = 30.0
 _FIXED = ("persist_mode", "storage", "retention", "name")
-_PATIENCE_S = 5.0
+_RETRY_FOR_S = 5.0
 
 
 def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class JetStreams:
     ) -> None:
         self._link = link
         self._api = api
-        self._patient = api.patient(_PATIENCE_S)
+        self._retrying = api.retrying(_RETRY_FOR_S)
         self._replicas = replicas
         self._table = {stream.name: stream for stream in table}
         self._buckets = buckets
@@ -104,7 +104,7 @@ class JetStreams:
         wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
         wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
         for config in wanted:
-            await patiently(partial(self._declare, config), _STARTING_S)
+            await with_retries(partial(self._declare, config), _STARTING_S)
 
     async def _declare(self, config: dict[str, Any]) -> None:
         name = config["name"]
@@ -133,7 +133,7 @@ class JetStreams:
         async def store() -> int:
             return (await self._api.store(subject, data, timeout / 2 if message_id else timeout, with_id)).seq
 
-        return await patiently(store, timeout, repeat_unknown=bool(message_id))
+        return await with_retries(store, timeout, repeat_unknown=bool(message_id))
 
     def read(self, stream: str, after: int, *, subject: str = "") -> JetReader:
         dense = not subject and stream in self._table
@@ -141,21 +141,21 @@ class JetStreams:
 
     async def last(self, stream: str, *, subject: str = "") -> Message | None:
         if subject:
-            return await self._patient.message(stream, last_by_subj=subject)
+            return await self._retrying.message(stream, last_by_subj=subject)
         newest = await self.end(stream)
-        return await self._patient.message(stream, seq=newest) if newest else None
+        return await self._retrying.message(stream, seq=newest) if newest else None
 
     async def end(self, stream: str) -> int:
-        return (await self._patient.info(stream)).state.last_seq
+        return (await self._retrying.info(stream)).state.last_seq
 
     async def trim(self, stream: str, below: int) -> None:
         if below > 1:
-            await self._patient.purge(stream, seq=below)
+            await self._retrying.purge(stream, seq=below)
 
     async def size(self, stream: str) -> int:
-        return (await self._patient.info(stream)).state.bytes
+        return (await self._retrying.info(stream)).state.bytes
 
     async def fill(self, stream: str) -> float:
-        info = await self._patient.info(stream)
+        info = await self._retrying.info(stream)
         limit: int = info.config.get("max_bytes") or -1
         return info.state.bytes / limit if limit > 0 else 0.0

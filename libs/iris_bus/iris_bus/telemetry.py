@@ -1,7 +1,7 @@
 """What a process shows of itself: ``/metrics`` for Prometheus, ``/healthz``, ``/readyz``, and trace contexts.
 
 The page is made in the service's own loop, so a collector may read the service's records without a lock.
-Not in this room: which metrics there are; the gateway's own HTTP. Source: interfaces.md section 7.
+Out of scope: which metrics there are; the gateway's own HTTP. Source: interfaces.md section 7.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Buckets for durations, from a commit to a build."""
 
-_PATIENCE_S = 5.0
+_RETRY_FOR_S = 5.0
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\Z")
 
 
@@ -60,7 +60,7 @@ class MetricsServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_RETRY_FOR_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(head.decode("latin-1")))
                 await writer.drain()

@@ -3,7 +3,7 @@
     with tracer.span("submit", Trace.of(message.headers), job=name) as trace:
         bus.publish(subject, data, headers={"traceparent": str(trace)})
 
-Not in this room: contexts as text (`telemetry.Trace`); what is worth a span (never a heartbeat).
+Out of scope: contexts as text (`telemetry.Trace`); what is worth a span (never a heartbeat).
 Source: interfaces.md section 7.
 """
 

@@ -2,7 +2,7 @@
 
 Events go out as a chain of stream sequences. After trouble the stream's last event, by its id, says what is stored;
 `go_on` puts everything behind it back in line. Events stored a moment ago are kept, because a stream that persists
-lazily may forget them in a crash. Not in this room: sending and waiting. Source: nats.md section 4.2.
+lazily may forget them in a crash. Out of scope: sending and waiting. Source: nats.md section 4.2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-from iris_bus.contract import Fenced, Telling, Unavailable
+from iris_bus.contract import Fenced, Publication, Unavailable
 
 KEPT = 20_000
 
@@ -26,11 +26,11 @@ class Window:
     def __init__(self, size: int) -> None:
         self.size = size
         self.confirmed = 0
-        self.told = ""
+        self.last_published = ""
         self._origin = (0, "")
-        self._waiting: deque[Telling] = deque()
-        self._sent: deque[Telling] = deque()
-        self._kept: deque[Telling] = deque(maxlen=KEPT)
+        self._waiting: deque[Publication] = deque()
+        self._sent: deque[Publication] = deque()
+        self._kept: deque[Publication] = deque(maxlen=KEPT)
 
     @property
     def backlog(self) -> int:
@@ -38,22 +38,22 @@ class Window:
         return len(self._waiting) + len(self._sent)
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Events sent and not answered."""
         return len(self._sent)
 
-    def start(self, sequence: int, told: str) -> None:
+    def start(self, sequence: int, last_published: str) -> None:
         """Forget everything and stand behind the stream's last event."""
         self._waiting.clear()
         self._sent.clear()
         self._kept.clear()
-        self._origin = (sequence, told)
-        self.confirmed, self.told = sequence, told
+        self._origin = (sequence, last_published)
+        self.confirmed, self.last_published = sequence, last_published
 
-    def add(self, events: Sequence[Telling]) -> None:
+    def add(self, events: Sequence[Publication]) -> None:
         self._waiting.extend(events)
 
-    def next(self, limit: int) -> tuple[int, Sequence[Telling]]:
+    def next(self, limit: int) -> tuple[int, Sequence[Publication]]:
         """Up to ``limit`` events to send now and the sequence they follow; none when the window is full."""
         count = min(limit, len(self._waiting), self.size - len(self._sent))
         after = self.confirmed + len(self._sent)
@@ -65,7 +65,7 @@ class Window:
         """Everything up to ``sequence`` is stored, as the chain proves."""
         done = [self._sent.popleft() for _ in range(sequence - self.confirmed)]
         if done:
-            self.confirmed, self.told = sequence, done[-1].message_id
+            self.confirmed, self.last_published = sequence, done[-1].message_id
             self._kept.extend(done)
 
     def go_on(self, sequence: int, last: str) -> None:
@@ -78,14 +78,14 @@ class Window:
         self._kept = deque(islice(known, behind), maxlen=KEPT)
         self._sent.clear()
         self._waiting = deque(islice(known, behind, None))
-        self.confirmed, self.told = sequence, last
+        self.confirmed, self.last_published = sequence, last
 
-    def _behind(self, known: Sequence[Telling], sequence: int, last: str) -> int:
+    def _behind(self, known: Sequence[Publication], sequence: int, last: str) -> int:
         """How many of ``known`` are stored when the stream ends like this. Raises Fenced, Unavailable."""
         for at in range(len(known) - 1, -1, -1):
             if known[at].message_id == last:
                 return at + 1
-        if (sequence, last) == (self.confirmed, self.told):
+        if (sequence, last) == (self.confirmed, self.last_published):
             return len(self._kept)
         if (sequence, last) == self._origin and self.confirmed - sequence == len(self._kept):
             return 0

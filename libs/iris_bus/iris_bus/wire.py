@@ -3,14 +3,14 @@ much for an event.
 
 Each message says which stream sequence it follows; only the last asks for an answer. A message that is lost or refused
 leaves the stream one short, so every later one is refused too: one confirmed sequence proves all before it.
-Not in this room: sending, waiting, recovering. Source: nats.md sections 1 and 4.2.
+Out of scope: sending, waiting, recovering. Source: nats.md sections 1 and 4.2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_bus.contract import Headers, Telling
+from iris_bus.contract import Headers, Publication
 from iris_core.subjects import is_plain
 
 
@@ -28,7 +28,7 @@ def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = No
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), len(raw), len(raw) + len(data), raw, data)
 
 
-def chained(events: Sequence[Telling], after: int, reply: str) -> bytes:
+def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
     """``events`` as HPUB lines for the stream sequences behind ``after``; the last is answered on ``reply``.
 
     Raises ValueError when a subject or header would break its line.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from iris_core.errors import Mistake
 from iris_core.limits import clipped
-from iris_core.resources import AUTO, ResourceAsk
+from iris_core.resources import AUTO, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp
 
@@ -80,7 +80,7 @@ def matches(constraint: Constraint, attributes: Attributes) -> bool:
     return admits(constraint, value)
 
 
-def implied(resources: ResourceAsk) -> tuple[Constraint, ...]:
+def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
     """What asking for a device says about its hosts: the kind, and the variant unless any will do."""
     device = resources.device
     if device is None:
@@ -91,7 +91,7 @@ def implied(resources: ResourceAsk) -> tuple[Constraint, ...]:
     return (kind, Constraint(DEVICE_VARIANT, ConstraintOp.EQ, device.variant))
 
 
-def required(constraints: Iterable[Constraint], resources: ResourceAsk) -> tuple[Constraint, ...]:
+def required(constraints: Iterable[Constraint], resources: ResourceRequest) -> tuple[Constraint, ...]:
     """Everything that must hold of a job's hosts, its own words first."""
     return (*(c for c in constraints if c.mode == "required"), *implied(resources))
 
@@ -107,7 +107,7 @@ def repelling(constraints: Iterable[Constraint], attributes: Attributes) -> list
     return [key for key in attributes if key.startswith(TAINT) and key not in tolerated]
 
 
-def eligible(constraints: Sequence[Constraint], resources: ResourceAsk, attributes: Attributes) -> bool:
+def eligible(constraints: Sequence[Constraint], resources: ResourceRequest, attributes: Attributes) -> bool:
     """Whether a job with these constraints and this ask may be placed on a host with these attributes."""
     return not repelling(constraints, attributes) and all(
         matches(c, attributes) for c in required(constraints, resources)

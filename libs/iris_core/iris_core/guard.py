@@ -33,7 +33,7 @@ def guard(
 
     Args:
         ways_out: for each status that is no end, the row by which the clock or the loss of a worker leads out of it.
-        clocked: the statuses with a patience; only from them can something expire.
+        clocked: the statuses with a timeout; only from them can something expire.
     """
     statuses, rows = tuple(statuses), tuple(rows)
     wrong = [*_unowned(statuses, terminal, rows), *_stuck(statuses, terminal, ways_out)]

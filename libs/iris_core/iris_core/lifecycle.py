@@ -81,7 +81,7 @@ class Rule(Generic[W, P]):
 
 
 def judge(
-    outcome: Outcome, *, tries: int = 0, limit: int = 0, in_status_ms: int = 0, patience_ms: int | None = None
+    outcome: Outcome, *, tries: int = 0, limit: int = 0, in_status_ms: int = 0, timeout_ms: int | None = None
 ) -> SchedulingResult:
     """What one claim comes to: exactly one result per round.
 
@@ -89,7 +89,7 @@ def judge(
         tries: failures counted so far, this one not included.
         limit: how many failures are forgiven; 0 gives up at once, 5 at the sixth.
         in_status_ms: how long the entity has been in its status, by the time of the message being applied.
-        patience_ms: how long it may be there; strictly over expires it. None is for ever.
+        timeout_ms: how long it may be there; strictly over expires it. None is for ever.
 
     Source: semantics.md section 3, "The judgement".
     """
@@ -97,7 +97,7 @@ def judge(
         return SchedulingResult.SUCCESS
     if outcome is Outcome.FAILURE and tries + 1 > limit:
         return SchedulingResult.GIVE_UP
-    if patience_ms is not None and in_status_ms > patience_ms:
+    if timeout_ms is not None and in_status_ms > timeout_ms:
         return SchedulingResult.EXPIRED
     if outcome is Outcome.FAILURE:
         return SchedulingResult.NEED_RETRY
@@ -112,7 +112,7 @@ def decide(
     tries: int = 0,
     limit: int = 0,
     in_status_ms: int = 0,
-    patience_ms: int | None = None,
+    timeout_ms: int | None = None,
 ) -> tuple[SchedulingResult, To[W, P] | None]:
     """What a claim about something in ``source`` comes to by a row, and the row's cell for it; None keeps the status.
 
@@ -120,7 +120,7 @@ def decide(
     """
     if outcome not in rule.outcomes:
         outcome = Outcome.SKIPPED
-    result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, patience_ms=patience_ms)
+    result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
     return result, rule.target(result, source)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from iris_core.limits import ATTEMPTS
 from iris_core.reasons import Reason
-from iris_core.resources import Amount, ResourceAsk
+from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import Attribute, Constraint, JobSpec
 from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
 
@@ -200,7 +200,7 @@ class ReportTaken(_Message, frozen=True):
     drop: tuple[AttemptRef, ...] = ()
 
 
-class Beat(_Message, frozen=True):
+class HeartbeatMessage(_Message, frozen=True):
     """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged.
 
     ``monotonic_ms``: the host's monotonic clock as the list was made; 0 when it does not tell.
@@ -227,7 +227,7 @@ class TaskTemplate(_Message, frozen=True):
     command: tuple[str, ...]
     env: dict[str, str]
     replicas: int
-    resources: ResourceAsk
+    resources: ResourceRequest
     user: str = ""
     bundle: str | None = None
     ports: tuple[str, ...] = ()
@@ -326,7 +326,7 @@ class JobRow(_Message, frozen=True):
     root_submitted_ms: int
     submitted_ms: int
     replicas: int
-    resources: ResourceAsk
+    resources: ResourceRequest
     constraints: tuple[Constraint, ...] = ()
     group_by: str = ""
     timeout_ms: int | None = None
@@ -378,7 +378,7 @@ class Avoid(_Message, frozen=True):
     until_ms: int
 
 
-class Promise(_Message, frozen=True):
+class Nomination(_Message, frozen=True):
     """The place a victim frees on ``worker`` belongs to this waiting task."""
 
     job: int
@@ -415,8 +415,8 @@ class Delta(_Message, frozen=True):
     moved: tuple[Hold, ...] = ()
     queued: tuple[Queued, ...] = ()
     avoid: tuple[Avoid, ...] = ()
-    promises: tuple[Promise, ...] = ()
-    released: tuple[Promise, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    released: tuple[Nomination, ...] = ()
     gone: tuple[int, ...] = ()
     lost_workers: tuple[str, ...] = ()
     after: int = -1
@@ -433,7 +433,7 @@ class FullSnapshot(_Message, frozen=True):
     holds: tuple[Hold, ...] = ()
     queued: tuple[Queued, ...] = ()
     avoid: tuple[Avoid, ...] = ()
-    promises: tuple[Promise, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
     chunk: int = 0
     last: bool = True
 
@@ -456,7 +456,7 @@ class Eviction(_Message, frozen=True):
     """Preempt these attempts, all or none, and keep the freed places for ``promises``."""
 
     victims: tuple[AttemptRef, ...]
-    promises: tuple[Promise, ...]
+    nominations: tuple[Nomination, ...]
 
 
 class JobReason(_Message, frozen=True):
@@ -531,4 +531,4 @@ class Ping(_Message, frozen=True):
     epoch: int = 0
     sequence: int = 0
     ready: bool = True
-    told: str = ""
+    last_published: str = ""

@@ -25,7 +25,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int = 1
 
 
-class ResourceAsk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one task holds while it is placed. 0 asks for nothing."""
 
     cpu_millis: int = 1000

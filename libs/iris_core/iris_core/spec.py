@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.states import ConstraintOp, PriorityBand
 
 Attribute = str | int | float
@@ -50,7 +50,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     command: tuple[str, ...]
     env: dict[str, str] = {}
     replicas: int = 1
-    resources: ResourceAsk = ResourceAsk()
+    resources: ResourceRequest = ResourceRequest()
     constraints: tuple[Constraint, ...] = ()
     coscheduling: Coscheduling | None = None
     band: BandName = "interactive"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from iris_core.names import to_token
 
 
-class Stored(StrEnum):
+class StoredStream(StrEnum):
     """How a message on a subject is kept."""
 
     STREAM = "stream"
@@ -86,7 +86,7 @@ class Subject:
     """One row of docs/subjects.md."""
 
     pattern: str
-    kept: Stored
+    kept: StoredStream
     writer: str
     reader: str
     message: str
@@ -99,54 +99,54 @@ CMD_ADMIN = "iris.cmd.admin"
 CMD_RERUN = "iris.cmd.rerun"
 CMD_SCALE = "iris.cmd.scale"
 STATE_PING = "iris.state.ping"
-_SAID = "iris.state.command."
-STATE_COMMAND = f"{_SAID}*"
+_DIRECT = "iris.state.command."
+STATE_COMMAND = f"{_DIRECT}*"
 STATE_REPORT = "iris.state.report"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
 STATE_READ = "iris.state.read"
 STATE_REASONS = "iris.state.reasons"
-BEATS = "iris.worker.*.beat"
+HEARTBEATS = "iris.worker.*.beat"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
 
 SUBJECTS = (
-    Subject(CMD_SUBMIT, Stored.STREAM, "gateway", "state", "SubmitJob"),
-    Subject(CMD_CANCEL, Stored.STREAM, "gateway", "state", "CancelJob"),
-    Subject(CMD_ADMIN, Stored.STREAM, "gateway", "state", "AdminCommand"),
-    Subject(CMD_RERUN, Stored.STREAM, "gateway", "state", "RerunJob"),
-    Subject(CMD_SCALE, Stored.STREAM, "gateway", "state", "AdminCommand"),
-    Subject(JOURNAL_SUBJECT, Stored.STREAM, "state (leader)", "state (standby)", "Commit"),
-    Subject("task.state.*", Stored.STREAM, "state (leader)", "anyone", "TaskEvent"),
-    Subject("job.state.*", Stored.STREAM, "state (leader)", "anyone", "JobEvent"),
-    Subject("session.state.*", Stored.STREAM, "state (leader)", "anyone", "SessionEvent"),
-    Subject("deployment.state.*", Stored.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
-    Subject("route.state.*", Stored.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("iris.log.*.*", Stored.STREAM, "worker", "gateway", "TaskOutput"),
-    Subject(STATE_PING, Stored.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
-    Subject(STATE_COMMAND, Stored.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
-    Subject(STATE_REPORT, Stored.REQUEST, "worker", "state (leader)", "WorkerReport"),
-    Subject(STATE_PLAN, Stored.REQUEST, "scheduler", "state (leader)", "Plan"),
-    Subject(STATE_QUERY, Stored.REQUEST, "gateway", "state (leader)", "Query"),
-    Subject(STATE_READ, Stored.REQUEST, "gateway", "state (standby)", "Query"),
-    Subject(STATE_REASONS, Stored.CORE, "state (leader)", "state (standby)", "Reasons"),
-    Subject(BEATS, Stored.CORE, "worker", "state", "Beat"),
-    Subject("iris.worker.*.order", Stored.REQUEST, "state (leader)", "worker", "Order"),
-    Subject(SNAPSHOT, Stored.CORE, "state (leader)", "scheduler", "Delta"),
-    Subject(SNAPSHOT_FULL, Stored.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
-    Subject(SCHEDULER_PLAN, Stored.REQUEST, "gateway", "scheduler", "PlanRequest"),
+    Subject(CMD_SUBMIT, StoredStream.STREAM, "gateway", "state", "SubmitJob"),
+    Subject(CMD_CANCEL, StoredStream.STREAM, "gateway", "state", "CancelJob"),
+    Subject(CMD_ADMIN, StoredStream.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(CMD_RERUN, StoredStream.STREAM, "gateway", "state", "RerunJob"),
+    Subject(CMD_SCALE, StoredStream.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(JOURNAL_SUBJECT, StoredStream.STREAM, "state (leader)", "state (standby)", "Commit"),
+    Subject("task.state.*", StoredStream.STREAM, "state (leader)", "anyone", "TaskEvent"),
+    Subject("job.state.*", StoredStream.STREAM, "state (leader)", "anyone", "JobEvent"),
+    Subject("session.state.*", StoredStream.STREAM, "state (leader)", "anyone", "SessionEvent"),
+    Subject("deployment.state.*", StoredStream.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
+    Subject("route.state.*", StoredStream.STREAM, "state (leader)", "anyone", "RouteEvent"),
+    Subject("iris.log.*.*", StoredStream.STREAM, "worker", "gateway", "TaskOutput"),
+    Subject(STATE_PING, StoredStream.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
+    Subject(STATE_COMMAND, StoredStream.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
+    Subject(STATE_REPORT, StoredStream.REQUEST, "worker", "state (leader)", "WorkerReport"),
+    Subject(STATE_PLAN, StoredStream.REQUEST, "scheduler", "state (leader)", "Plan"),
+    Subject(STATE_QUERY, StoredStream.REQUEST, "gateway", "state (leader)", "Query"),
+    Subject(STATE_READ, StoredStream.REQUEST, "gateway", "state (standby)", "Query"),
+    Subject(STATE_REASONS, StoredStream.CORE, "state (leader)", "state (standby)", "Reasons"),
+    Subject(HEARTBEATS, StoredStream.CORE, "worker", "state", "Beat"),
+    Subject("iris.worker.*.order", StoredStream.REQUEST, "state (leader)", "worker", "Order"),
+    Subject(SNAPSHOT, StoredStream.CORE, "state (leader)", "scheduler", "Delta"),
+    Subject(SNAPSHOT_FULL, StoredStream.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
+    Subject(SCHEDULER_PLAN, StoredStream.REQUEST, "gateway", "scheduler", "PlanRequest"),
 )
 
 
-def straight(command: str) -> str:
+def direct_subject(command: str) -> str:
     """Where a command is said to the leader itself, by the subject it is stored under."""
-    return f"{_SAID}{command.rpartition('.')[2]}"
+    return f"{_DIRECT}{command.rpartition('.')[2]}"
 
 
-def is_said(subject: str) -> bool:
+def is_direct(subject: str) -> bool:
     """Whether `straight` made it, of whatever command, perhaps one of another release."""
-    return subject.startswith(_SAID)
+    return subject.startswith(_DIRECT)
 
 
 def is_plain(text: str) -> bool:
@@ -154,7 +154,7 @@ def is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def beat(worker: str) -> str:
+def heartbeat(worker: str) -> str:
     return f"iris.worker.{to_token(worker)}.beat"
 
 

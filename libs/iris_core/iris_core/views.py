@@ -154,7 +154,7 @@ class WorkerView(View, kw_only=True):
     committed: dict[str, int]
     tasks: list[str]
     building: int
-    last_beat_at: datetime | None
+    last_heartbeat_at: datetime | None
     detail: str = ""
     task_count: int = 0
 

@@ -1,1 +1,1 @@
-"""The gateway: the HTTP API, the dashboard, the command line and the client."""
+"""The gateway: the HTTP API and the dashboard."""

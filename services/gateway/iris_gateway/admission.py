@@ -14,7 +14,7 @@ from iris_core.admission import validate_spec
 from iris_core.errors import Mistake
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
-from iris_gateway.problem import Problem, invalid
+from iris_gateway.problem import ProblemResponse, invalid
 from iris_gateway.validation import escape, huge_integers, shape_mistakes
 
 _decoder = msgspec.json.Decoder(JobSpec)
@@ -22,7 +22,7 @@ _STAND_INS: dict[str, Any] = {"name": "/x", "command": ["true"]}
 
 
 def spec_from(body: bytes, caller: Caller) -> JobSpec:
-    """The specification in a request's body, in the name of whoever sends it. Raises Problem.
+    """The specification in a request's body, in the name of whoever sends it. Raises ProblemResponse.
 
     A body that decodes is judged by the rules; one that does not is taken apart, so that its shape's mistakes and
     those of its sound fields come in one answer.
@@ -43,24 +43,24 @@ def rooted(spec: JobSpec) -> JobSpec:
 
 
 def owned(spec: JobSpec, caller: Caller) -> JobSpec:
-    """The specification with its user filled in; nobody submits for another but an admin. Raises Problem."""
+    """The specification with its user filled in; nobody submits for another but an admin. Raises ProblemResponse."""
     if caller.role == "worker":
-        raise Problem("forbidden", "a worker's token submits nothing")
+        raise ProblemResponse("forbidden", "a worker's token submits nothing")
     if spec.user and spec.user != caller.user and caller.role != "admin":
-        raise Problem("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
+        raise ProblemResponse("forbidden", f"{caller.user} may not submit for {spec.user[:80]}")
     return spec if spec.user else msgspec.structs.replace(spec, user=caller.user)
 
 
 def json_from(body: bytes) -> Any:
-    """The JSON value in a body. Raises Problem malformed, saying where it stops being JSON."""
+    """The JSON value in a body. Raises ProblemResponse malformed, saying where it stops being JSON."""
     try:
         return msgspec.json.decode(body)
     except UnicodeDecodeError as error:
-        raise Problem("malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise ProblemResponse("malformed", f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     except RecursionError:
-        raise Problem("malformed", "the body is nested too deeply") from None
+        raise ProblemResponse("malformed", "the body is nested too deeply") from None
     except msgspec.DecodeError as error:
-        raise Problem("malformed", f"the body is not JSON: {error}") from None
+        raise ProblemResponse("malformed", f"the body is not JSON: {error}") from None
 
 
 def _all_mistakes(value: Any) -> list[Mistake]:

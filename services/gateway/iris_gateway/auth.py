@@ -1,7 +1,7 @@
 """Who is calling: bearer tokens, each with a user and a role, kept only as SHA-256.
 
 The file has one token per line, ``USER ROLE SHA256``; ``#`` starts a comment. Tokens are long and random, so one
-round of SHA-256 is enough. Not in this room: reading the file (the shell does) and what a role may do with a job
+round of SHA-256 is enough. Out of scope: reading the file (the shell does) and what a role may do with a job
 (the state service decides). Source: interfaces.md section 3; reliability.md section 5.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from iris_core.messages import Caller
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 Role = Literal["user", "admin", "worker"]
 ROLES = get_args(Role)
@@ -60,7 +60,7 @@ class Keyring:
             authorization: the header's value, None when absent.
             claimed_user: who the client says it is; believed only when authentication is off.
 
-        Raises Problem unauthenticated. Every token is compared, each in constant time.
+        Raises ProblemResponse unauthenticated. Every token is compared, each in constant time.
         """
         if self.open:
             return Caller(user=checked_user(claimed_user) or ANONYMOUS, role="admin")
@@ -77,15 +77,15 @@ class Keyring:
         return found
 
 
-def unauthenticated(detail: str) -> Problem:
+def unauthenticated(detail: str) -> ProblemResponse:
     """The 401."""
-    return Problem("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
+    return ProblemResponse("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
 
 
 def checked_user(name: str) -> str:
-    """``name`` if it may stand for a user, or empty. Raises Problem."""
+    """``name`` if it may stand for a user, or empty. Raises ProblemResponse."""
     if name and not _USER.match(name):
-        raise Problem("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
+        raise ProblemResponse("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
     return name
 
 
@@ -115,9 +115,9 @@ def _token(words: list[str], number: int) -> Token:
 
 
 def require_admin(caller: Caller) -> None:
-    """Raises Problem forbidden unless the caller is an admin."""
+    """Raises ProblemResponse forbidden unless the caller is an admin."""
     if caller.role != "admin":
-        raise Problem("forbidden", "only an admin may do this")
+        raise ProblemResponse("forbidden", "only an admin may do this")
 
 
 def may_read(caller: Caller, owner: str) -> bool:
@@ -137,17 +137,17 @@ def is_loopback(host: str) -> bool:
 
 def own_machine(host: str) -> None:
     """Without authentication, answer only to loopback's own names: a page of another site may have had its name
-    pointed at loopback, and shows by its ``Host`` header. Raises Problem forbidden.
+    pointed at loopback, and shows by its ``Host`` header. Raises ProblemResponse forbidden.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if not is_loopback(name):
-        raise Problem("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
+        raise ProblemResponse("forbidden", f"without authentication only loopback may be asked for, not {host[:80]!r}")
 
 
 def own_pages(headers: Mapping[str, str]) -> None:
     """Let no other site's page change anything through its reader's browser.
 
-    ``Sec-Fetch-Site`` tells, and where a browser does not send it, ``Origin``. Raises Problem forbidden.
+    ``Sec-Fetch-Site`` tells, and where a browser does not send it, ``Origin``. Raises ProblemResponse forbidden.
     """
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
     if site:
@@ -155,17 +155,17 @@ def own_pages(headers: Mapping[str, str]) -> None:
     else:
         own = not origin or origin.lower().partition("://")[2] == headers.get("host", "").lower()
     if not own:
-        raise Problem("forbidden", "another site may not do this")
+        raise ProblemResponse("forbidden", "another site may not do this")
 
 
 def no_form(headers: Mapping[str, str]) -> None:
     """Let nothing change by what a page's form can send without being asked: some header must say more.
 
-    Raises Problem unsupported_media_type.
+    Raises ProblemResponse unsupported_media_type.
     """
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if (not kind or kind in _FORM_TYPES) and not any(name in headers for name in _BEYOND_FORMS):
         detail = (
             f"a change must be said as no page's form can say it, not {kind[:80]!r}: Content-Type: application/json"
         )
-        raise Problem("unsupported_media_type", detail, headers={"accept": "application/json"})
+        raise ProblemResponse("unsupported_media_type", detail, headers={"accept": "application/json"})

@@ -7,37 +7,39 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 _DRAIN_BYTES = 32 << 20
 _DRAIN_S = 5.0
 
 
 def check_media_type(request: Request, wanted: str) -> None:
-    """Raises Problem unsupported_media_type unless the body is said to be ``wanted``."""
+    """Raises ProblemResponse unsupported_media_type unless the body is said to be ``wanted``."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != wanted:
-        said = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
-        raise Problem("unsupported_media_type", f"the body must be {wanted}, {said}", headers={"accept": wanted})
+        sent = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
+        raise ProblemResponse(
+            "unsupported_media_type", f"the body must be {wanted}, {sent}", headers={"accept": wanted}
+        )
 
 
 def declared_length(request: Request) -> int:
-    """The Content-Length, 0 when there is none. Raises Problem malformed."""
+    """The Content-Length, 0 when there is none. Raises ProblemResponse malformed."""
     text = request.headers.get("content-length", "0")
     if not (text.isascii() and text.isdigit()):
-        raise Problem("malformed", "Content-Length is not a number")
+        raise ProblemResponse("malformed", "Content-Length is not a number")
     return int(text)
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """The whole body. Raises Problem too_large, also for a chunked body that does not say so, and timeout."""
+    """The whole body. Raises ProblemResponse too_large, also for a chunked body that does not say so, and timeout."""
     return b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
 
 
 async def chunks(request: Request, limit: int, seconds: float, idle_s: float) -> AsyncIterator[bytes]:
     """The body piece by piece, at most ``limit`` bytes within ``seconds``, no pause longer than ``idle_s``.
 
-    Raises Problem too_large, timeout.
+    Raises ProblemResponse too_large, timeout.
     """
     if declared_length(request) > limit:
         raise await _too_large(request, limit)
@@ -59,18 +61,18 @@ async def _next(request: Request, deadline: float) -> tuple[bytes, bool]:
         async with asyncio.timeout_at(deadline):
             message = await request.receive()
     except TimeoutError:
-        raise Problem("timeout", "the body did not arrive in time", headers={"connection": "close"}) from None
+        raise ProblemResponse("timeout", "the body did not arrive in time", headers={"connection": "close"}) from None
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
 
 
-async def _too_large(request: Request, limit: int) -> Problem:
+async def _too_large(request: Request, limit: int) -> ProblemResponse:
     """The 413; reads on for a while first, for many clients hear no answer before they have sent everything."""
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if not waits and declared_length(request) <= _DRAIN_BYTES:
         await _drain(request)
-    return Problem("too_large", f"the body is over {limit} bytes", headers={"connection": "close"})
+    return ProblemResponse("too_large", f"the body is over {limit} bytes", headers={"connection": "close"})
 
 
 async def _drain(request: Request) -> None:

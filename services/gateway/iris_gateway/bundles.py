@@ -1,7 +1,7 @@
 """Uploaded code: objects named by the SHA-256 of their bytes, so that putting one twice is putting it once.
 
 An upload is received into a file without a name first, however slowly it comes, and waits for nobody meanwhile; only
-whole ones take their turn at the store. Not in this room: what is in a bundle; the worker unpacks it with care.
+whole ones take their turn at the store. Out of scope: what is in a bundle; the worker unpacks it with care.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from iris_bus.contract import Blobs, Full, Unavailable
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
 """How long a bundle that was said to be in use is not said so again; what is in use is kept for much longer."""
@@ -60,16 +60,16 @@ class Bundles:
     async def has(self, digest: str) -> bool:
         """Whether the bundle is stored; if so it is used now, and will be for as long as submitting a job takes.
 
-        Raises Problem unavailable, not_found for what is no digest.
+        Raises ProblemResponse unavailable, not_found for what is no digest.
         """
         if not _DIGEST.match(digest):
-            raise Problem("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
+            raise ProblemResponse("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
         if self.now_ms() - self._touched.get(digest, 0) < TOUCHED_MS:
             return True
         try:
             found = await self._blobs.touch(digest, self.now_ms())
         except (Full, Unavailable):
-            raise Problem("unavailable", "the bundles cannot be read") from None
+            raise ProblemResponse("unavailable", "the bundles cannot be read") from None
         if found:
             self._remember(digest)
         return found
@@ -77,7 +77,7 @@ class Bundles:
     async def put(self, user: str, digest: str, parts: AsyncIterator[bytes]) -> bool:
         """Store a bundle; False when it was there.
 
-        Raises Problem: invalid for a wrong digest, too_many_requests, unavailable.
+        Raises ProblemResponse: invalid for a wrong digest, too_many_requests, unavailable.
         """
         if await self.has(digest):
             return False
@@ -91,7 +91,7 @@ class Bundles:
     @contextmanager
     def _upload(self, user: str) -> Iterator[None]:
         if self.uploads[user] >= self._per_user:
-            raise Problem("too_many_requests", f"{user} is sending {self._per_user} bundles already")
+            raise ProblemResponse("too_many_requests", f"{user} is sending {self._per_user} bundles already")
         self.uploads[user] += 1
         try:
             yield
@@ -108,23 +108,23 @@ class Bundles:
                 size += len(part)
                 self._received += len(part)
                 if self._received > self._bytes_at_once:
-                    raise Problem("too_many_requests", "too much is being sent here at once")
+                    raise ProblemResponse("too_many_requests", "too much is being sent here at once")
                 whole.update(part)
                 file.write(part)  # into the page cache, as it came from the socket's buffer
         finally:
             self._received -= size
         if whole.hexdigest() != digest:
-            raise Problem("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
+            raise ProblemResponse("invalid", f"the digest does not match: these bytes are {whole.hexdigest()}")
 
     async def _store(self, digest: str, data: bytes) -> None:
         try:
             if await self._held() + len(data) > self._room_bytes:
-                raise Problem("unavailable", "there is no room for bundles")
+                raise ProblemResponse("unavailable", "there is no room for bundles")
             await self._blobs.put(digest, data, at_ms=self.now_ms())
         except Full:
-            raise Problem("unavailable", "there is no room for bundles") from None
+            raise ProblemResponse("unavailable", "there is no room for bundles") from None
         except Unavailable:
-            raise Problem("unavailable", "the bundle could not be stored") from None
+            raise ProblemResponse("unavailable", "the bundle could not be stored") from None
 
     def _remember(self, digest: str) -> None:
         now_ms = self.now_ms()

@@ -1,8 +1,8 @@
 """What people want, said to the leader or put into the durable inbox, and the state service's answer to it.
 
 One subscription hears the answers to what was stored. A command keeps its id through every repetition, so that it
-takes effect once. Not in this room: what a command means; deciding whether it is allowed; speaking to the leader
-(`straight`). Source: architecture.md section 2.
+takes effect once. Out of scope: what a command means; deciding whether it is allowed; speaking to the leader
+(`direct`). Source: architecture.md section 2.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Answer
+from iris_gateway.direct import RETRY_FOR_S, DirectRequests, NoLeader, Unanswered
 from iris_gateway.position import Position
-from iris_gateway.problem import Problem, refused
-from iris_gateway.straight import PATIENCE_S, Straight, Unanswered, Unheard
+from iris_gateway.problem import ProblemResponse, refused
 
 _PAUSE_S = 0.1
 _STORE_TIMEOUT_S = 2.0
@@ -46,9 +46,9 @@ class Commands:
 
     Args:
         position: told where each command has come to stand.
-        patience_s: how long one command may take altogether before the caller is told to try again.
+        retry_for_s: how long one command may take altogether before the caller is told to try again.
         nudge_s: silence after which a stored command is put in again, in case its answer was lost.
-        straight_s: silence after which a command that was said to the leader is stored.
+        direct_timeout_s: silence after which a command that was said to the leader is stored.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -60,17 +60,17 @@ class Commands:
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
-        patience_s: float = 10.0,
+        retry_for_s: float = 10.0,
         nudge_s: float = 2.0,
-        straight_s: float = PATIENCE_S,
+        direct_timeout_s: float = RETRY_FOR_S,
     ) -> None:
         self._bus = bus
         self._streams = streams
         self._position = position or Position()
-        self._straight = Straight(bus, straight_s)
+        self._direct = DirectRequests(bus, direct_timeout_s)
         self._new_id = new_id
         self._now_ms = now_ms
-        self._patience_s = patience_s
+        self._timeout_s = retry_for_s
         self._nudge_s = nudge_s
         self._inbox = ""
         self._subscription: Subscription | None = None
@@ -94,8 +94,8 @@ class Commands:
             key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
             traceparent: the trace context it belongs to.
 
-        Raises Problem: the refusal of the state service, or unavailable when no answer came in time. In the second
-        case what was stored is still carried out later, and what was heard may be; repeating it with the same
+        Raises ProblemResponse: the refusal of the state service, or unavailable when no answer came in time. In the
+        second case what was stored is still carried out later, and what was heard may be; repeating it with the same
         Idempotency-Key is safe.
         """
         token = self._new_id()
@@ -103,11 +103,11 @@ class Commands:
         self._waiting[token] = future
         message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms()))
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 headers = {"traceparent": traceparent} if traceparent else None
                 answer = await self._exchange(_Parcel(subject, pack(message), token, headers), future)
         except TimeoutError:
-            raise Problem("unavailable", "the state service has not answered yet") from None
+            raise ProblemResponse("unavailable", "the state service has not answered yet") from None
         finally:
             del self._waiting[token]
         self._position.note(answer.position)
@@ -119,8 +119,8 @@ class Commands:
         """Say it, store it, and store it again, until there is an answer: the request is known by its id."""
         detail = "the inbox is full; nothing was stored"
         try:
-            return await self._straight.ask(parcel.subject, parcel.data, parcel.headers)
-        except Unheard:
+            return await self._direct.ask(parcel.subject, parcel.data, parcel.headers)
+        except NoLeader:
             pass
         except Unanswered:
             detail = "the state service has not answered yet, and the inbox is full"
@@ -128,7 +128,7 @@ class Commands:
         try:
             await self._store(parcel, f"{parcel.token}.{number}")
         except Full:
-            raise Problem("unavailable", detail) from None
+            raise ProblemResponse("unavailable", detail) from None
         while True:
             with contextlib.suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
@@ -153,11 +153,11 @@ class Commands:
                 return
 
     def _answered(self, message: Message) -> None:
-        self._straight.reopen()
+        self._direct.reopen()
         future = self._waiting.get(message.subject.rpartition(".")[2])
         if future is None or future.done():
             return
         try:
             future.set_result(unpack(message.data, Answer))
         except Undecodable as error:
-            future.set_exception(Problem("internal", f"the answer cannot be read: {error}"))
+            future.set_exception(ProblemResponse("internal", f"the answer cannot be read: {error}"))

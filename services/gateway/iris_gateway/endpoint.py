@@ -1,6 +1,6 @@
 """One endpoint: how it is reached, how it is documented, and the function that answers.
 
-Not in this room: the endpoints (`iris_gateway.api`) and what surrounds every request (`iris_gateway.front`).
+Out of scope: the endpoints (`iris_gateway.api`) and what surrounds every request (`iris_gateway.middleware`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ While nobody watches nothing is read: a gateway without watchers costs the clust
 
 A watcher holds nothing but its place in the ring. One that falls out of the ring is let go, and comes back with the
 last sequence it saw; what is older than the ring is read from the stream. So nothing is lost and nobody is waited for.
-Not in this room: how events are written to a connection (`sse`). Source: interfaces.md section 3; performance.md B9.
+Out of scope: how events are written to a connection (`sse`). Source: interfaces.md section 3; performance.md B9.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core.subjects import EVENTS
-from iris_gateway.occurrence import Filter, Occurrence, read_occurrence
+from iris_gateway.event import Event, Filter, read_event
 from iris_gateway.position import Position, position_from
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 from iris_gateway.readers import reading
 
 RING = 20_000
@@ -35,11 +35,11 @@ class Lagging(Exception):
     """A watcher was so slow that the ring has moved on without it."""
 
 
-class News(NamedTuple):
+class NewEvents(NamedTuple):
     """Everything up to ``position`` has been looked at; these were wanted."""
 
     position: int
-    events: list[Occurrence]
+    events: list[Event]
 
 
 class Feed:
@@ -67,9 +67,9 @@ class Feed:
         self._rest_s = rest_s
         self._woken_at = 0.0
         self._waking = asyncio.Lock()
-        self._ring: list[Occurrence] = []
+        self._ring: list[Event] = []
         self._after = 0
-        self._bells: set[asyncio.Event] = set()
+        self._waiters: set[asyncio.Event] = set()
         self._reader: Reader | None = None
         self._task: asyncio.Task[None] | None = None
         self.closed = False
@@ -98,7 +98,7 @@ class Feed:
     async def close(self) -> None:
         """Let every watcher go."""
         self.closed = True
-        self._ring_bells()
+        self._wake_waiters()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -111,37 +111,37 @@ class Feed:
         message = await self.streams.last(EVENTS.name)
         return message.sequence if message is not None else 0
 
-    async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[News, None]:
+    async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
         """Wanted events behind ``after``, in order; every now and then none.
 
-        Raises Problem gone when ``after`` is not kept any more, before anything is yielded; Lagging.
+        Raises ProblemResponse gone when ``after`` is not kept any more, before anything is yielded; Lagging.
         """
         await self.wake()
         position = after
         async for older in self._older(position):
             position = older[-1].sequence
-            yield News(position, wanted.of(older))
-        bell = asyncio.Event()
-        self._bells.add(bell)
+            yield NewEvents(position, wanted.of(older))
+        arrival = asyncio.Event()
+        self._waiters.add(arrival)
         try:
             while not self.closed:
-                bell.clear()
+                arrival.clear()
                 batch = self._since(position)
                 position = batch[-1].sequence if batch else position
-                yield News(position, wanted.of(batch))
+                yield NewEvents(position, wanted.of(batch))
                 if position >= self.newest:
-                    await bell.wait()
+                    await arrival.wait()
         finally:
-            self._bells.discard(bell)
+            self._waiters.discard(arrival)
 
-    def _since(self, position: int) -> Sequence[Occurrence]:
+    def _since(self, position: int) -> Sequence[Event]:
         if position < self._after:
             raise Lagging
         if position >= self.newest:
             return ()
         return self._ring[bisect_right(self._ring, position, key=_sequence) :]
 
-    async def _older(self, position: int) -> AsyncIterator[list[Occurrence]]:
+    async def _older(self, position: int) -> AsyncIterator[list[Event]]:
         """What the ring does not hold any more, up to where it begins."""
         if position >= self._after:
             return
@@ -167,14 +167,14 @@ class Feed:
         assert self._reader is not None
         while not self._may_rest():
             self._take(await self._reader.batch(wait=self._tick_s))
-            self._ring_bells()
-            await asyncio.sleep(min(len(self._bells) * _ROUND_S, _LONGEST_ROUND_S))
+            self._wake_waiters()
+            await asyncio.sleep(min(len(self._waiters) * _ROUND_S, _LONGEST_ROUND_S))
         self._after = self.newest
         self._ring.clear()
         await self._reader.close()
 
     def _may_rest(self) -> bool:
-        return not self._bells and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
+        return not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
 
     async def _restart(self) -> None:
         """Go on behind a hole: watchers that had not passed it are let go and find it by their last sequence."""
@@ -184,20 +184,20 @@ class Feed:
         with contextlib.suppress(Unavailable):
             self._after = await self.last()
         self._reader = self.streams.read(EVENTS.name, self._after)
-        self._ring_bells()
+        self._wake_waiters()
 
     def _take(self, messages: Sequence[Message]) -> None:
         ring = self._ring
         for message in messages[-1:]:
             self._position.note(journal_position(message))
-        ring.extend(map(read_occurrence, messages))
+        ring.extend(map(read_event, messages))
         if len(ring) > 2 * self._size:
             self._after = ring[-self._size - 1].sequence
             del ring[: -self._size]
 
-    def _ring_bells(self) -> None:
-        for bell in self._bells:
-            bell.set()
+    def _wake_waiters(self) -> None:
+        for arrival in self._waiters:
+            arrival.set()
 
 
 def journal_position(message: Message) -> int:
@@ -205,10 +205,10 @@ def journal_position(message: Message) -> int:
     return position_from(message.headers.get("Nats-Msg-Id", "").partition(".")[0])
 
 
-async def _batch(reader: Reader) -> list[Occurrence]:
+async def _batch(reader: Reader) -> list[Event]:
     try:
-        return [read_occurrence(message) for message in await reader.batch(wait=5.0)]
+        return [read_event(message) for message in await reader.batch(wait=5.0)]
     except Gap:
-        raise Problem("gone", "these events are not kept any more; begin again without a position") from None
+        raise ProblemResponse("gone", "these events are not kept any more; begin again without a position") from None
     except Unavailable:
-        raise Problem("unavailable", "the events cannot be read") from None
+        raise ProblemResponse("unavailable", "the events cannot be read") from None

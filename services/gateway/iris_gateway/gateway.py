@@ -12,10 +12,10 @@ from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.feed import Feed
-from iris_gateway.logs import Logs
+from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
-from iris_gateway.pace import Pace
 from iris_gateway.queries import Queries
+from iris_gateway.rate_limit import RateLimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Gateway:
     commands: Commands
     queries: Queries
     feed: Feed
-    logs: Logs
+    logs: LogReader
     bundles: Bundles
     metrics: Metrics
     tracer: Tracer
     keyring: Keyring
-    pace: Pace
-    intake: Pace
+    pace: RateLimiter
+    intake: RateLimiter
     limits: Limits
     now_ms: Callable[[], int]
     clock: Callable[[], float]

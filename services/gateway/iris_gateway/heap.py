@@ -1,6 +1,6 @@
 """Memory back to the system after a crowd has left: the C library keeps what was freed until it is asked.
 
-Not in this room: who is connected (`wire`). A C library without `malloc_trim` keeps what it has.
+Out of scope: who is connected (`http_protocol`). A C library without `malloc_trim` keeps what it has.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import asyncio
 import ctypes
 import gc
 
-from iris_gateway.wire import Connections
+from iris_gateway.http_protocol import Connections
 
 _LOOK_S = 5.0
-_CROWD = 50
+_BURST = 50
 
 
-async def shrink_after_crowds(connections: Connections, look_s: float = _LOOK_S) -> None:
+async def shrink_after_bursts(connections: Connections, look_s: float = _LOOK_S) -> None:
     """Whenever at least half of many connections have gone since the last time, however short they were there."""
     while True:
         await asyncio.sleep(look_s)
-        if connections.most - connections.now >= max(_CROWD, connections.most / 2):
+        if connections.most - connections.now >= max(_BURST, connections.most / 2):
             connections.most = connections.now
             shrink()
 

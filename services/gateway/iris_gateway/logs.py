@@ -1,6 +1,6 @@
 """Task output from its stream: what is there, and what comes until the task or job has ended.
 
-Not in this room: how lines are cut out of chunks (`lines`) and written for people (`logbook`).
+Out of scope: how lines are cut out of chunks (`log_lines`) and written for people (`log_formats`).
 Source: interfaces.md sections 2 and 3; architecture.md section 2.
 """
 
@@ -17,16 +17,16 @@ from iris_core import subjects
 from iris_core.codec import Undecodable, unpack
 from iris_core.messages import AttemptRef, TaskOutput
 from iris_gateway import readers
-from iris_gateway.ending import Ending
-from iris_gateway.lines import Line, Source, Splitter
-from iris_gateway.problem import Problem
+from iris_gateway.completion import Completion
+from iris_gateway.log_lines import LogLine, Source, Splitter
+from iris_gateway.problem import ProblemResponse
 
 _QUIET_S = 5.0
 _FLUSH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LogQuery:
     """Whose output is wanted.
 
     Attributes:
@@ -64,7 +64,7 @@ class Reading:
         unfinished: sources whose end has not been read.
     """
 
-    wish: Wish
+    query: LogQuery
     position: int = 0
     splitter: Splitter = field(default_factory=Splitter)
     unfinished: set[Source] = field(default_factory=set)
@@ -73,27 +73,27 @@ class Reading:
     def safe(self) -> int:
         return self.splitter.complete_to(self.position)
 
-    def take(self, messages: Sequence[Message]) -> list[Line]:
+    def take(self, messages: Sequence[Message]) -> list[LogLine]:
         """The wanted lines that ``messages`` complete."""
-        lines: list[Line] = []
+        lines: list[LogLine] = []
         for message in messages:
             self.position = message.sequence
             lines.extend(self._lines(message))
         return lines
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[LogLine]:
         """What has no line end and will not get one."""
         return self._recent(self.splitter.rest())
 
-    def _lines(self, message: Message) -> list[Line]:
+    def _lines(self, message: Message) -> list[LogLine]:
         try:
             output = unpack(message.data, TaskOutput)
         except Undecodable:
             return []
-        lines: list[Line] = []
-        for chunk in output.chunks if self.wish.wants(output.ref) else ():
+        lines: list[LogLine] = []
+        for chunk in output.chunks if self.query.wants(output.ref) else ():
             source = (output.ref.index, output.ref.attempt, chunk.stream)
-            if chunk.stream not in self.wish.streams:
+            if chunk.stream not in self.query.streams:
                 continue
             if chunk.final:
                 self.unfinished.discard(source)
@@ -102,29 +102,29 @@ class Reading:
             lines.extend(self._recent(self.splitter.feed(source, chunk, message.sequence)))
         return lines
 
-    def _recent(self, lines: Iterable[Line]) -> list[Line]:
-        return [line for line in lines if line.at_ms >= self.wish.since_ms]
+    def _recent(self, lines: Iterable[LogLine]) -> list[LogLine]:
+        return [line for line in lines if line.at_ms >= self.query.since_ms]
 
 
-class Logs:
+class LogReader:
     """The output of all tasks."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
 
-    async def last(self, wish: Wish) -> int:
-        """The sequence of the newest chunk, 0 when there is none. Raises Problem unavailable."""
+    async def last(self, query: LogQuery) -> int:
+        """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse unavailable."""
         try:
-            message = await self._streams.last(subjects.LOGS.name, subject=wish.subject)
+            message = await self._streams.last(subjects.LOGS.name, subject=query.subject)
         except Unavailable:
-            raise Problem("unavailable", "the logs cannot be read") from None
+            raise ProblemResponse("unavailable", "the logs cannot be read") from None
         return message.sequence if message is not None else 0
 
     def open(self, reading: Reading) -> AbstractContextManager[Reader]:
         """A reader behind the reading's position."""
-        return readers.reading(self._streams, subjects.LOGS.name, reading.position, reading.wish.subject)
+        return readers.reading(self._streams, subjects.LOGS.name, reading.position, reading.query.subject)
 
-    async def present(self, reading: Reading, reader: Reader, until: int) -> AsyncIterator[list[Line]]:
+    async def present(self, reading: Reading, reader: Reader, until: int) -> AsyncIterator[list[LogLine]]:
         """Lines up to sequence ``until``."""
         while reading.position < until:
             messages = await _batch(reader)
@@ -132,39 +132,39 @@ class Logs:
                 return
             yield reading.take(messages)
 
-    async def coming(self, reading: Reading, reader: Reader, ending: Ending) -> AsyncIterator[list[Line]]:
+    async def coming(self, reading: Reading, reader: Reader, ending: Completion) -> AsyncIterator[list[LogLine]]:
         """Lines as they come, until the end is known and nothing is left; an empty list after a quiet while."""
-        bell = ending.bell
-        reader.on_arrival(bell.set)
+        arrival = ending.arrival
+        reader.on_arrival(arrival.set)
         while not ending.known:
-            await _heard(bell, _QUIET_S)
+            await _wait_for(arrival, _QUIET_S)
             yield reading.take(_taken(reader))
         if ending.cut_off:
             return
         clock = asyncio.get_running_loop().time
         deadline = clock() + _FLUSH_S
-        until = await self.last(reading.wish)
+        until = await self.last(reading.query)
         while clock() < deadline and (reading.position < until or reading.unfinished):
-            await _heard(bell, _FLUSH_S / 10)
+            await _wait_for(arrival, _FLUSH_S / 10)
             yield reading.take(_taken(reader))
 
 
-async def _heard(bell: asyncio.Event, seconds: float) -> None:
+async def _wait_for(arrival: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await bell.wait()
-    bell.clear()
+            await arrival.wait()
+    arrival.clear()
 
 
 def _taken(reader: Reader) -> Sequence[Message]:
     try:
         return reader.take()
     except Gap:
-        raise Problem("gone", "this output is not kept any more") from None
+        raise ProblemResponse("gone", "this output is not kept any more") from None
 
 
 async def _batch(reader: Reader) -> Sequence[Message]:
     try:
         return await reader.batch(wait=5.0)
     except Gap:
-        raise Problem("gone", "this output is not kept any more") from None
+        raise ProblemResponse("gone", "this output is not kept any more") from None

@@ -16,7 +16,7 @@ from iris_core.admission import MAX_RETRIES
 from iris_core.spec import MAX_REPLICAS
 from iris_gateway import problem
 from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Endpoint
-from iris_gateway.problem import KINDS, Document
+from iris_gateway.problem import KINDS, ProblemDocument
 
 TEMPLATE = "#/components/schemas/{name}"
 
@@ -68,7 +68,7 @@ def describe(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
 
 
 def _kinds(endpoints: Sequence[Endpoint]) -> list[Any]:
-    found: dict[str, Any] = {repr(Document): Document}
+    found: dict[str, Any] = {repr(ProblemDocument): ProblemDocument}
     for endpoint in endpoints:
         for kind in _kinds_of(endpoint):
             found[repr(kind)] = kind
@@ -148,7 +148,7 @@ def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()
     codes |= {"too_large", "unsupported_media_type", "timeout"} if endpoint.body is not None else set()
     codes |= {"conflict", "over_quota"} if endpoint.method == "POST" else set()
-    content = {problem.MEDIA_TYPE: {"schema": known[repr(Document)]}}
+    content = {problem.MEDIA_TYPE: {"schema": known[repr(ProblemDocument)]}}
     by_status: dict[str, dict[str, Any]] = {}
     for kind in sorted({KINDS[code] for code in codes}):
         by_status[str(kind.status)] = {"description": kind.title, "content": content}

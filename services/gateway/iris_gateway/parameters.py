@@ -1,6 +1,6 @@
 """What stands in a URL: path segments and query parameters, each read strictly and refused by name.
 
-Not in this room: bodies. Source: interfaces.md section 3.
+Out of scope: bodies. Source: interfaces.md section 3.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 from iris_core.errors import Mistake, Refused
 from iris_core.names import JobName
-from iris_gateway.problem import Problem, invalid
+from iris_gateway.problem import ProblemResponse, invalid
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 100
@@ -32,40 +32,43 @@ T = TypeVar("T")
 
 
 def segment(raw: str) -> str:
-    """A path segment, percent-decoded once. Raises Problem not_found when it is not UTF-8."""
+    """A path segment, percent-decoded once. Raises ProblemResponse not_found when it is not UTF-8."""
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
-        raise Problem("not_found", "this path is not UTF-8") from None
+        raise ProblemResponse("not_found", "this path is not UTF-8") from None
 
 
 def job_reference(text: str) -> str:
-    """A job's id ``j<number>`` or its name; one without its leading slash is a root job's. Raises Problem not_found."""
+    """A job's id ``j<number>`` or its name;
+
+    one without its leading slash is a root job's. Raises ProblemResponse not_found.
+    """
     if _JOB_ID.match(text):
         return text
     try:
         return str(JobName.job(text if text.startswith("/") else f"/{text}"))
     except Refused as no:
-        raise Problem("not_found", f"no such job: {no.detail}") from None
+        raise ProblemResponse("not_found", f"no such job: {no.detail}") from None
 
 
 def task_reference(text: str) -> str:
-    """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises Problem not_found."""
+    """A task's name, as of `job_reference`, or ``j<number>/<index>``. Raises ProblemResponse not_found."""
     if _TASK_ID.match(text):
         return text
     try:
         name = JobName.from_string(text if text.startswith("/") else f"/{text}")
     except Refused as no:
-        raise Problem("not_found", f"no such task: {no.detail}") from None
+        raise ProblemResponse("not_found", f"no such task: {no.detail}") from None
     if not name.is_task:
-        raise Problem("not_found", f"no such task: {text[:80]!r} is the name of a job")
+        raise ProblemResponse("not_found", f"no such task: {text[:80]!r} is the name of a job")
     return str(name)
 
 
 def identifier(text: str, what: str) -> str:
-    """A worker's, session's or user's id. Raises Problem not_found."""
+    """A worker's, session's or user's id. Raises ProblemResponse not_found."""
     if not _WORD.match(text):
-        raise Problem("not_found", f"no such {what}: {text[:80]!r}")
+        raise ProblemResponse("not_found", f"no such {what}: {text[:80]!r}")
     return text
 
 
@@ -89,7 +92,7 @@ class Parameters:
         self._mistakes: list[Mistake] = []
 
     def finish(self) -> None:
-        """Raises Problem invalid when anything read was wrong, or something was given that nobody reads."""
+        """Raises ProblemResponse invalid when anything read was wrong, or something was given that nobody reads."""
         for name in self._given.keys() - self._read:
             self.wrong(name, "unknown_parameter", "is not a parameter here", "one of: " + ", ".join(sorted(self._read)))
         if self._mistakes:

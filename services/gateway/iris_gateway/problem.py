@@ -1,7 +1,7 @@
 """Every no of the API: one table from code to status, and the RFC 9457 document people get.
 
-Handlers raise `Problem`; the front turns it into a response. Not in this room: HTTP responses, and the refusals'
-texts, which are written where the refusal is decided. Source: interfaces.md section 3.
+Handlers raise `ProblemResponse`; the front turns it into a response. Out of scope: HTTP responses, and the
+refusals' texts, which are written where the refusal is decided. Source: interfaces.md section 3.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS: Mapping[str, Kind] = {
 """Codes are `iris_core.errors.Code` where the state service says no, and the gateway's own words otherwise."""
 
 
-class Document(msgspec.Struct, kw_only=True):
+class ProblemDocument(msgspec.Struct, kw_only=True):
     """An ``application/problem+json`` body."""
 
     title: str
@@ -68,7 +68,7 @@ class Refusal(msgspec.Struct, frozen=True):
     errors: list[Mistake] = []
 
 
-class Problem(Exception):
+class ProblemResponse(Exception):
     """A request that is answered with no.
 
     Args:
@@ -90,9 +90,9 @@ class Problem(Exception):
         if self.kind.retry_after_s:
             self.headers.setdefault("retry-after", str(self.kind.retry_after_s))
 
-    def document(self, request_id: str) -> Document:
+    def document(self, request_id: str) -> ProblemDocument:
         """What the caller reads."""
-        return Document(
+        return ProblemDocument(
             title=self.kind.title,
             status=self.kind.status,
             code=self.code,
@@ -103,18 +103,18 @@ class Problem(Exception):
         )
 
 
-def invalid(mistakes: Sequence[Mistake]) -> Problem:
+def invalid(mistakes: Sequence[Mistake]) -> ProblemResponse:
     """The 422 that lists everything wrong with a request at once."""
     first = mistakes[0]
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-    return Problem("invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes)
+    return ProblemResponse("invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes)
 
 
-def refused(status: str, body: bytes) -> Problem:
+def refused(status: str, body: bytes) -> ProblemResponse:
     """The no of another service, as it was said."""
     try:
         refusal = from_json(body, Refusal)
     except Undecodable:
         refusal = Refusal()
     detail = refusal.detail or KINDS.get(status, KINDS["internal"]).title
-    return Problem(status, detail, errors=refusal.errors)
+    return ProblemResponse(status, detail, errors=refusal.errors)

@@ -1,7 +1,7 @@
 """Reads: one request to the state service, whose JSON is passed on as it is.
 
 Equal questions that wait at the same moment are asked once: whoever comes while one is under way shares the next,
-so an answer is never older than its question. Not in this room: what the views hold.
+so an answer is never older than its question. Out of scope: what the views hold.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import BEHIND, Answer, Caller, Query
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from iris_gateway.position import Position
-from iris_gateway.problem import Problem, refused
+from iris_gateway.problem import ProblemResponse, refused
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
@@ -46,7 +46,7 @@ class Queries:
 
     Args:
         position: of the newest write; every answer is at least as new.
-        timeout_s: of one request to the leader. patience_s: how long to go on asking while nobody leads.
+        timeout_s: of one request to the leader. retry_for_s: how long to go on asking while nobody leads.
         follower_s: how long a replica that follows may take before the leader is asked.
     """
 
@@ -56,23 +56,23 @@ class Queries:
         position: Position | None = None,
         *,
         timeout_s: float = 5.0,
-        patience_s: float = 3.0,
+        retry_for_s: float = 3.0,
         follower_s: float = 1.0,
     ) -> None:
         self._bus = bus
         self._position = position or Position()
         self._timeout_s = timeout_s
-        self._patience_s = patience_s
-        self._follower_s = min(follower_s, patience_s / 4)
+        self._timeout_s = retry_for_s
+        self._follower_s = min(follower_s, retry_for_s / 4)
         self._alone_until_s = 0.0
         self._flights: dict[_Question, _Flight] = {}
 
     async def ask(self, what: str, caller: Caller, **arguments: object) -> bytes:
-        """The JSON of one view. Raises Problem: not_found, invalid, unavailable."""
+        """The JSON of one view. Raises ProblemResponse: not_found, invalid, unavailable."""
         return (await self.read(what, caller, arguments)).body
 
     async def read(self, what: str, caller: Caller, arguments: Mapping[str, object], at_least: int = 0) -> Answer:
-        """One view, as of ``at_least`` a position its caller knows of. Raises Problem as `ask`."""
+        """One view, as of ``at_least`` a position its caller knows of. Raises ProblemResponse as `ask`."""
         known = at_least if at_least > self._position.newest else 0
         question = _Question(pack(Query(what, dict(arguments), caller)), known)
         answer = await asyncio.shield(self._shared(question))
@@ -96,9 +96,9 @@ class Queries:
         try:
             return await self._persist(question)
         finally:
-            self._landed(question)
+            self._is_over(question)
 
-    def _landed(self, question: _Question) -> None:
+    def _is_over(self, question: _Question) -> None:
         flight = self._flights[question]
         if flight.following is None:
             del self._flights[question]
@@ -108,7 +108,7 @@ class Queries:
     async def _persist(self, question: _Question) -> Answer:
         pause = _FIRST_PAUSE_S
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 while True:
                     try:
                         return await self._once(question)
@@ -116,10 +116,10 @@ class Queries:
                         await asyncio.sleep(pause)
                         pause = min(2 * pause, _LONGEST_PAUSE_S)
         except TimeoutError:
-            raise Problem("unavailable", "the state service cannot be reached") from None
+            raise ProblemResponse("unavailable", "the state service cannot be reached") from None
 
     async def _once(self, question: _Question) -> Answer:
-        """One answer. Raises NoResponders, Problem."""
+        """One answer. Raises NoResponders, ProblemResponse."""
         query = unpack(question.data, Query)
         data = pack(msgspec.structs.replace(query, at_least=max(question.at_least, self._position.newest)))
         answer = await self._from_follower(data)
@@ -144,6 +144,6 @@ class Queries:
         except NoResponders:
             raise
         except Unavailable:
-            raise Problem("unavailable", "the state service has not answered") from None
+            raise ProblemResponse("unavailable", "the state service has not answered") from None
         except Undecodable as error:
-            raise Problem("internal", f"the state service's answer cannot be read: {error}") from None
+            raise ProblemResponse("internal", f"the state service's answer cannot be read: {error}") from None

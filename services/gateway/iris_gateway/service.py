@@ -1,7 +1,7 @@
 """The gateway's shell: connects, listens, tells where, and drains when asked to stop.
 
-The only room here that reads the clock; everything else is handed `now_ms` and `clock`. Not in this room: endpoints
-(`api`), what surrounds them (`front`). Source: architecture.md sections 1 and 2.
+The only room here that reads the clock; everything else is handed `now_ms` and `clock`. Out of scope: endpoints
+(`api`), what surrounds them (`middleware`). Source: architecture.md sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.feed import Feed
-from iris_gateway.front import Front
 from iris_gateway.gateway import Gateway
-from iris_gateway.heap import shrink_after_crowds
-from iris_gateway.logs import Logs
+from iris_gateway.heap import shrink_after_bursts
+from iris_gateway.http_protocol import Connections, HttpProtocol
+from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
-from iris_gateway.pace import Pace
+from iris_gateway.middleware import Middleware
 from iris_gateway.position import Position
 from iris_gateway.queries import Queries
+from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
-from iris_gateway.wire import Connections, HttpProtocol
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +71,10 @@ async def serve(service: Service[GatewaySettings]) -> None:
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings)
-    service.spawn(shrink_after_crowds(server.connections))
+    service.spawn(shrink_after_bursts(server.connections))
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
-    tell_where(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
     await service.stop.wait()
     gateway.closing = True
     await gateway.feed.close()
@@ -91,10 +91,10 @@ def assemble(
     bus, streams, position = connection.bus, connection.streams, Position()
     return Gateway(
         bus=bus,
-        commands=Commands(bus, streams, position, new_id=new_id, now_ms=now_ms, patience_s=settings.command_patience_s),
-        queries=Queries(bus, position, patience_s=settings.query_patience_s),
+        commands=Commands(bus, streams, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s),
+        queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
         feed=Feed(streams, position, ring=settings.event_ring),
-        logs=Logs(streams),
+        logs=LogReader(streams),
         bundles=Bundles(
             connection.blobs(BUNDLES_BUCKET),
             now_ms=now_ms,
@@ -105,8 +105,8 @@ def assemble(
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
-        pace=Pace(settings.requests_per_s, settings.request_burst),
-        intake=Pace(settings.intake_per_s, settings.intake_burst, "bytes"),
+        pace=RateLimiter(settings.requests_per_s, settings.request_burst),
+        intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         limits=settings.limits(),
         now_ms=now_ms,
         clock=time.monotonic,
@@ -129,7 +129,7 @@ class HttpServer(uvicorn.Server):
         self.ready = asyncio.Event()
         self.connections = Connections(settings.head_s, settings.connections_per_address)
         config = uvicorn.Config(
-            Front(gateway, (*ENDPOINTS, *PAGES)),
+            Middleware(gateway, (*ENDPOINTS, *PAGES)),
             lifespan="off",
             ws="none",
             log_config=None,
@@ -166,7 +166,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def tell_where(listening: socket.socket, port_file: str) -> None:
+def write_port(listening: socket.socket, port_file: str) -> None:
     """Log the address, and write it to ``port_file`` at one stroke."""
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

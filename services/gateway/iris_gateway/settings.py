@@ -16,8 +16,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         http: ``host:port``; port 0 takes a free one.
         token_file: who may call; without one only loopback may be listened on, and everybody is admin.
         port_file: where the address is written once the gateway is ready; ``IRIS_PORT_FILE`` says the same.
-        command_patience_s: how long a submission may wait for the state service before it is answered 503.
-        query_patience_s: how long a read is repeated while nobody leads.
+        command_timeout_s: how long a submission may wait for the state service before it is answered 503.
+        query_timeout_s: how long a read is repeated while nobody leads.
         body_bytes, bundle_bytes: the largest JSON body and bundle.
         bundles_bytes: what all bundles may take in the store; beyond it uploads are answered 503.
         uploads_per_user: bundles one user may be sending at once.
@@ -34,8 +34,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     http: str = "127.0.0.1:8080"
     token_file: str = ""
     port_file: str = ""
-    command_patience_s: float = 10.0
-    query_patience_s: float = 5.0
+    command_timeout_s: float = 10.0
+    query_timeout_s: float = 5.0
     body_bytes: int = 1 << 20
     bundle_bytes: int = 256 << 20
     bundles_bytes: int = 64 << 30

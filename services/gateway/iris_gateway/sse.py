@@ -1,6 +1,6 @@
 """text/event-stream bodies: public events for as long as anybody listens.
 
-Not in this room: where events come from (`feed`), which are wanted (`occurrence`), log lines (`logbook`).
+Out of scope: where events come from (`feed`), which are wanted (`event`), log lines (`log_formats`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from iris_core.codec import to_json
 from iris_gateway.endpoint import EVENT_STREAM, Call
-from iris_gateway.feed import Lagging, News
-from iris_gateway.occurrence import Filter, Occurrence
-from iris_gateway.problem import Problem
+from iris_gateway.event import Event, Filter
+from iris_gateway.feed import Lagging, NewEvents
+from iris_gateway.problem import ProblemResponse
 
 _GREETING = b"retry: 1000\n\n"
 _HEADERS = {"x-accel-buffering": "no"}
@@ -27,20 +27,22 @@ def frame(name: str, data: object, sequence: int = 0) -> bytes:
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted while it lasts. Raises Problem when too many are open."""
+    """An endless response, counted while it lasts. Raises ProblemResponse when too many are open."""
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
     everybody, own = gateway.watching, gateway.streams[call.caller.user]
     if everybody >= gateway.limits.watchers:
-        raise Problem("too_many_requests", f"{everybody} streams are open here, and no more are possible")
+        raise ProblemResponse("too_many_requests", f"{everybody} streams are open here, and no more are possible")
     if own >= gateway.limits.watchers_per_user:
-        raise Problem("too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible")
+        raise ProblemResponse(
+            "too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible"
+        )
     return StreamingResponse(_counted(call, body), media_type=EVENT_STREAM, headers=_HEADERS)
 
 
-def _closing() -> Problem:
-    return Problem("unavailable", "the gateway is about to restart")
+def _closing() -> ProblemResponse:
+    return ProblemResponse("unavailable", "the gateway is about to restart")
 
 
 async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -56,17 +58,20 @@ async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 def resume_point(call: Call, after: int | None) -> int | None:
-    """Where to go on: ``Last-Event-ID``, else what the query says. Raises Problem malformed."""
+    """Where to go on: ``Last-Event-ID``, else what the query says. Raises ProblemResponse malformed."""
     text = call.request.headers.get("last-event-id", "")
     if not text:
         return after
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Problem("malformed", "Last-Event-ID is the number an event came with")
+        raise ProblemResponse("malformed", "Last-Event-ID is the number an event came with")
     return int(text)
 
 
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
-    """Wanted events behind ``after``, or from now on. Raises Problem gone when not kept any more, unavailable."""
+    """Wanted events behind ``after``, or from now on.
+
+    Raises ProblemResponse gone when not kept any more, unavailable.
+    """
     if call.gateway.closing:
         raise _closing()
     feed = call.gateway.feed
@@ -78,7 +83,7 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
     try:
         first = await anext(events)
     except Lagging:
-        raise Problem("unavailable", "the events have moved on; ask again") from None
+        raise ProblemResponse("unavailable", "the events have moved on; ask again") from None
     except StopAsyncIteration:
         raise _closing() from None
     return stream(call, _frames(call, first, events))
@@ -86,14 +91,14 @@ async def stream_events(call: Call, wanted: Filter, after: int | None) -> Respon
 
 async def _check_not_ahead(call: Call, after: int) -> None:
     if after > await call.gateway.feed.last():
-        raise Problem("gone", "this position is not in the stream: its events were kept elsewhere or are lost")
+        raise ProblemResponse("gone", "this position is not in the stream: its events were kept elsewhere or are lost")
 
 
-async def _frames(call: Call, first: News, rest: AsyncIterator[News]) -> AsyncIterator[bytes]:
+async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
     clock, keep_alive_s = call.gateway.clock, call.gateway.limits.keep_alive_s
     spoken = clock()
     yield _GREETING + _joined(first.events)
-    with contextlib.suppress(Lagging, Problem):
+    with contextlib.suppress(Lagging, ProblemResponse):
         async for position, events in rest:
             if events:
                 yield _joined(events)
@@ -104,5 +109,5 @@ async def _frames(call: Call, first: News, rest: AsyncIterator[News]) -> AsyncIt
             spoken = clock()
 
 
-def _joined(events: list[Occurrence]) -> bytes:
+def _joined(events: list[Event]) -> bytes:
     return b"".join([event.frame for event in events])

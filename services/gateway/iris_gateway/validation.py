@@ -1,7 +1,7 @@
 """All mistakes in the shape of a JSON value, where the decoder reports only the first.
 
 Generic over msgspec structs: the decoder itself judges each part, so what is accepted here is exactly what it
-accepts. Not in this room: what values are allowed (`iris_core.admission`).
+accepts. Out of scope: what values are allowed (`iris_core.admission`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _WORDS |= {"array": "a list", "object": "an object"}
 
 def shape_mistakes(value: Any, kind: Any, pointer: str = "") -> list[Mistake]:
     """Everything in ``value`` (decoded JSON) that is not a ``kind``, outermost fields first; empty when it is one."""
-    found = list(_walk(value, kind, pointer))
+    found = list(_mistakes(value, kind, pointer))
     return found[:MAX_MISTAKES]
 
 
-def _walk(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
+def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -46,17 +46,17 @@ def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
         yield from _fields(value, kind, pointer)
     elif origin in (list, tuple) and isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _walk(item, arguments[0], f"{pointer}/{number}")
+            yield from _mistakes(item, arguments[0], f"{pointer}/{number}")
     elif origin is dict and isinstance(value, dict):
         for key, item in value.items():
-            yield from _walk(item, arguments[1], f"{pointer}/{escape(key)}")
+            yield from _mistakes(item, arguments[1], f"{pointer}/{escape(key)}")
 
 
 def _fields(value: dict[str, Any], kind: Any, pointer: str) -> Iterator[Mistake]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name, field in fields.items():
         if name in value:
-            yield from _walk(value[name], field.type, f"{pointer}/{name}")
+            yield from _mistakes(value[name], field.type, f"{pointer}/{name}")
         elif field.required:
             yield Mistake(pointer=f"{pointer}/{name}", code="missing", message="is required", hint=_hint(field))
     if kind.__struct_config__.forbid_unknown_fields:

@@ -2,6 +2,6 @@
 
 from iris_bus.run import run_service
 from iris_scheduler.service import main
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
-run_service("scheduler", Settings, main)
+run_service("scheduler", SchedulerSettings, main)

@@ -12,10 +12,10 @@ from sortedcontainers import SortedList
 from iris_core import constraints
 from iris_core.messages import JobRow
 from iris_core.priority import PriorityKey, priority_key
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.spec import Constraint
 from iris_core.states import PriorityBand
-from iris_scheduler.capacity import need_of
+from iris_scheduler.placement.capacity import need_of
 
 _TIME_BITS = 48
 _JOB_BITS = 40
@@ -27,7 +27,7 @@ class ClassKey(NamedTuple):
     """What jobs of one class have in common; ``size`` is 0 unless they are gangs of that many tasks."""
 
     band: PriorityBand
-    resources: ResourceAsk
+    resources: ResourceRequest
     constraints: tuple[Constraint, ...]
     group_by: str
     size: int

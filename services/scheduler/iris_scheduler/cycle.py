@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from iris_core.messages import AttemptRef, Promise
+from iris_core.messages import AttemptRef, Nomination
 from iris_core.reasons import Reason
-from iris_scheduler.capacity import Need, Room
+from iris_scheduler.cache import Cache
 from iris_scheduler.classes import JobClass
-from iris_scheduler.columns import Columns, Usable
-from iris_scheduler.groups import GroupWalk
-from iris_scheduler.memory import Memory
+from iris_scheduler.gangs.groups import GroupCandidates
 from iris_scheduler.mirror import Mirror
-from iris_scheduler.promises import Kept
+from iris_scheduler.placement.candidates import Candidates
+from iris_scheduler.placement.capacity import Need, Room
+from iris_scheduler.placement.columns import Columns, Usable
+from iris_scheduler.preemption.nominations import Nominations
 from iris_scheduler.quota import Allowances
-from iris_scheduler.settings import Settings
-from iris_scheduler.walk import Walk
+from iris_scheduler.settings import SchedulerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Evicted:
     """Attempts to stop, and what their places are promised to."""
 
     victims: tuple[AttemptRef, ...]
-    promises: tuple[Promise, ...]
+    nominations: tuple[Nomination, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Cycle:
         wake_ms: the earliest time at which the same records would give another plan.
     """
 
-    def __init__(self, mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> None:
+    def __init__(self, mirror: Mirror, memory: Cache, now_ms: int, settings: SchedulerSettings) -> None:
         self.mirror = mirror
         self.memory = memory
         self.now_ms = now_ms
@@ -69,11 +69,11 @@ class Cycle:
         self.columns: Columns = mirror.hosts.columns()
         self.wake_ms: int | None = None
         free = mirror.hosts.free()
-        self.kept = Kept(mirror, self.columns, free, self.coming)
+        self.kept = Nominations(mirror, self.columns, free, self.coming)
         self.room = Room(free)
         self.before = free.copy()
         self.allowances = Allowances(mirror.quotas, mirror.usage)
-        self.special = {*mirror.special(), *(job for job in memory.setbacks if mirror.queue.pending(job))}
+        self.special = {*mirror.special(), *(job for job in memory.backoffs if mirror.queue.pending(job))}
         self.full: set[JobClass] = set()
         self.skipped: set[JobClass] = set()
         self.apart: set[int] = set()
@@ -84,34 +84,34 @@ class Cycle:
         self.stuck = frozenset(mirror.hosts.stuck(now_ms - settings.stop_timeout_ms))
         self.notes: dict[int, Reason] = {}
         self.reserved: dict[int, Reservation] = {}
-        self._walks: dict[JobClass, Walk] = {}
-        self._group_walks: dict[JobClass, GroupWalk] = {}
+        self._candidates: dict[JobClass, Candidates] = {}
+        self._group_candidates: dict[JobClass, GroupCandidates] = {}
 
     def usable(self, kind: JobClass) -> Usable:
         """The workers a class may use."""
         return self.columns.usable(kind)
 
-    def walk(self, kind: JobClass) -> Walk:
+    def candidates(self, kind: JobClass) -> Candidates:
         """How far a class of single tasks has come."""
-        walk = self._walks.get(kind)
-        if walk is None:
-            walk = self._walks[kind] = Walk(self.room, kind.need, self.usable(kind).slots)
-        return walk
+        candidates = self._candidates.get(kind)
+        if candidates is None:
+            candidates = self._candidates[kind] = Candidates(self.room, kind.need, self.usable(kind).slots)
+        return candidates
 
-    def group_walk(self, kind: JobClass, size: int) -> GroupWalk:
+    def group_candidates(self, kind: JobClass, size: int) -> GroupCandidates:
         """How far a class of gangs has come; gangs that are smaller than their class look for themselves."""
         if size != kind.size:
-            return self.fresh_group_walk(kind, size)
-        walk = self._group_walks.get(kind)
-        if walk is None:
-            walk = self._group_walks[kind] = self.fresh_group_walk(kind, size)
-        return walk
+            return self.fresh_group_candidates(kind, size)
+        candidates = self._group_candidates.get(kind)
+        if candidates is None:
+            candidates = self._group_candidates[kind] = self.fresh_group_candidates(kind, size)
+        return candidates
 
-    def fresh_group_walk(
+    def fresh_group_candidates(
         self, kind: JobClass, size: int, shunned: Sequence[int] = (), last: Sequence[int] = ()
-    ) -> GroupWalk:
+    ) -> GroupCandidates:
         groups = self.columns.groups(kind.key.group_by)
-        return GroupWalk(self.room, kind.need, size, self.usable(kind), groups, shunned, last)
+        return GroupCandidates(self.room, kind.need, size, self.usable(kind), groups, shunned, last)
 
     def waiting(self, job: int) -> Sequence[int]:
         """Indexes of a job that wait and have no place yet."""
@@ -140,10 +140,10 @@ class Cycle:
 
     def coming(self, worker: str) -> list[int]:
         """What is being freed on a worker, all dimensions, without what has been told to stop for too long."""
-        patience_ms = self.settings.stop_timeout_ms
-        amounts, first_ms = self.mirror.hosts.host(worker).coming(self.now_ms - patience_ms)
+        timeout_ms = self.settings.stop_timeout_ms
+        amounts, first_ms = self.mirror.hosts.host(worker).coming(self.now_ms - timeout_ms)
         if any(amounts):
-            self.wake_at(first_ms + patience_ms + 1)
+            self.wake_at(first_ms + timeout_ms + 1)
         return amounts
 
     def delayed(self, job: int, index: int | None = None) -> dict[int, int]:
@@ -159,5 +159,5 @@ class Cycle:
 
     def is_paused(self, job: int) -> bool:
         """Whether the state service refused this job a moment ago."""
-        setback = self.memory.setbacks.get(job)
-        return setback is not None and setback.until_ms > self.now_ms
+        backoff = self.memory.backoffs.get(job)
+        return backoff is not None and backoff.until_ms > self.now_ms

@@ -14,9 +14,9 @@ from iris_core.messages import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import DIMENSIONS
 from iris_core.states import WorkerState
-from iris_scheduler.capacity import SHUT, WINDOW, Mask, Matrix, Need, Slots, fitting, row_of
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
+from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Matrix, Need, Slots, fitting, row_of
 
 _NAMED = 64
 """Workers of a group that are named at most."""
@@ -46,10 +46,10 @@ def reason_of_first(cycle: Cycle, kind: JobClass) -> Reason:
 def reason_of_job(cycle: Cycle, job: int, of_class: Reason) -> Reason:
     """Why the waiting tasks of one job were passed over, given what holds for its class."""
     waiting = cycle.waiting(job)
-    promised = {(p.job, p.index): p.worker for evicted in cycle.evicted for p in evicted.promises if p.job == job}
-    promised |= {task: cycle.columns.names[slot] for task, slot in cycle.kept.slots.items() if task[0] == job}
-    if promised and all((job, index) in promised for index in waiting):
-        return reasons.waiting_for_victim([promised[job, index] for index in waiting])
+    nominated = {(p.job, p.index): p.worker for evicted in cycle.evicted for p in evicted.nominations if p.job == job}
+    nominated |= {task: cycle.columns.names[slot] for task, slot in cycle.kept.slots.items() if task[0] == job}
+    if nominated and all((job, index) in nominated for index in waiting):
+        return reasons.waiting_for_victim([nominated[job, index] for index in waiting])
     noted = cycle.notes.get(job)
     if noted is not None:
         return noted

@@ -12,14 +12,14 @@ import numpy as np
 
 from iris_core.messages import AttemptRef, Hold, WorkerRow
 from iris_core.states import WorkerState
-from iris_scheduler.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, row_of
 from iris_scheduler.classes import JobClass
-from iris_scheduler.columns import Columns
+from iris_scheduler.placement.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, row_of
+from iris_scheduler.placement.columns import Columns
 
 NEVER_MS = 1 << 60
 
 
-class Host:
+class HostRow:
     """One worker: its row, None while it is unknown, and what is open on it.
 
     Attributes:
@@ -50,7 +50,7 @@ class Host:
         """What the attempts told to end since then will free, all dimensions, and when the first of them was told."""
         if self.oldest_stop_ms >= since_ms:
             return list(self.stopping), self.oldest_stop_ms
-        recent = Host()
+        recent = HostRow()
         for hold, need in self.holds.values():
             if hold.stopping and hold.stopping_ms >= since_ms:
                 recent.count(hold, need, 1)
@@ -87,13 +87,13 @@ class Hosts:
 
     Attributes:
         grown: names of workers that may have more room, or more that could be evicted, than when last looked at.
-        lost: rows of the workers that `columns` leaves out.
+        lost: rows of the workers that `placement.columns` leaves out.
         ending: names of workers where something that has been told to end still holds room.
     """
 
     def __init__(self) -> None:
-        self._hosts: dict[str, Host] = {}
-        self._holds: dict[AttemptRef, Host] = {}
+        self._hosts: dict[str, HostRow] = {}
+        self._holds: dict[AttemptRef, HostRow] = {}
         self._columns: Columns | None = None
         self._free: Matrix = np.zeros((DEPTH, 0), np.int64)
         self._stale: set[str] = set()
@@ -128,14 +128,14 @@ class Hosts:
         totals = [row_of(row.total, row.max_building) for row in rows if row is not None]
         return np.array(totals, np.int64).reshape(-1, DEPTH).T.copy()
 
-    def host(self, name: str) -> Host:
+    def host(self, name: str) -> HostRow:
         """One worker, known or not."""
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host()
+            host = self._hosts[name] = HostRow()
         return host
 
-    def known(self) -> Iterator[Host]:
+    def known(self) -> Iterator[HostRow]:
         """Every registered worker, in no particular order."""
         return (host for host in self._hosts.values() if host.row is not None)
 
@@ -143,7 +143,7 @@ class Hosts:
         """A worker is there, or is different."""
         host = self.host(row.worker)
         old, host.row = host.row, row
-        if old is None or _looks_different(old, row):
+        if old is None or _differs(old, row):
             self._columns = None
         self._touch(row.worker, grew=True)
 
@@ -213,7 +213,7 @@ class Hosts:
             self.grown.add(name)
 
 
-def _looks_different(old: WorkerRow, new: WorkerRow) -> bool:
+def _differs(old: WorkerRow, new: WorkerRow) -> bool:
     """Whether a worker stands elsewhere among the others, or is another one to constraints."""
     lost = WorkerState.LOST
     return (

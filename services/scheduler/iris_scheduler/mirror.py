@@ -19,7 +19,7 @@ from iris_core.messages import (
     FullSnapshot,
     Hold,
     JobRow,
-    Promise,
+    Nomination,
     Queued,
     Quota,
 )
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
-class News:
+class MirrorChanges:
     """What happened to waiting jobs since they were last looked at.
 
     Attributes:
@@ -61,13 +61,13 @@ class Mirror:
         self.quotas: dict[str, Quota] = {}
         self.queue = TaskQueue()
         self.since_ms: dict[int, int] = {}
-        self.promises: dict[tuple[int, int], str] = {}
-        self.promised_jobs: dict[int, int] = {}
+        self.nominations: dict[tuple[int, int], str] = {}
+        self.nominated_jobs: dict[int, int] = {}
         self.avoids: dict[int, dict[int, dict[str, int]]] = {}
         self.kinds: dict[int, JobClass] = {}
         self.hosts = Hosts()
         self.usage = Usage()
-        self.news = News()
+        self.changes = MirrorChanges()
         self.held = dict.fromkeys(PriorityBand, 0)
         self._open_attempts: dict[int, int] = {}
         self._leaving: set[int] = set()
@@ -101,9 +101,9 @@ class Mirror:
             self._unqueue(queued)
         self._open(delta.opened)
         self._hold(delta.moved)
-        self._waits(delta.queued, delta.avoid, delta.promises)
-        for promise in delta.released:
-            self._unpromise(promise.job, promise.index)
+        self._waits(delta.queued, delta.avoid, delta.nominations)
+        for nomination in delta.released:
+            self._unpromise(nomination.job, nomination.index)
         for number in delta.gone:
             self._gone(number)
         for name in delta.lost_workers:
@@ -113,30 +113,30 @@ class Mirror:
 
     def special(self) -> Iterator[int]:
         """Waiting jobs some of whose tasks are promised a place or kept off a worker."""
-        return (job for job in {*self.avoids, *self.promised_jobs} if self.queue.pending(job))
+        return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
 
     def classes(self) -> Iterable[JobClass]:
         """Every class that has a job, in the order in which they were first seen."""
         return self._classes.values()
 
-    def looked(self) -> News:
+    def looked(self) -> MirrorChanges:
         """Hand over what happened since the last look, and begin anew."""
-        news, self.news = self.news, News()
+        changes, self.changes = self.changes, MirrorChanges()
         self.hosts.grown = set()
-        return news
+        return changes
 
     @contextmanager
     def supposing(self, row: JobRow) -> Iterator[None]:
         """As if this job had been submitted; as if it had not, afterwards."""
-        news = self.news
-        self.news = News(set(news.fresh), set(news.left))
+        changes = self.changes
+        self.changes = MirrorChanges(set(changes.fresh), set(changes.left))
         self._job(row)
         self._queue(Queued(row.job, ((0, row.replicas),), row.submitted_ms))
         try:
             yield
         finally:
             self._gone(row.job)
-            self.news = news
+            self.changes = changes
 
     def snapshot(self) -> FullSnapshot:
         """The whole mirror, sorted, so that two that know the same are equal."""
@@ -154,7 +154,9 @@ class Mirror:
                 for index, workers in sorted(tasks.items())
                 for worker, until in sorted(workers.items())
             ),
-            promises=tuple(Promise(job, index, worker) for (job, index), worker in sorted(self.promises.items())),
+            nominations=tuple(
+                Nomination(job, index, worker) for (job, index), worker in sorted(self.nominations.items())
+            ),
         )
 
     # ── one change each ─────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +191,9 @@ class Mirror:
         if job not in self.jobs:
             return
         self._dequeued(job, self.queue.drop(job))
-        for index in [index for number, index in self.promises if number == job] if job in self.promised_jobs else ():
+        for index in (
+            [index for number, index in self.nominations if number == job] if job in self.nominated_jobs else ()
+        ):
             self._unpromise(job, index)
         self.avoids.pop(job, None)
         if self._open_attempts.get(job):
@@ -205,9 +209,9 @@ class Mirror:
         self._account(Counter(numbers), -1)
 
     def _knows_jobs_of(self, delta: Delta) -> bool:
-        told = {row.job for row in delta.jobs}
+        updates = {row.job for row in delta.jobs}
         numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
-        return all(number in told or number in self.jobs for number in numbers)
+        return all(number in updates or number in self.jobs for number in numbers)
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
         self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)
@@ -218,7 +222,7 @@ class Mirror:
             placed.setdefault(hold.ref.job, []).append(hold.ref.index)
         for job, indexes in placed.items():
             self._dequeued(job, self.queue.take(job, indexes))
-            for index in indexes if job in self.promised_jobs else ():
+            for index in indexes if job in self.nominated_jobs else ():
                 self._unpromise(job, index)
         self._hold(holds)
 
@@ -238,14 +242,14 @@ class Mirror:
                 if job in self._leaving:
                     self._gone(job)
 
-    def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], promises: Iterable[Promise]) -> None:
+    def _waits(self, queued: Iterable[Queued], avoid: Iterable[Avoid], nominations: Iterable[Nomination]) -> None:
         for tasks in queued:
             self._queue(tasks)
         for place in avoid:
             self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
-            self.news.fresh.add(place.job)
-        for promise in promises:
-            self._promise(promise)
+            self.changes.fresh.add(place.job)
+        for nomination in nominations:
+            self._nomination(nomination)
 
     def _queue(self, tasks: Queued) -> None:
         row = self.jobs[tasks.job]
@@ -254,11 +258,11 @@ class Mirror:
             self.kinds[tasks.job].waiting.add(place_of(row))
         self.queue.add(tasks.job, key_of(row), tasks.ranges)
         self.since_ms[tasks.job] = min(self.since_ms[tasks.job], tasks.since_ms)
-        self.news.fresh.add(tasks.job)
+        self.changes.fresh.add(tasks.job)
 
     def _unqueue(self, tasks: Queued) -> None:
         self._dequeued(tasks.job, self.queue.remove_ranges(tasks.job, tasks.ranges))
-        for job, index in list(self.promises) if tasks.job in self.promised_jobs else ():
+        for job, index in list(self.nominations) if tasks.job in self.nominated_jobs else ():
             if job == tasks.job and any(start <= index < stop for start, stop in tasks.ranges):
                 self._unpromise(job, index)
 
@@ -267,26 +271,26 @@ class Mirror:
             return
         self.kinds[job].waiting.discard(place_of(self.jobs[job]))
         del self.since_ms[job]
-        self.news.fresh.discard(job)
-        self.news.left.add(job)
+        self.changes.fresh.discard(job)
+        self.changes.left.add(job)
 
-    def _promise(self, promise: Promise) -> None:
-        task = (promise.job, promise.index)
-        if task not in self.promises:
-            self.promised_jobs[promise.job] = self.promised_jobs.get(promise.job, 0) + 1
-        self.promises[task] = promise.worker
-        self.news.fresh.add(promise.job)
+    def _nomination(self, nomination: Nomination) -> None:
+        task = (nomination.job, nomination.index)
+        if task not in self.nominations:
+            self.nominated_jobs[nomination.job] = self.nominated_jobs.get(nomination.job, 0) + 1
+        self.nominations[task] = nomination.worker
+        self.changes.fresh.add(nomination.job)
 
     def _unpromise(self, job: int, index: int) -> None:
-        worker = self.promises.pop((job, index), None)
+        worker = self.nominations.pop((job, index), None)
         if worker is None:
             return
         self.hosts.grown.add(worker)
-        self.promised_jobs[job] -= 1
-        if not self.promised_jobs[job]:
-            del self.promised_jobs[job]
+        self.nominated_jobs[job] -= 1
+        if not self.nominated_jobs[job]:
+            del self.nominated_jobs[job]
         if self.queue.pending(job):
-            self.news.fresh.add(job)
+            self.changes.fresh.add(job)
 
 
 def _load_rows(mirror: Mirror, chunk: FullSnapshot) -> None:
@@ -303,7 +307,7 @@ def _load_holds(mirror: Mirror, chunk: FullSnapshot) -> None:
 
 
 def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:
-    mirror._waits(chunk.queued, chunk.avoid, chunk.promises)
+    mirror._waits(chunk.queued, chunk.avoid, chunk.nominations)
 
 
 _PARTS = (_load_rows, _load_holds, _load_queue)

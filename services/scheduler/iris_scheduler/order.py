@@ -20,25 +20,25 @@ def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iter
     """
     alone = sorted(special)
     skip = frozenset(alone)
-    ways: list[tuple[int, int, Iterator[int], JobClass | None]] = []
+    heads: list[tuple[int, int, Iterator[int], JobClass | None]] = []
     for number, of_kind in enumerate(kinds, start=1):
         if of_kind in full:
             continue
-        way = (place for place in of_kind.waiting if place not in skip) if skip else iter(of_kind.waiting)
-        first = next(way, None)
+        places = (place for place in of_kind.waiting if place not in skip) if skip else iter(of_kind.waiting)
+        first = next(places, None)
         if first is not None:
-            ways.append((first, number, way, of_kind))
+            heads.append((first, number, places, of_kind))
     if alone:
-        ways.append((alone[0], 0, iter(alone[1:]), None))
-    heapify(ways)
-    while ways:
-        place, number, way, kind = ways[0]
+        heads.append((alone[0], 0, iter(alone[1:]), None))
+    heapify(heads)
+    while heads:
+        place, number, places, kind = heads[0]
         if kind is not None and kind in full:
-            heappop(ways)
+            heappop(heads)
             continue
         yield job_at(place)
-        following = next(way, None) if kind is None or kind not in full else None
+        following = next(places, None) if kind is None or kind not in full else None
         if following is None:
-            heappop(ways)
+            heappop(heads)
         else:
-            heapreplace(ways, (following, number, way, kind))
+            heapreplace(heads, (following, number, places, kind))

@@ -17,18 +17,18 @@ import numpy as np
 from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages import Eviction, JobReason, Placement, Plan
 from iris_core.states import PriorityBand
+from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.classes import JobClass, place_of
-from iris_scheduler.columns import Columns
 from iris_scheduler.cycle import Cycle, Given
-from iris_scheduler.gang import place_gang
-from iris_scheduler.memory import Learnt, Memory
+from iris_scheduler.gangs.placement import place_gang
+from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.order import in_order
-from iris_scheduler.place import place_job
-from iris_scheduler.preempt import preempt
-from iris_scheduler.settings import Settings
-from iris_scheduler.stale import soon_helped, still_full, still_hopeless
-from iris_scheduler.tell import tell
+from iris_scheduler.placement.columns import Columns
+from iris_scheduler.placement.tasks import place_job
+from iris_scheduler.preemption.tasks import preempt
+from iris_scheduler.reason_updates import changed_reasons
+from iris_scheduler.settings import SchedulerSettings
 
 Placer = Callable[..., bool]
 Item = TypeVar("Item")
@@ -45,7 +45,7 @@ class Decision:
     """
 
     plan: Plan
-    learnt: Learnt
+    findings: CycleFindings
     columns: Columns
     wake_ms: int | None
     gangs: int
@@ -58,37 +58,41 @@ class Decision:
         return not (self.plan.placements or self.plan.evictions or self.plan.reasons)
 
 
-def plan(mirror: Mirror, memory: Memory, now_ms: int, settings: Settings) -> Decision:
+def plan(mirror: Mirror, memory: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
     """Decide one cycle. Reads everything, changes nothing.
 
     Args:
         memory: what earlier cycles learnt; an empty one gives the same placements and evictions.
-        now_ms: the time, for delays, patience and time limits.
+        now_ms: the time, for delays, timeout and time limits.
     """
     cycle = Cycle(mirror, memory, now_ms, settings)
     cycle.skipped = still_full(cycle)
     cycle.full = set(cycle.skipped)
-    hopeless = still_hopeless(cycle)
-    cycle.several = memory.several & hopeless
+    unschedulable = still_unschedulable(cycle)
+    cycle.several = memory.several & unschedulable
     for band in PriorityBand:
         _place_band(cycle, band)
-    claiming = preempt(cycle, hopeless)
-    told = tell(cycle)
-    hopeless -= soon_helped(cycle, hopeless) | claiming
+    claiming = preempt(cycle, unschedulable)
+    updates = changed_reasons(cycle)
+    unschedulable -= soon_helped(cycle, unschedulable) | claiming
     cut = _fit(cycle)
     if cut:
-        hopeless.clear()
+        unschedulable.clear()
     reserving = bool(cycle.reserved) or cut
-    learnt = Learnt(cycle.full, hopeless, cycle.several, told.classes, told.jobs, reserving, cycle.stuck)
+    findings = CycleFindings(
+        cycle.full, unschedulable, cycle.several, updates.classes, updates.jobs, reserving, cycle.stuck
+    )
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
-    return Decision(_assemble(cycle, told.reasons), learnt, cycle.columns, cycle.wake_ms, gangs, singles, told.left)
+    return Decision(
+        _assemble(cycle, updates.reasons), findings, cycle.columns, cycle.wake_ms, gangs, singles, updates.left
+    )
 
 
 def _fit(cycle: Cycle) -> bool:
     """Leave to the next cycle what one plan has no room for; whether there was more than that."""
     given = _first(cycle.given, [len(given.indexes) for given in cycle.given])
-    evicted = _first(cycle.evicted, [len(one.victims) + len(one.promises) for one in cycle.evicted])
+    evicted = _first(cycle.evicted, [len(one.victims) + len(one.nominations) for one in cycle.evicted])
     cut = (len(given), len(evicted)) != (len(cycle.given), len(cycle.evicted))
     if cut:
         cycle.given, cycle.evicted = given, evicted
@@ -132,7 +136,7 @@ def _assemble(cycle: Cycle, reasons: tuple[JobReason, ...]) -> Plan:
         version=cycle.mirror.version,
         workers=workers,
         placements=placements,
-        evictions=tuple(Eviction(evicted.victims, evicted.promises) for evicted in cycle.evicted),
+        evictions=tuple(Eviction(evicted.victims, evicted.nominations) for evicted in cycle.evicted),
         reasons=reasons,
     )
 

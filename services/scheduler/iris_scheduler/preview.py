@@ -12,18 +12,20 @@ from iris_core.messages import JobRow, PlanPreview, PlanRequest
 from iris_core.names import JobName
 from iris_core.reasons import Reason
 from iris_core.spec import JobSpec
-from iris_scheduler.capacity import WINDOW, Slots, fitting
+from iris_scheduler.cache import Cache
 from iris_scheduler.classes import JobClass
-from iris_scheduler.memory import Memory
 from iris_scheduler.mirror import Mirror
+from iris_scheduler.placement.capacity import WINDOW, Slots, fitting
 from iris_scheduler.plan import Decision, plan
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 VICTIMS = 1000
 """Named in one answer."""
 
 
-def preview(mirror: Mirror, memory: Memory, request: PlanRequest, now_ms: int, settings: Settings) -> PlanPreview:
+def preview(
+    mirror: Mirror, memory: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
+) -> PlanPreview:
     """Say what would happen to a job if it were submitted now. The mirror is the same before and after.
 
     Raises Invalid for a job that could not be submitted.
@@ -78,11 +80,11 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
         if placement.job == row.job
         for index, worker in zip(placement.indexes, placement.workers, strict=True)
     ]
-    evictions = [e for e in decision.plan.evictions if any(promise.job == row.job for promise in e.promises)]
-    promised = sum(promise.job == row.job for eviction in evictions for promise in eviction.promises)
+    evictions = [e for e in decision.plan.evictions if any(nomination.job == row.job for nomination in e.nominations)]
+    nominated = sum(nomination.job == row.job for eviction in evictions for nomination in eviction.nominations)
     victims = [str(JobName.job(mirror.jobs[v.job].name).task(v.index)) for e in evictions for v in e.victims]
     return PlanPreview(
-        verdict=_verdict(row.replicas, len(placed), promised, possible=possible),
+        verdict=_verdict(row.replicas, len(placed), nominated, possible=possible),
         placements=tuple(sorted(placed)),
         victims=tuple(victims[:VICTIMS]),
         reason=_reason(decision, row.job),
@@ -91,13 +93,13 @@ def _preview(mirror: Mirror, decision: Decision, row: JobRow, ahead: int, *, pos
     )
 
 
-def _verdict(replicas: int, placed: int, promised: int, *, possible: bool) -> str:
+def _verdict(replicas: int, placed: int, nominated: int, *, possible: bool) -> str:
     if placed == replicas:
         return "now"
-    if placed + promised == replicas:
+    if placed + nominated == replicas:
         return "after_preemption"
     return "not_now" if possible else "never"
 
 
 def _reason(decision: Decision, job: int) -> Reason | None:
-    return next((told.reason for told in decision.plan.reasons if told.job == job), None)
+    return next((updates.reason for updates in decision.plan.reasons if updates.job == job), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from iris_core.messages import Quota
-from iris_scheduler.capacity import Need
+from iris_scheduler.placement.capacity import Need
 from iris_scheduler.usage import Held, Usage, share_of
 
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")

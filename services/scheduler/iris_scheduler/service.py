@@ -17,15 +17,15 @@ import msgspec
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_bus.run import Service
 from iris_core import codec, subjects
+from iris_core.batching import Batcher
 from iris_core.errors import Refused
 from iris_core.messages import Delta, FullSnapshot, Ping, Plan, PlanRequest, PlanTaken
-from iris_core.pace import Pace
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision, plan
 from iris_scheduler.preview import preview
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ class Scheduler:
         stop: set when it should end.
     """
 
-    def __init__(self, bus: Bus, settings: Settings, stop: asyncio.Event) -> None:
+    def __init__(self, bus: Bus, settings: SchedulerSettings, stop: asyncio.Event) -> None:
         self._bus = bus
         self._settings = settings
         self._stop = stop
         self._mirror: Mirror | None = None
-        self._memory = Memory()
+        self._memory = Cache()
         self._deltas: list[bytes] = []
         self._chunks: list[bytes] = []
         self._questions: list[Message] = []
@@ -55,10 +55,10 @@ class Scheduler:
         self._wake_ms: int | None = None
         self._refused_in_a_row = 0
         self._epoch: int | None = None
-        self._asked_s = 0.0
+        self._checked_s = 0.0
         self._confirmed_s = 0.0
         self._ahead_ms = 0
-        self._pace = Pace(settings.plan_spacing_s, settings.plan_burst)
+        self._pace = Batcher(settings.plan_spacing_s, settings.plan_burst)
         self.metrics = SchedulerMetrics(self._age_s)
 
     @property
@@ -89,13 +89,13 @@ class Scheduler:
             if self._mirror is not None and len(subscriptions) == 2:
                 subscriptions.append(await self._bus.subscribe(subjects.SCHEDULER_PLAN, self._on_question))
             return
-        heard = await self._wait()
+        arrived = await self._wait()
         await self._gather()
         mirror = self._mirror = self._follow(self._mirror)
         if mirror is None or self._stop.is_set():
             return
-        due = self._steady_s() - self._asked_s >= self._settings.check_s
-        if due and not await self._is_up_to_date(mirror, silent=not heard):
+        due = self._steady_s() - self._checked_s >= self._settings.check_s
+        if due and not await self._is_up_to_date(mirror, silent=not arrived):
             self._mirror = None
             return
         self._answer_questions(mirror)
@@ -140,7 +140,7 @@ class Scheduler:
         return False
 
     def _now_ms(self) -> int:
-        """The state service's time: delays and patience are told in it, and this host's clock may be another."""
+        """The state service's time: delays and timeout are told in it, and this host's clock may be another."""
         return self._steady_ms() + self._ahead_ms
 
     def _set_clock(self, at_ms: int) -> None:
@@ -168,7 +168,7 @@ class Scheduler:
             if chunks:
                 mirror = Mirror.of(chunks)
                 self._ahead_ms = mirror.at_ms - self._steady_ms()
-                self._memory = Memory()
+                self._memory = Cache()
                 self._wake_ms = None
                 self._arrived.set()
                 return self._follow(mirror, since=mirror.version)
@@ -202,7 +202,7 @@ class Scheduler:
         What the leader before this one told last may never have become durable, and this one does not know the reasons
         that one was told: everything is asked for and explained anew.
         """
-        self._asked_s = self._steady_s()
+        self._checked_s = self._steady_s()
         try:
             answer = await self._bus.request(subjects.STATE_PING, b"", timeout=self._settings.answer_timeout_s)
             ping = codec.unpack(answer.data, Ping)
@@ -246,8 +246,8 @@ class Scheduler:
         self._pace.spend(self._steady_s(), sum(mirror.held.values()))
         began = time.perf_counter()
         decision = plan(mirror, self._memory, self._now_ms(), self._settings)
-        self._memory.learn(decision.columns, decision.learnt, mirror.looked())
-        mirror.news.fresh |= decision.left
+        self._memory.learn(decision.columns, decision.findings, mirror.looked())
+        mirror.changes.fresh |= decision.left
         self._wake_ms = decision.wake_ms
         seconds = time.perf_counter() - began
         self.metrics.cycle(seconds)
@@ -277,7 +277,7 @@ class Scheduler:
         refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue}
         for placement in decision.plan.placements:
             if placement.job not in refused:
-                self._memory.setbacks.pop(placement.job, None)
+                self._memory.backoffs.pop(placement.job, None)
         for job, why in refused.items():
             self._memory.refuse(job, why, self._now_ms(), self._settings)
         gangs = sum(mirror.kinds[job].is_gang for job, _, _ in taken.refused if job in mirror.kinds)
@@ -329,7 +329,7 @@ def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
     return []
 
 
-async def main(service: Service[Settings]) -> None:
+async def main(service: Service[SchedulerSettings]) -> None:
     """Be the scheduler until told to stop."""
     connection = await service.connect()
     scheduler = Scheduler(connection.bus, service.settings, service.stop)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import msgspec
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the scheduler weighs waiting against order, all times in seconds.
 
     Attributes:
         name: what it signs its plans with.
-        gang_patience_s: how long a gang is passed over before a group is kept for it.
-        retell_s: how often, at most, the reason of a large class of waiting jobs is told again.
-        refused_delay_s, refused_longest_s: the first pause of a job after the state service refused it a place, which
+        gang_reservation_after_s: how long a gang is passed over before a group is kept for it.
+        reason_interval_s: how often, at most, the reason of a large class of waiting jobs is told again.
+        rejected_backoff_s, refused_longest_s: the first pause of a job after the state service refused it a place,
+        which
             doubles each time in a row, and the longest.
         stop_timeout_s: how long the room of an attempt that was told to stop is counted on; when it has not stopped by
             then, whoever waits for its place is weighed again without it. Longer than `stop_grace_s` of `[state]`.
@@ -23,9 +24,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     name: str = "scheduler"
-    gang_patience_s: float = 300.0
-    retell_s: float = 2.0
-    refused_delay_s: float = 0.05
+    gang_reservation_after_s: float = 300.0
+    reason_interval_s: float = 2.0
+    rejected_backoff_s: float = 0.05
     refused_longest_s: float = 5.0
     stop_timeout_s: float = 15.0
     answer_timeout_s: float = 5.0
@@ -34,17 +35,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     plan_spacing_s: float = 0.01
 
     @property
-    def gang_patience_ms(self) -> int:
-        return int(self.gang_patience_s * 1000)
+    def gang_reservation_after_ms(self) -> int:
+        return int(self.gang_reservation_after_s * 1000)
 
     @property
-    def retell_ms(self) -> int:
-        return int(self.retell_s * 1000)
+    def reason_interval_ms(self) -> int:
+        return int(self.reason_interval_s * 1000)
 
     @property
     def stop_timeout_ms(self) -> int:
         return int(self.stop_timeout_s * 1000)
 
-    def refused_delay_ms(self, times: int) -> int:
+    def rejected_backoff_ms(self, times: int) -> int:
         """How long a job pauses after it was refused for the ``times``-th time in a row, counted from 1."""
-        return int(min(self.refused_delay_s * 2 ** min(times - 1, 16), self.refused_longest_s) * 1000)
+        return int(min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.refused_longest_s) * 1000)

@@ -5,7 +5,7 @@ Source: PG "Phase 2: Per-User Resource Quotas"; semantics.md section 8.
 
 from __future__ import annotations
 
-from iris_scheduler.capacity import CHIPS, CPU, MEMORY, Need
+from iris_scheduler.placement.capacity import CHIPS, CPU, MEMORY, Need
 
 Held = tuple[int, int, int]
 """Millicores, bytes of memory, accelerators."""

@@ -89,9 +89,9 @@ _CAME_TO = {
 def _culprit(job: Job, moved: Moved) -> str:
     """Which member's end the others follow, and how that came, in words."""
     attempt = job.tasks[moved.index].attempts[moved.attempt]
-    told = attempt.error or _how(attempt)
+    detail = attempt.error or _how(attempt)
     words = f"task {moved.index} {_CAME_TO[moved.shown]}"
-    return f"{words}: {told}" if told else words
+    return f"{words}: {detail}" if detail else words
 
 
 def job(job: Job) -> JobMoved | None:
@@ -108,20 +108,26 @@ def job(job: Job) -> JobMoved | None:
     return JobMoved(job.number, row.target, cause, error)
 
 
-_TELLING = (TaskState.FAILED, TaskState.UNSCHEDULABLE, TaskState.KILLED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
+_INFORMATIVE = (
+    TaskState.FAILED,
+    TaskState.UNSCHEDULABLE,
+    TaskState.KILLED,
+    TaskState.WORKER_FAILED,
+    TaskState.PREEMPTED,
+)
 
 
 def _why(job: Job) -> tuple[Cause | None, str]:
     """The cause and a sentence, from the first task that did not succeed; a gang's from the one the others follow."""
-    worst = next((state for state in _TELLING if job.counts[state]), None)
+    worst = next((state for state in _INFORMATIVE if job.counts[state]), None)
     if worst is None:
         return None, ""
     index = min((task.cause in _SIBLING, i) for i, task in enumerate(job.tasks) if task.state is worst)[1]
     task = job.tasks[index]
     word = worst.name.lower()
-    told = task.note or _how(task.attempts[-1] if task.attempts else None)
-    told = told or (task.cause.value.replace("_", " ") if task.cause is not None else "")
-    return task.cause, f"task {index} {word}: {told}" if told else f"task {index} {word}"
+    detail = task.note or _how(task.attempts[-1] if task.attempts else None)
+    detail = detail or (task.cause.value.replace("_", " ") if task.cause is not None else "")
+    return task.cause, f"task {index} {word}: {detail}" if detail else f"task {index} {word}"
 
 
 def _how(last: Attempt | None) -> str:

@@ -149,7 +149,7 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     total: Amount
     address: str = ""
     version: str = ""
-    told_ms: int = 0
+    reported_ms: int = 0
     max_attempts: int = ATTEMPTS
 
 
@@ -164,7 +164,7 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
     drained: bool | None = None
 
 
-class Promised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
+class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
     """The place that is being freed on ``worker`` belongs to this waiting task; "" takes the promise back."""
 
     job: int
@@ -235,7 +235,7 @@ Change = (
     | Judged
     | WorkerRegistered
     | WorkerMoved
-    | Promised
+    | Nominated
     | Avoided
     | QuotaSet
     | Answered

@@ -28,14 +28,14 @@ from iris_core.states import (
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
 from iris_state import cascade, coordinator
+from iris_state.apply.sessions import HISTORY_KEPT
 from iris_state.changes import GANG
-from iris_state.entries.sessions import HISTORY_KEPT
 from iris_state.index import JobIndex
 from iris_state.inputs import TimerKey
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
-from iris_state.sealed import is_sealed
+from iris_state.snapshots.compacted import is_compacted
 
 Wrongs = Iterator[str]
 
@@ -56,20 +56,20 @@ def violations(ledger: Ledger) -> Wrongs:
             yield from of_job(ledger, job)
 
 
-def check_patience(
+def check_timeouts(
     ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0, aside: Container[TimerKey] = ()
 ) -> None:
-    """Raises InvariantBroken when a session has outstayed its patience by more than a tick and nobody acted.
+    """Raises InvariantBroken when a session has outstayed its timeout by more than a tick and nobody acted.
 
     ``aside``: timers that were set aside.
     """
-    for status, line in ledger.lines.items():
-        patience, owner = policy.patience_of(status), session_table.OWNER.get(status)
-        if patience is None or owner is None:
+    for status, line in ledger.timeouts.items():
+        timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
+        if timeout_ms is None or owner is None:
             continue
-        late = [key for key in line.over(patience + tick_ms, now_ms) if (owner.name, key) not in aside]
+        late = [key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside]
         if late:
-            raise InvariantBroken(f"sessions {late} are {status.value} for more than {patience} ms")
+            raise InvariantBroken(f"sessions {late} are {status.value} for more than {timeout_ms} ms")
 
 
 # ── one job ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +196,7 @@ def gang_succeeds_together(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def session_follows_kernels(ledger: Ledger, job: Job) -> Wrongs:
-    if job.session is None or is_sealed(job):
+    if job.session is None or is_compacted(job):
         return
     recount = Counter(kernel_status(task) for task in job.tasks)
     if +ledger.kernels[job.number] != recount:
@@ -277,7 +277,7 @@ def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
 
 
 def promises_are_to_those_who_wait(ledger: Ledger) -> Wrongs:
-    for (number, index), worker in ledger.promises.items():
+    for (number, index), worker in ledger.nominations.items():
         job, host = ledger.jobs.get(number), ledger.workers.get(worker)
         if job is None or job.tasks[index].state is not TaskState.PENDING:
             yield f"{worker} is promised to j{number}/{index}, which does not wait"
@@ -293,13 +293,13 @@ def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
 
 
 def clocks_are_set(ledger: Ledger) -> Wrongs:
-    """Everybody in a status with a patience stands in its line with the right time, and nobody else does."""
-    wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.lines}
+    """Everybody in a status with a timeout stands in its line with the right time, and nobody else does."""
+    wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.timeouts}
     for job in ledger.jobs.values():
         for key, status, since in _clocks(job):
             if status in wanted:
                 wanted[status][key] = since
-    for status, line in ledger.lines.items():
+    for status, line in ledger.timeouts.items():
         if dict(line.items()) != wanted[status]:
             yield f"the line of {status.value} is {dict(line.items())}, recount {wanted[status]}"
         times = [since for _, since in line.items()]
@@ -333,10 +333,10 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
             if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
     # A scheduling timeout that has passed rings once and is gone; what was placed before it goes on.
-    rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.alarms.items()).keys()
+    rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.timers.items()).keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}
-    if dict(ledger.alarms.items()) != wanted:
-        yield f"alarms {dict(ledger.alarms.items())}, recount {wanted}"
+    if dict(ledger.timers.items()) != wanted:
+        yield f"alarms {dict(ledger.timers.items())}, recount {wanted}"
 
 
 def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:

@@ -28,7 +28,7 @@ from iris_core.tables.session import PREPARE, SCHEDULE, START, Promotion, Sessio
 from iris_state.changes import GANG, Change, Judged, Moved, SessionMoved
 from iris_state.claims import Claim
 from iris_state.conclude import conclude
-from iris_state.handlers import Handler, Report, SessionId, SessionView
+from iris_state.handlers import Handler, Report, SessionFacts, SessionId
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import Job
@@ -69,7 +69,7 @@ def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.
 
 
 def run(
-    ledger: Ledger, policy: Policy, rule: SessionRule, handler: Handler, shown: Sequence[SessionView], now_ms: int
+    ledger: Ledger, policy: Policy, rule: SessionRule, handler: Handler, shown: Sequence[SessionFacts], now_ms: int
 ) -> Steps:
     """Show sessions to a handler and judge each one exactly once, as it is when its turn comes.
 
@@ -129,14 +129,14 @@ def settle(
         return  # it has moved on between claim and judgement
     session = ledger.session(job, id_[1])
     tries = session.tries.get(rule.name, 0) if session is not None else 0
-    patience = policy.patience_of(status)
+    timeout_ms = policy.timeout_of(status)
     since = ledger.session_since(job, id_[1])
     limit = 0 if unread else policy.tries_of(rule.name)
     result, to = decide(
-        rule, status, outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, patience_ms=patience
+        rule, status, outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, timeout_ms=timeout_ms
     )
     if result is Result.EXPIRED:
-        reason = reason or f"{status.value} for more than {(patience or 0) / 1000:g} s"
+        reason = reason or f"{status.value} for more than {(timeout_ms or 0) / 1000:g} s"
     if result is Result.SKIPPED:
         return
     target = to.status if to is not None else None
@@ -208,12 +208,12 @@ def _of_tasks(
 
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
     """Everything that has been in its status for longer than anybody will wait, by the handler that answers for it."""
-    for status, line in ledger.lines.items():
+    for status, line in ledger.timeouts.items():
         if not line:
             continue
-        patience, owner = policy.patience_of(status), session_table.OWNER.get(status)
-        if patience is None or owner is None:
+        timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
+        if timeout_ms is None or owner is None:
             continue
-        late = line.over(patience, now_ms)
+        late = line.over(timeout_ms, now_ms)
         if late:
             yield owner, late

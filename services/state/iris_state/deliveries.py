@@ -1,7 +1,7 @@
 """Which orders hosts have taken, and which sessions wait to be ordered again. Kept in memory only.
 
 A new leader gives every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
-session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. What is *not* here:
+session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. Out of scope:
 what a failure means (`handlers`, `coordinator`). Source: CO "Dispatch Failure Recovery"; semantics.md section 6.
 """
 
@@ -13,12 +13,12 @@ from iris_core.messages import AttemptRef, Order
 from iris_core.states import KERNEL_UNPREPARED, KernelStatus
 from iris_core.tables.session import PREPARE, START
 from iris_state.changes import GANG
-from iris_state.deadlines import Alarms
 from iris_state.handlers import SessionId
-from iris_state.inputs import Delivered, Fate
+from iris_state.inputs import DeliveryResult, Fate
 from iris_state.ledger import Ledger
-from iris_state.orders import Orders
+from iris_state.orders import OrderBook
 from iris_state.records import Attempt, Job
+from iris_state.timer_queue import TimerQueue
 
 
 class Deliveries:
@@ -27,7 +27,7 @@ class Deliveries:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._taken: dict[int, set[tuple[AttemptRef, bool]]] = {}
-        self.again: Alarms[SessionId] = Alarms()
+        self.again: TimerQueue[SessionId] = TimerQueue()
         """When each session whose order was not taken is ordered again."""
 
     def took(self, order: Order) -> None:
@@ -59,7 +59,7 @@ class Deliveries:
                 found[(job.number, ref.index)] = None
         yield from found
 
-    def never_taken(self, delivered: Delivered, session: SessionId) -> tuple[int, ...]:
+    def never_taken(self, delivered: DeliveryResult, session: SessionId) -> tuple[int, ...]:
         """The members of a session, by task index, that no host will ever begin, now that their only order failed."""
         if delivered.fate is not Fate.NEVER:
             return ()
@@ -91,7 +91,7 @@ class Deliveries:
         current = job.tasks[ref.index].current if ref.index < len(job.tasks) else None
         return current if current is not None and current.number == ref.attempt else None
 
-    def order_again(self, orders: Orders, session: SessionId) -> None:
+    def order_again(self, orders: OrderBook, session: SessionId) -> None:
         """Order whatever of a session has not been taken, if it still waits for it."""
         job = self._ledger.jobs.get(session[0])
         if job is None:

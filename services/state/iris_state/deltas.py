@@ -20,7 +20,7 @@ from iris_core.messages import (
     FullSnapshot,
     Hold,
     JobRow,
-    Promise,
+    Nomination,
     Queued,
     WorkerRow,
 )
@@ -53,8 +53,8 @@ class DeltaBuilder:
         self._queued: dict[Key, None] = {}
         self._unqueued: dict[Key, None] = {}
         self._avoid: list[Avoid] = []
-        self._promised: dict[Key, str] = {}
-        self._released: list[Promise] = []
+        self._nominated: dict[Key, str] = {}
+        self._released: list[Nomination] = []
         self._gone: dict[int, None] = {}
 
     def note(self, change: c.Change) -> None:
@@ -71,9 +71,9 @@ class DeltaBuilder:
             self._end(change.job)  # type: ignore[union-attr]
         else:
             self._note_rare(change)
-        for key in self._ledger.lined_up:
+        for key in self._ledger.newly_queued:
             self._queued[key] = None
-        self._ledger.lined_up.clear()
+        self._ledger.newly_queued.clear()
 
     def _note_rare(self, change: c.Change) -> None:
         if isinstance(change, c.JobAdmitted):
@@ -90,8 +90,8 @@ class DeltaBuilder:
             self._quotas[change.quota.user] = None
         elif isinstance(change, c.Avoided):
             self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
-        elif isinstance(change, c.Promised):
-            self._promise(change)
+        elif isinstance(change, c.Nominated):
+            self._nomination(change)
 
     def _staged(self, change: c.Staged) -> None:
         if change.status is KernelStatus.RUNNING:
@@ -127,11 +127,11 @@ class DeltaBuilder:
         if self._ledger.jobs[number].is_terminal and not self._ledger.open_of_job[number]:
             self._gone[number] = None
 
-    def _promise(self, change: c.Promised) -> None:
+    def _nomination(self, change: c.Nominated) -> None:
         if change.worker:
-            self._promised[(change.job, change.index)] = change.worker
+            self._nominated[(change.job, change.index)] = change.worker
         else:
-            self._released.append(Promise(change.job, change.index, ""))
+            self._released.append(Nomination(change.job, change.index, ""))
 
     def take(self, version: int, after: int, at_ms: int) -> Delta:
         """The delta of the commit with this journal sequence, behind the one at ``after``; start anew."""
@@ -151,7 +151,7 @@ class DeltaBuilder:
             moved=tuple(hold(ledger, ref) for ref in moved),
             queued=tuple(queued),
             avoid=tuple(self._avoid),
-            promises=tuple(Promise(*key, worker) for key, worker in self._promised.items()),
+            nominations=tuple(Nomination(*key, worker) for key, worker in self._nominated.items()),
             released=tuple(self._released),
             gone=tuple(self._gone),
             lost_workers=tuple(self._forgotten),
@@ -253,7 +253,7 @@ def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSna
             for worker, until in workers.items()
             if until > at_ms
         ),
-        promises=tuple(Promise(*key, worker) for key, worker in ledger.promises.items()),
+        nominations=tuple(Nomination(*key, worker) for key, worker in ledger.nominations.items()),
     )
 
 
@@ -279,7 +279,7 @@ def _head(whole: FullSnapshot, number: int) -> dict[str, int]:
 
 
 def _no_rows() -> dict[str, list[msgspec.Raw]]:
-    return {name: [] for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "promises")}
+    return {name: [] for name in ("jobs", "workers", "quotas", "holds", "queued", "avoid", "nominations")}
 
 
 def fitting(delta: Delta) -> bytes:

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
-from iris_core.messages import BEHIND, Answer, Beat, Query, Reasons
+from iris_core.messages import BEHIND, Answer, HeartbeatMessage, Query, Reasons
 from iris_core.states import TaskState
-from iris_state.attendance import is_known
 from iris_state.reads import Reads
-from iris_state.replica import Replica
+from iris_state.replication.replica import Replica
+from iris_state.reports.liveness import is_known
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Follower:
 
     async def start(self) -> None:
         """Listen. Raises Unavailable."""
-        listening = {subjects.STATE_REASONS: self._on_reasons, subjects.BEATS: self._on_beat}
+        listening = {subjects.STATE_REASONS: self._on_reasons, subjects.HEARTBEATS: self._on_heartbeat}
         for subject, callback in listening.items():
             self._subscriptions.append(await self._bus.subscribe(subject, callback))
         self._subscriptions.append(await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP))
@@ -101,25 +101,25 @@ class Follower:
     def _on_reasons(self, message: Message) -> None:
         """Why jobs wait, as the leader has just heard it."""
         try:
-            told = codec.unpack(message.data, Reasons)
+            batch = codec.unpack(message.data, Reasons)
         except Undecodable:
             return
         ledger = self._replica.machine.ledger
-        for each in told.reasons:
+        for each in batch.reasons:
             job = ledger.jobs.get(each.job)
             if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
                 ledger.reasons[each.job] = each.reason
 
-    def _on_beat(self, message: Message) -> None:
+    def _on_heartbeat(self, message: Message) -> None:
         """What a host says of itself and is not recorded."""
         try:
-            beat = codec.unpack(message.data, Beat)
+            heartbeat = codec.unpack(message.data, HeartbeatMessage)
         except Undecodable:
             return
         ledger = self._replica.machine.ledger
-        if is_known(ledger, beat.worker, beat.incarnation):
-            ledger.hear(beat.worker, self._replica.clock.now_ms())
-            ledger.presence[beat.worker].detail = beat.detail
+        if is_known(ledger, heartbeat.worker, heartbeat.incarnation):
+            ledger.hear(heartbeat.worker, self._replica.clock.now_ms())
+            ledger.presence[heartbeat.worker].detail = heartbeat.detail
 
 
 def _position(data: bytes) -> int:

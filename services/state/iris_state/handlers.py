@@ -17,7 +17,7 @@ SessionId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionView:
+class SessionFacts:
     """What a handler may know of one session.
 
     Attributes:
@@ -43,10 +43,10 @@ class Report:
     skipped: Sequence[SessionId] = ()
 
 
-Handler = Callable[[Sequence[SessionView]], Report]
+Handler = Callable[[Sequence[SessionFacts]], Report]
 
 
-def prepare_sessions(sessions: Sequence[SessionView]) -> Report:
+def prepare_sessions(sessions: Sequence[SessionFacts]) -> Report:
     """Preparing means ordered and acknowledged everywhere; an order nobody took has failed.
 
     A session that is being prepared is only watched: it has had its success.
@@ -54,21 +54,21 @@ def prepare_sessions(sessions: Sequence[SessionView]) -> Report:
     return _delivered(sessions, DELIVERING[PREPARE.name])
 
 
-def start_sessions(sessions: Sequence[SessionView]) -> Report:
+def start_sessions(sessions: Sequence[SessionFacts]) -> Report:
     """Started means that every worker of a prepared session took the order to start."""
     return _delivered(sessions, DELIVERING[START.name])
 
 
-def terminate_sessions(sessions: Sequence[SessionView]) -> Report:
+def terminate_sessions(sessions: Sequence[SessionFacts]) -> Report:
     """Nothing is claimed: workers are told to stop until every end is known, which is PromoteToTerminated's to say."""
     return Report(skipped=[s.id for s in sessions])
 
 
-def _delivered(sessions: Sequence[SessionView], before: SessionStatus) -> Report:
+def _delivered(sessions: Sequence[SessionFacts], before: SessionStatus) -> Report:
     failed = [s.id for s in sessions if s.undelivered]
     taken = [s.id for s in sessions if not s.undelivered and s.status is before and not s.wanting]
-    said = {*failed, *taken}
-    return Report(successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in said])
+    judged = {*failed, *taken}
+    return Report(successes=taken, failures=failed, skipped=[s.id for s in sessions if s.id not in judged])
 
 
 REPORTS: dict[str, Handler] = {

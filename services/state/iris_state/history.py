@@ -80,7 +80,7 @@ def _derived(job: Job, part: Part) -> list[Timed]:
     found: list[HistoryEntry] = []
     for index, task in enumerate(job.tasks[first : first + tasks], first):
         for attempt in task.attempts[number : number + attempts]:
-            found += _straight(index, task, attempt)
+            found += _without_delay(index, task, attempt)
         if ended_waiting(task) and number <= max(len(task.attempts) - 1, 0) < number + attempts:
             found += _cancelled(job, index, task)
     return [(entry.first_ms, _DERIVED[entry.to_status in _OUT], entry) for entry in found if entry.first_ms]
@@ -133,7 +133,7 @@ def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCC
     return to.status if to is not None and to.status is not None else before
 
 
-def _straight(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
+def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
     """The rows that the times on one attempt tell; those at time 0 have not come to be.
 
     A host tells that it builds and that it runs, and the statuses between have been passed by then.

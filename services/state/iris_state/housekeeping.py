@@ -1,6 +1,6 @@
 """What the leader does for the stores beside its rounds: it deletes old bundles and parts of dead uploads, and weighs.
 
-Not in this room: which bundles go (`bundles`); snapshots and the journal behind them (`snapshotter`).
+Out of scope: which bundles go (`bundles`); snapshots and the journal behind them (`snapshots.snapshotter`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from iris_bus.contract import Unavailable
 from iris_core import subjects
 from iris_state.bundles import Uses, discardable
 from iris_state.metrics import StateMetrics
-from iris_state.replica import Replica
+from iris_state.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Which jobs a listing looks at: their numbers in order, by each field that a listing filters on.
 
-An index over the ledger's jobs that `entries` keeps with every change and `check` recounts. A field with one value per
+An index over the ledger's jobs that `apply` keeps with every change and `check` recounts. A field with one value per
 job costs one sorted list per value. Not here: names, which the ledger keeps sorted itself, and what a listing shows
-(`answers`).
+(`views`).
 """
 
 from __future__ import annotations

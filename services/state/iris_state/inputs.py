@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from iris_bus.contract import Telling
+from iris_bus.contract import Publication
 from iris_core.messages import JobReason, Order
 from iris_state.changes import Change
-from iris_state.records import Told
+from iris_state.records import Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """A request on a core subject, answered to ``reply`` after the commit that holds its effect."""
 
     subject: str
@@ -31,8 +31,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A beat; nobody waits for an answer."""
+class Heartbeat:
+    """A heartbeat; nobody waits for an answer."""
 
     data: bytes
 
@@ -49,7 +49,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveryResult:
     """How the delivery of an order ended; ``error`` is empty when its worker took it, else ``fate`` says more.
 
     ``monotonic_ms``: the host's monotonic clock as it answered, 0 when it did not tell.
@@ -62,7 +62,7 @@ class Delivered:
     monotonic_ms: int = 0
 
 
-Input = Command | Asked | Heard | Delivered
+Input = Command | Request | Heartbeat | DeliveryResult
 
 TimerKey = tuple[str, Hashable]
 """What has come due, and of whom."""
@@ -93,10 +93,10 @@ class Output:
     commit: bytes | None = None
     replies: list[tuple[str, bytes]] = field(default_factory=list)
     orders: dict[str, Order] = field(default_factory=dict)
-    events: list[Telling] = field(default_factory=list)
+    events: list[Publication] = field(default_factory=list)
     delta: bytes | None = None
     changes: Sequence[Change] = ()
-    told: Sequence[Told] = ()
+    facts: Sequence[Fact] = ()
     refused: Sequence[str] = ()
     raised: list[tuple[str, Exception]] = field(default_factory=list)
     left: Sequence[Input] = ()

@@ -1,7 +1,7 @@
 """The record of everything, in memory: `apply` is the only way to write it, for a new change and for replay alike.
 
 What is kept beside the records (queue, open attempts, capacity, clocks, children) is an index over them and can be
-rebuilt; `check` compares the two. How a change is entered is `entries`'; no decision is taken in either room.
+rebuilt; `check` compares the two. How a change is entered is `apply`'; no decision is taken in either room.
 Source: architecture.md "ledger"; semantics.md 1, 4.
 """
 
@@ -18,27 +18,27 @@ from iris_core.queue import TaskQueue
 from iris_core.reasons import Reason
 from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
-from iris_core.tables.session import SINGLE, Patience
+from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
-from iris_state.deadlines import Alarms, Line
-from iris_state.entries import WRITERS
+from iris_state.apply import WRITERS
 from iris_state.index import JobIndex
 from iris_state.records import (
     Attempt,
     AttemptKey,
+    Fact,
     HistoryEntry,
     Job,
     Key,
     Presence,
     Session,
     Task,
-    Told,
     Totals,
     Worker,
     kernel_status,
     lingers,
     was_cancelled,
 )
+from iris_state.timer_queue import TimeoutQueue, TimerQueue
 
 KEY_BYTES = 290
 """What an idempotency key takes in memory beside its letters, and an answer beside its own: measured, rounded up."""
@@ -71,11 +71,11 @@ class Ledger:
         self.answers_bytes = 0
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
-        self.heard: Line[str] = Line()
-        self.lost: Line[str] = Line()
+        self.heard: TimeoutQueue[str] = TimeoutQueue()
+        self.lost: TimeoutQueue[str] = TimeoutQueue()
         self.quotas: dict[str, Quota] = {}
         self.default_quota = Quota("")
-        self.promises: dict[Key, str] = {}
+        self.nominations: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
         self.looks: dict[int, int] = {}
@@ -84,18 +84,18 @@ class Ledger:
         self.open_of_job: Counter[int] = Counter()
         self.open_attempts = 0
         self.held_back: set[int] = set()
-        self.asks: dict[int, Amount] = {}
+        self.requested: dict[int, Amount] = {}
         self.totals = Totals()
         self.next_number = 1
         self.epoch = 0
         self.queue = TaskQueue()
-        self.lined_up: list[Key] = []
+        self.newly_queued: list[Key] = []
         self.pending_of_user: Counter[str] = Counter()
-        self.lines: dict[SessionStatus, Line[Key]] = {
-            status: Line() for status in SessionStatus if Patience().of(status) is not None
+        self.timeouts: dict[SessionStatus, TimeoutQueue[Key]] = {
+            status: TimeoutQueue() for status in SessionStatus if StatusTimeout().of(status) is not None
         }
-        self.alarms: Alarms[tuple[str, int, int]] = Alarms()
-        self.told: list[Told] = []
+        self.timers: TimerQueue[tuple[str, int, int]] = TimerQueue()
+        self.facts: list[Fact] = []
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +152,7 @@ class Ledger:
 
     def hear(self, worker: str, at_ms: int) -> None:
         """A host that is not lost has said something, whatever it was; not recorded."""
-        self.presence[worker].beat_ms = at_ms
+        self.presence[worker].heartbeat_ms = at_ms
         self.heard.enter(worker, at_ms)
 
     def miss(self, worker: Worker) -> None:
@@ -185,15 +185,15 @@ class Ledger:
                     self.wait_for_place(job, index)
         if job.session is not None:
             self.kernels[job.number] = Counter(kernel_status(task) for task in job.tasks)
-            self.enter_line(job.session.status, (job.number, c.GANG), job.session.since_ms)
+            self.start_timeout(job.session.status, (job.number, c.GANG), job.session.since_ms)
         timeout = job.spec.scheduling_timeout_s
         if timeout is not None and not job.is_terminal:
-            self.alarms.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
+            self.timers.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
 
     def file_job(self, job: Job) -> None:
         """Enter a job under its number, its name and its parent only: all that one that is over needs."""
         self.jobs[job.number] = job
-        self.asks[job.number] = job.spec.resources.amount
+        self.requested[job.number] = job.spec.resources.amount
         before = self.names.get(job.name)
         if before is not None:
             self.namesakes.setdefault(job.name, [before]).append(job.number)
@@ -213,7 +213,7 @@ class Ledger:
         if task.current is not None:
             self.watch(job, index, task.current)
         elif job.session is None and task.is_terminal and self.session_status(job, index) is SessionStatus.TERMINATING:
-            self.enter_line(SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms)
+            self.start_timeout(SessionStatus.TERMINATING, (job.number, index), task.attempts[-1].since_ms)
 
     def _index_open(self, job: Job, index: int, task: Task) -> None:
         for attempt in task.attempts:
@@ -244,7 +244,7 @@ class Ledger:
 
     def forget_job(self, job: Job) -> None:
         """Take a job out of every index it may still be in."""
-        del self.jobs[job.number], self.asks[job.number], self.open_of_job[job.number]
+        del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
         self._forget_name(job)
@@ -270,9 +270,9 @@ class Ledger:
     def wait_for_place(self, job: Job, index: int) -> None:
         """A task waits."""
         self.pending_of_user[job.user] += 1
-        self.line_up(job, index)
+        self.enqueue(job, index)
 
-    def line_up(self, job: Job, index: int) -> None:
+    def enqueue(self, job: Job, index: int) -> None:
         """Let a waiting task stand in the queue, at its job's place, unless something of it may still run somewhere.
 
         That is an attempt of its own or of an earlier run of the job. Members of a gang stand there together.
@@ -284,7 +284,7 @@ class Ledger:
             return
         for one in ready:
             if self.queue.add(job.number, job.key, ((one, one + 1),)):
-                self.lined_up.append((job.number, one))
+                self.newly_queued.append((job.number, one))
 
     def dequeue(self, job: Job, index: int) -> None:
         """A task waits no longer, nor is a place kept for it."""
@@ -292,8 +292,8 @@ class Ledger:
         self.pending_of_user[job.user] -= 1
         if not self.pending_of_user[job.user]:
             del self.pending_of_user[job.user]
-        if self.promises:
-            self.promises.pop((job.number, index), None)
+        if self.nominations:
+            self.nominations.pop((job.number, index), None)
 
     def hold(self, job: Job, index: int, attempt: Attempt) -> None:
         """An attempt is open on its worker and takes its room there."""
@@ -301,7 +301,7 @@ class Ledger:
         presence.open[(job.number, index, attempt.number)] = attempt
         self.open_of_job[job.number] += 1
         self.open_attempts += 1
-        presence.committed = presence.committed + self.asks[job.number]
+        presence.committed = presence.committed + self.requested[job.number]
         if attempt.status in KERNEL_UNSTARTED:
             presence.building += 1
 
@@ -311,48 +311,48 @@ class Ledger:
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
             if presence.orders:
                 presence.orders.pop((job.number, index, attempt.number), None)
-            presence.committed = presence.committed - self.asks[job.number]
+            presence.committed = presence.committed - self.requested[job.number]
             self.open_of_job[job.number] -= 1
             if not self.open_of_job[job.number]:
                 del self.open_of_job[job.number]
             self.open_attempts -= 1
             if self.held_back and not self.open_of_job[job.number]:
-                self._line_up_next_run(self.jobs[self.names[job.name]])
+                self._enqueue_next_run(self.jobs[self.names[job.name]])
 
-    def _line_up_next_run(self, job: Job) -> None:
+    def _enqueue_next_run(self, job: Job) -> None:
         """An earlier run of a name has ended: the newest is held back no longer, unless another has not."""
         if job.number not in self.held_back or self.ending_runs(job):
             return
         self.held_back.remove(job.number)
         for index, task in enumerate(job.tasks):
             if task.state is TaskState.PENDING and (job.number, index) not in self.queue:
-                self.line_up(job, index)
+                self.enqueue(job, index)
 
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
-        """Start the clocks of a placed task: its timeout when it runs, its session's patience until then."""
+        """Start the clocks of a placed task: its timeout when it runs, its session's timeout until then."""
         if attempt.status is KernelStatus.RUNNING:
             if job.timeout_ms is not None:
-                self.alarms.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
+                self.timers.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
         elif job.session is None:
-            self.enter_line(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
+            self.start_timeout(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
 
     def unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
         """Stop the clocks of an attempt its task leaves."""
         if job.timeout_ms is not None:
-            self.alarms.clear(("timeout", job.number, index))
+            self.timers.clear(("timeout", job.number, index))
         if job.session is None:
-            self.leave_line(SINGLE[attempt.status], (job.number, index))
+            self.stop_timeout(SINGLE[attempt.status], (job.number, index))
             job.tasks[index].session = None
 
-    def enter_line(self, status: SessionStatus, key: Key, at_ms: int) -> None:
+    def start_timeout(self, status: SessionStatus, key: Key, at_ms: int) -> None:
         """Start a session's clock, if its status has one."""
-        line = self.lines.get(status)
+        line = self.timeouts.get(status)
         if line is not None:
             line.enter(key, at_ms)
             if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel to stop before it ended
                 line.keep_order()
 
-    def leave_line(self, status: SessionStatus, key: Key) -> None:
-        line = self.lines.get(status)
+    def stop_timeout(self, status: SessionStatus, key: Key) -> None:
+        line = self.timeouts.get(status)
         if line is not None:
             line.leave(key)

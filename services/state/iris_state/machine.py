@@ -20,8 +20,8 @@ from iris_core.limits import SHOWN, clipped
 from iris_core.messages import (
     AdminCommand,
     Answer,
-    Beat,
     CancelJob,
+    HeartbeatMessage,
     JobReason,
     Plan,
     PlanTaken,
@@ -32,30 +32,33 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.states import TaskState, WorkerState
-from iris_state import answers, attendance, deltas, outbox, snapshot
+from iris_state import deltas, outbox, views
 from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led
-from iris_state.commands import Wish, check_lines, sender_of
-from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Output, Timer
-from iris_state.intake import hosts, people, plans
+from iris_state.commands import execute
+from iris_state.commands.decode import UserCommand, check_lines, sender_of
+from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Output, Request, Timer
 from iris_state.ledger import Ledger
-from iris_state.passed_over import passed_over
+from iris_state.plans import accept
+from iris_state.plans.skipped import passed_over
 from iris_state.policy import Policy
 from iris_state.quarantine import Quarantine, kind_of
-from iris_state.records import Told
+from iris_state.records import Fact
+from iris_state.reports import liveness, progress
 from iris_state.retention import Retention
 from iris_state.round import Round
+from iris_state.snapshots import snapshot
 from iris_state.timers import Timers
 
-__all__ = ["Asked", "Command", "Delivered", "Heard", "Input", "Machine", "Output"]
+__all__ = ["Command", "DeliveryResult", "Heartbeat", "Input", "Machine", "Output", "Request"]
 
-_COMMANDS: dict[str, type[Wish]] = {
+_COMMANDS: dict[str, type[UserCommand]] = {
     subjects.CMD_SUBMIT: SubmitJob,
     subjects.CMD_CANCEL: CancelJob,
     subjects.CMD_ADMIN: AdminCommand,
     subjects.CMD_SCALE: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
 }
-_STRAIGHT = {subjects.straight(subject): kind for subject, kind in _COMMANDS.items()}
+_DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS.items()}
 
 UNMARKED = 100
 """Repeated commands that may be read without a commit; then one marks how far, so that they can be dropped."""
@@ -87,7 +90,7 @@ class Machine:
         self._replies: list[tuple[str, bytes]] = []
         self._answers: list[tuple[str, Answer]] = []
         self._refused: list[str] = []
-        self._snapshots: list[Asked] = []
+        self._snapshots: list[Request] = []
         self._raised: list[tuple[str, Exception]] = []
         self.quarantine = Quarantine()
         self.torn = False
@@ -103,13 +106,13 @@ class Machine:
     def restore(self, image: snapshot.Image) -> None:
         """Begin with what a snapshot holds; only a machine that knows nothing yet may be asked."""
         snapshot.restore(self.ledger, image)
-        self.ledger.lined_up.clear()
+        self.ledger.newly_queued.clear()
         self.retention.restore()
         rest = image.rest
         self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
         self._marked = self.cursor
 
-    def replay(self, sequence: int, data: bytes) -> list[Told]:
+    def replay(self, sequence: int, data: bytes) -> list[Fact]:
         """Apply a commit of the past or of another replica; the public facts it makes. Raises DamagedCommit."""
         try:
             commit = codec.unpack(data, Commit)
@@ -124,8 +127,8 @@ class Machine:
         self.previous, self.sequence = self.sequence, sequence
         self.cursor, self.round.now_ms = max(self.cursor, commit.cursor), commit.at_ms
         self._marked = self.cursor
-        facts, self.ledger.told = self.ledger.told, []
-        self.ledger.lined_up.clear()
+        facts, self.ledger.facts = self.ledger.facts, []
+        self.ledger.newly_queued.clear()
         self.retention.settle()
         return facts
 
@@ -178,8 +181,8 @@ class Machine:
                     output.left = left
                     return output
         output = self._finish()
-        asked, self._snapshots = self._snapshots, []
-        for read in asked:
+        request, self._snapshots = self._snapshots, []
+        for read in request:
             try:
                 output.replies += [(read.reply, data) for data in self._full()]
             except InvariantBroken:
@@ -198,7 +201,7 @@ class Machine:
         replies, self._replies = self._replies, []
         answered, self._answers = self._answers, []
         reasons, self._reasons = self._reasons, []
-        told, self.ledger.told = self.ledger.told, []
+        facts, self.ledger.facts = self.ledger.facts, []
         refused, self._refused = self._refused, []
         raised, self._raised = self._raised, []
         orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
@@ -218,10 +221,10 @@ class Machine:
             commit,
             replies,
             orders,
-            outbox.events(told, self.sequence),
+            outbox.events(facts, self.sequence),
             self._delta(),
             changes,
-            told,
+            facts,
             refused,
             raised,
             reasons=reasons,
@@ -239,16 +242,16 @@ class Machine:
 
     def _mark(self) -> tuple[int, ...]:
         """Where everything ends that an input adds to."""
-        changes, told, replies = len(self.round.changes), len(self.ledger.told), len(self._replies)
+        changes, facts, replies = len(self.round.changes), len(self.ledger.facts), len(self._replies)
         waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
-        return self.round.begun, changes, told, replies, *waiting
+        return self.round.begun, changes, facts, replies, *waiting
 
     def _set_aside(self, one: Input | Timer, error: Exception, mark: tuple[int, ...]) -> None:
         """Take back what an input or timer has added, and answer it. What it changed in the ledger stays there."""
-        begun, changes, told, replies, answered, snapshots, refused, reasons = mark
+        begun, changes, facts, replies, answered, snapshots, refused, reasons = mark
         self.torn = self.round.begun != begun
         self.round.drop(changes)
-        del self.ledger.told[told:]
+        del self.ledger.facts[facts:]
         del self._replies[replies:]
         del self._answers[answered:]
         del self._snapshots[snapshots:]
@@ -264,28 +267,28 @@ class Machine:
         if isinstance(one, Command):
             self._refuse(one.subject, one.data, error, "")
             self.round.apply(Answered(f"{UNDECODABLE}{one.sequence}", Code.INTERNAL.value, _words(error)))
-        elif isinstance(one, Asked) and subjects.is_said(one.subject):
+        elif isinstance(one, Request) and subjects.is_direct(one.subject):
             self._refuse(one.subject, one.data, error, one.reply)
-        elif isinstance(one, Asked) and one.subject == subjects.STATE_PLAN:
+        elif isinstance(one, Request) and one.subject == subjects.STATE_PLAN:
             self._refuse_plan(one)
 
     def _refuse(self, subject: str, data: bytes, error: Exception, reply: str) -> None:
         """Whoever wanted it is told that it will not be, and so is whoever asks for the same again."""
-        kind = _COMMANDS.get(subject) or _STRAIGHT.get(subject)
+        kind = _COMMANDS.get(subject) or _DIRECT.get(subject)
         if kind is None:
             return
         with contextlib.suppress(Undecodable):
-            wish = _wish(data, kind)
-            self.round.apply(Answered(wish.request_id, Code.INTERNAL.value, _words(error)))
-            if reply or wish.answer_to:
-                self._answers.append((reply or wish.answer_to, Answer(Code.INTERNAL.value, _words(error))))
+            user_command = _decode_command(data, kind)
+            self.round.apply(Answered(user_command.request_id, Code.INTERNAL.value, _words(error)))
+            if reply or user_command.answer_to:
+                self._answers.append((reply or user_command.answer_to, Answer(Code.INTERNAL.value, _words(error))))
 
-    def _refuse_plan(self, asked: Asked) -> None:
+    def _refuse_plan(self, request: Request) -> None:
         """None of it is taken: its jobs pause, and others have their turn."""
         with contextlib.suppress(Undecodable):
-            plan = codec.unpack(asked.data, Plan)
+            plan = codec.unpack(request.data, Plan)
             refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
-            self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
+            self._replies.append((request.reply, codec.pack(PlanTaken(self.sequence + 1, 0, refused))))
 
     def _handle(self, one: Input | Timer) -> None:
         if isinstance(one, Timer):
@@ -293,25 +296,25 @@ class Machine:
             return
         if self.quarantine.holds(one, self.round.now_ms):
             return
-        if isinstance(one, Asked):
-            self._on_asked(one)
-        elif isinstance(one, Heard):
-            self._on_beat(one.data)
+        if isinstance(one, Request):
+            self._on_request(one)
+        elif isinstance(one, Heartbeat):
+            self._on_heartbeat(one.data)
         elif isinstance(one, Command):
             self.cursor = one.sequence
             self._on_command(one)
         else:
             self.round.on_delivered(one)
 
-    def _on_asked(self, asked: Asked) -> None:
-        if asked.subject == subjects.STATE_REPORT:
-            self._on_report(asked)
-        elif asked.subject == subjects.STATE_PLAN:
-            self._on_plan(asked)
-        elif subjects.is_said(asked.subject):
-            self._on_straight(asked)
-        elif asked.subject == subjects.SNAPSHOT_FULL:
-            self._snapshots.append(asked)
+    def _on_request(self, request: Request) -> None:
+        if request.subject == subjects.STATE_REPORT:
+            self._on_report(request)
+        elif request.subject == subjects.STATE_PLAN:
+            self._on_plan(request)
+        elif subjects.is_direct(request.subject):
+            self._on_direct(request)
+        elif request.subject == subjects.SNAPSHOT_FULL:
+            self._snapshots.append(request)
 
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -321,26 +324,26 @@ class Machine:
         try:
             if kind is None:
                 raise Undecodable(f"no command on {command.subject}")
-            wish = _wish(command.data, kind)
+            user_command = _decode_command(command.data, kind)
         except Undecodable as error:
-            self._bury(command, kind, str(error))
+            self._dead_letter(command, kind, str(error))
         else:
-            self._grant(wish, wish.answer_to)
+            self._execute_once(user_command, user_command.answer_to)
 
-    def _on_straight(self, asked: Asked) -> None:
+    def _on_direct(self, request: Request) -> None:
         """A command said to the leader itself. What cannot be read is buried when it comes again, in the inbox."""
-        kind = _STRAIGHT.get(asked.subject)
+        kind = _DIRECT.get(request.subject)
         if kind is not None:
             with contextlib.suppress(Undecodable):
-                self._grant(_wish(asked.data, kind), asked.reply)
+                self._execute_once(_decode_command(request.data, kind), request.reply)
 
-    def _grant(self, wish: Wish, answer_to: str) -> None:
+    def _execute_once(self, user_command: UserCommand, answer_to: str) -> None:
         """Each request has its effect once, by whichever way and however often it comes."""
-        known = self.ledger.answers.get(wish.request_id)
+        known = self.ledger.answers.get(user_command.request_id)
         if known is None:
-            known = self._obey(wish)
+            known = self._execute(user_command)
             self.round.settle()
-            self.round.apply(Answered(wish.request_id, *known))
+            self.round.apply(Answered(user_command.request_id, *known))
         if answer_to:
             self._answers.append((answer_to, self._worded(*known)))
 
@@ -349,46 +352,46 @@ class Machine:
         if body.startswith(b"j"):
             job = self.ledger.find_job(body.decode())
             if job is None:
-                words = answers.refusal(f"this request has made job {body.decode()}, which has ended and is forgotten")
+                words = views.refusal(f"this request has made job {body.decode()}, which has ended and is forgotten")
                 return Answer(Code.CONFLICT.value, words)
-            word = answers.admitted if status == "created" else answers.job
+            word = views.admitted if status == "created" else views.job
             body = word(self.ledger, job)
         return Answer(status, body)
 
-    def _bury(self, command: Command, kind: type[Wish] | None, why: str) -> None:
+    def _dead_letter(self, command: Command, kind: type[UserCommand] | None, why: str) -> None:
         """A dead letter. Who sent it, if that can be made out, is told to try again: a later release may read it."""
-        body = answers.refusal(why)
+        body = views.refusal(why)
         self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
         sender = sender_of(command.data, kind) if kind is not None else ""
         if sender:
-            words = answers.refusal(f"this release of the state service cannot read the command: {why}")
+            words = views.refusal(f"this release of the state service cannot read the command: {why}")
             self._replies.append((sender, codec.pack(Answer(Code.UNAVAILABLE.value, words))))
 
-    def _obey(self, wish: Wish) -> tuple[str, bytes]:
+    def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
         try:
-            if isinstance(wish, RerunJob):
-                wish = people.rerun_of(self.ledger, wish)
-            if isinstance(wish, SubmitJob):
-                return self._submit(wish)
-            if isinstance(wish, CancelJob):
-                self.round.take(people.on_cancel(self.ledger, wish))
+            if isinstance(user_command, RerunJob):
+                user_command = execute.rerun_of(self.ledger, user_command)
+            if isinstance(user_command, SubmitJob):
+                return self._submit(user_command)
+            if isinstance(user_command, CancelJob):
+                self.round.take(execute.on_cancel(self.ledger, user_command))
                 self.round.settle()
-                return "accepted", people.known_job(self.ledger, wish.job).id.encode()
-            self.round.take(people.on_admin(self.ledger, wish))
-            return "accepted", answers.admin(self.ledger, wish)
+                return "accepted", execute.known_job(self.ledger, user_command.job).id.encode()
+            self.round.take(execute.on_admin(self.ledger, user_command))
+            return "accepted", views.admin(self.ledger, user_command)
         except Invalid as error:
-            return error.code.value, answers.refusal(error.detail, error.mistakes)
+            return error.code.value, views.refusal(error.detail, error.mistakes)
         except Refused as error:
-            return error.code.value, answers.refusal(error.detail)
+            return error.code.value, views.refusal(error.detail)
 
-    def _submit(self, wish: SubmitJob) -> tuple[str, bytes]:
-        before = people.earlier(self.ledger, wish)
+    def _submit(self, user_command: SubmitJob) -> tuple[str, bytes]:
+        before = execute.earlier(self.ledger, user_command)
         if before is not None:
             return "replayed", before.id.encode()
-        live = self.ledger.find_job(wish.spec.name)
-        if wish.if_exists == "keep" and live is not None and not live.is_terminal:
+        live = self.ledger.find_job(user_command.spec.name)
+        if user_command.if_exists == "keep" and live is not None and not live.is_terminal:
             return "ok", live.id.encode()
-        for happening in people.on_submit(self.ledger, wish, self.round.now_ms):
+        for happening in execute.on_submit(self.ledger, user_command, self.round.now_ms):
             self.round.take([happening])
             self.round.settle()
         return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
@@ -400,69 +403,69 @@ class Machine:
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_plan(self, asked: Asked) -> None:
+    def _on_plan(self, request: Request) -> None:
         try:
-            plan = codec.unpack(asked.data, Plan)
+            plan = codec.unpack(request.data, Plan)
         except Undecodable:
             return
-        refused: plans.Refusals = []
+        refused: accept.Refusals = []
         before = len(self.round.changes)
-        self.round.take(plans.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
+        self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
         placed = sum(type(change) is Assigned for change in self.round.changes[before:])
         self._explain(plan)
         self._refused.extend(cause for _, _, cause in refused)
-        self._replies.append((asked.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
+        self._replies.append((request.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
 
     def _explain(self, plan: Plan) -> None:
         """Keep why jobs wait, and tell replicas that follow."""
-        for told in plan.reasons:
-            job = self.ledger.jobs.get(told.job)
+        for facts in plan.reasons:
+            job = self.ledger.jobs.get(facts.job)
             if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
-                self.round.take(passed_over(self.ledger, job, told, self.round.now_ms))
-                self._reasons.append(told)
+                self.round.take(passed_over(self.ledger, job, facts, self.round.now_ms))
+                self._reasons.append(facts)
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_report(self, asked: Asked) -> None:
+    def _on_report(self, request: Request) -> None:
         try:
-            report = codec.unpack(asked.data, WorkerReport)
+            report = codec.unpack(request.data, WorkerReport)
         except Undecodable:
             return
         if report.register is not None:
-            if not hosts.is_lawful(report.register):
+            if not progress.is_lawful(report.register):
                 return
-            self.round.take(hosts.on_register(self.ledger, report.register))
-        if not attendance.is_known(self.ledger, report.worker, report.incarnation):
-            self._replies.append((asked.reply, codec.pack(ReportTaken(known=False))))
+            self.round.take(progress.on_register(self.ledger, report.register))
+        if not liveness.is_known(self.ledger, report.worker, report.incarnation):
+            self._replies.append((request.reply, codec.pack(ReportTaken(known=False))))
             return
         self.ledger.hear(report.worker, self.round.now_ms)
         presence = self.ledger.presence[report.worker]
         presence.hear(report.monotonic_ms, self.round.now_ms)
         for stage in report.stages:
-            presence.told_ms = max(presence.told_ms, stage.at_ms)
-            self.round.take(hosts.on_stage(self.ledger, report.worker, stage))
+            presence.reported_ms = max(presence.reported_ms, stage.at_ms)
+            self.round.take(progress.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
-            self.round.take(hosts.on_leaving(self.ledger, report.worker, report.leaving))
-        drop = attendance.stop_astray(self.ledger, self.round.orders, report.worker, stages)
-        self._replies.append((asked.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
+            self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving))
+        drop = liveness.stop_astray(self.ledger, self.round.orders, report.worker, stages)
+        self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
-    def _on_beat(self, data: bytes) -> None:
+    def _on_heartbeat(self, data: bytes) -> None:
         try:
-            beat = codec.unpack(data, Beat)
+            heartbeat = codec.unpack(data, HeartbeatMessage)
         except Undecodable:
             return
         ledger, now_ms = self.ledger, self.round.now_ms
-        self.round.take(attendance.on_beat(ledger, self.policy, self.round.orders, beat, self.floor_ms, now_ms))
+        self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
 
 
 def _words(error: Exception) -> bytes:
     """What is answered to what raised; the log has the traceback."""
-    return answers.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
+    return views.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
 
 
-def _wish(data: bytes, kind: type[Wish]) -> Wish:
+def _decode_command(data: bytes, kind: type[UserCommand]) -> UserCommand:
     """Raises Undecodable."""
-    wish = codec.unpack(data, kind)
-    check_lines(wish)
-    return wish
+    user_command = codec.unpack(data, kind)
+    check_lines(user_command)
+    return user_command

@@ -70,7 +70,7 @@ class StateMetrics:
                 self._ended.note(display_name(change.shown), change.cause.value, charged)
             elif isinstance(change, SessionMoved | Judged):
                 self._handled.note(change.handler, change.result.value)
-        for fact in output.told:
+        for fact in output.facts:
             if fact.entity == "task" and fact.previous is not None:
                 self._transitions.note(fact.previous, fact.state)
                 if fact.lasted_ms is not None:

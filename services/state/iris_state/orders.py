@@ -1,6 +1,6 @@
 """What hosts are told after a commit: one order per worker, with the templates of the jobs it speaks of.
 
-Collects; decides nothing. Orders are idempotent, so giving one again is always safe. Source: architecture.md
+Collects; decides nothing. OrderBook are idempotent, so giving one again is always safe. Source: architecture.md
 section 2 "iris.worker.<id>.order"; semantics.md section 6.
 """
 
@@ -31,7 +31,7 @@ class _Draft:
     incarnation: str = ""
 
 
-class Orders:
+class OrderBook:
     """The orders of one commit."""
 
     def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int) -> None:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iris_bus.contract import Telling
+from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.states import Cause
 from iris_core.views import JobEvent, SessionEvent, TaskEvent
-from iris_state.records import Told
+from iris_state.records import Fact
 
 
-def events(told: Sequence[Told], sequence: int) -> list[Telling]:
+def events(facts: Sequence[Fact], sequence: int) -> list[Publication]:
     """Word the facts of the commit that has this journal sequence, in order."""
-    out: list[Telling] = []
-    for fact in told:
+    out: list[Publication] = []
+    for fact in facts:
         if fact.entity == "task":
             out.extend(_task_events(fact, sequence, len(out)))
         else:
@@ -26,15 +26,15 @@ def events(told: Sequence[Told], sequence: int) -> list[Telling]:
     return out
 
 
-def unheard(facts: Sequence[Told], sequence: int, told: tuple[int, int]) -> list[Telling]:
+def unheard(facts: Sequence[Fact], sequence: int, place: tuple[int, int]) -> list[Publication]:
     """The events of a commit of the past that stand behind the last one told."""
-    if sequence < told[0] or not facts:
+    if sequence < place[0] or not facts:
         return []
     worded = events(facts, sequence)
-    return worded[told[1] + 1 :] if sequence == told[0] else worded
+    return worded[place[1] + 1 :] if sequence == place[0] else worded
 
 
-def _task_events(fact: Told, sequence: int, first: int) -> list[Telling]:
+def _task_events(fact: Fact, sequence: int, first: int) -> list[Publication]:
     _, job, index, attempt, state, previous, cause, at_ms, exit_code, tasks, _ = fact
     assert index is not None
     name, subject, why = job.name, subjects.event("task", state), _word(cause)
@@ -59,11 +59,13 @@ def _task_events(fact: Told, sequence: int, first: int) -> list[Telling]:
             at_ms=at_ms,
             seq=sequence,
         )
-        out.append(Telling(subject, codec.to_json(body), f"{sequence}.{first + place}", {**shared, "Iris-Task": task}))
+        out.append(
+            Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", {**shared, "Iris-Task": task})
+        )
     return out
 
 
-def _whole_event(fact: Told, sequence: int, place: int) -> Telling:
+def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
     job = fact.job
     body: JobEvent | SessionEvent
     if fact.entity == "job":
@@ -88,14 +90,14 @@ def _whole_event(fact: Told, sequence: int, place: int) -> Telling:
     headers = {"Iris-Job": job.name}
     if job.traceparent:
         headers["traceparent"] = job.traceparent
-    return Telling(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
 
 
 def _word(cause: Cause | None) -> str | None:
     return cause.value if cause is not None else None
 
 
-def told_before(message_id: str) -> tuple[int, int]:
+def event_place(message_id: str) -> tuple[int, int]:
     """Journal sequence and place of the last event told; (0, -1) when there is none. Raises ValueError."""
     if not message_id:
         return 0, -1

@@ -19,8 +19,8 @@ def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
     was alive then if it was heard of within a heartbeat before. One that was not may have been dead already.
     """
     started_ms = attempt.started_ms or attempt.building_ms or attempt.assigned_ms
-    lived_ms = ledger.presence[attempt.worker].beat_ms - started_ms
-    return -policy.beat_interval_ms <= lived_ms <= policy.poison_window_ms
+    lived_ms = ledger.presence[attempt.worker].heartbeat_ms - started_ms
+    return -policy.heartbeat_interval_ms <= lived_ms <= policy.poison_window_ms
 
 
 def verdict(task: Task, policy: Policy) -> str:

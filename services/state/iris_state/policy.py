@@ -8,11 +8,11 @@ import msgspec
 
 from iris_bus.framing import PART_BYTES
 from iris_core.states import SessionStatus
-from iris_core.tables.session import PREPARE, SCHEDULE, START, Patience
+from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and patience, all times in seconds.
+    """Limits and timeout, all times in seconds.
 
     Attributes:
         max_pending_tasks: tasks one user may have waiting whose quota does not say; 0: any number.
@@ -36,25 +36,25 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         read_share: of the time, for reads while commits are written. The rest belongs to the commits.
         poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
             processes did, within so long of starting it; 0 workers: it always is.
-        ping_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
-        deaf_s: how long nobody may listen for pings before a standby takes over.
+        ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
+        election_timeout_s: how long nobody may listen for pings before a standby takes over.
     """
 
     schedule_tries: int = 5
     prepare_tries: int = 5
     start_tries: int = 5
     max_reschedules: int = 100
-    scheduled_patience_s: float = 60.0
-    preparing_patience_s: float = 900.0
-    prepared_patience_s: float = 60.0
-    creating_patience_s: float = 600.0
-    terminating_patience_s: float = 120.0
+    scheduled_timeout_s: float = 60.0
+    preparing_timeout_s: float = 900.0
+    prepared_timeout_s: float = 60.0
+    creating_timeout_s: float = 600.0
+    terminating_timeout_s: float = 120.0
     order_timeout_s: float = 5.0
     order_retry_s: float = 1.0
     order_expires_s: float = 10.0
     undelivered_limit: int = 3
-    beat_interval_s: float = 5.0
-    missed_beats: int = 3
+    heartbeat_interval_s: float = 5.0
+    missed_heartbeats: int = 3
     worker_grace_s: float = 30.0
     forget_workers_after_s: float = 86_400.0
     poison_window_s: float = 120.0
@@ -81,18 +81,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     journal_part_bytes: int = PART_BYTES
     read_timeout_s: float = 2.0
     read_share: float = 0.2
-    ping_s: float = 0.05
+    ping_interval_s: float = 0.05
     ping_timeout_s: float = 0.25
-    deaf_s: float = 0.3
+    election_timeout_s: float = 0.3
 
     @property
-    def patience(self) -> Patience:
-        return Patience(
-            scheduled_ms=int(self.scheduled_patience_s * 1000),
-            preparing_ms=int(self.preparing_patience_s * 1000),
-            prepared_ms=int(self.prepared_patience_s * 1000),
-            creating_ms=int(self.creating_patience_s * 1000),
-            terminating_ms=int(self.terminating_patience_s * 1000),
+    def timeouts(self) -> StatusTimeout:
+        return StatusTimeout(
+            scheduled_ms=int(self.scheduled_timeout_s * 1000),
+            preparing_ms=int(self.preparing_timeout_s * 1000),
+            prepared_ms=int(self.prepared_timeout_s * 1000),
+            creating_ms=int(self.creating_timeout_s * 1000),
+            terminating_ms=int(self.terminating_timeout_s * 1000),
         )
 
     @property
@@ -114,7 +114,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def lost_after_ms(self) -> int:
         """A worker not heard of for longer than this, by message time, is LOST."""
-        return int(max(self.missed_beats * self.beat_interval_s, self.worker_grace_s) * 1000)
+        return int(max(self.missed_heartbeats * self.heartbeat_interval_s, self.worker_grace_s) * 1000)
 
     @property
     def forget_workers_after_ms(self) -> int:
@@ -125,13 +125,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return int(self.poison_window_s * 1000)
 
     @property
-    def beat_interval_ms(self) -> int:
-        return int(self.beat_interval_s * 1000)
+    def heartbeat_interval_ms(self) -> int:
+        return int(self.heartbeat_interval_s * 1000)
 
     @property
     def stall_ms(self) -> int:
         """A pause of the service itself longer than this says nothing about workers."""
-        return self.beat_interval_ms
+        return self.heartbeat_interval_ms
 
     def avoid_ms(self, times: int) -> int:
         """How long a task stays off a worker that failed it for the ``times``-th time; doubles up to a longest."""
@@ -145,11 +145,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             START.name: self.start_tries,
         }.get(handler, 0)
 
-    def patience_of(self, status: SessionStatus) -> int | None:
-        return _patience(self)[status]
+    def timeout_of(self, status: SessionStatus) -> int | None:
+        return _timeouts(self)[status]
 
 
 @cache
-def _patience(policy: Policy) -> dict[SessionStatus, int | None]:
+def _timeouts(policy: Policy) -> dict[SessionStatus, int | None]:
     """Asked for every status in every round, and never changing."""
-    return {status: policy.patience.of(status) for status in SessionStatus}
+    return {status: policy.timeouts.of(status) for status in SessionStatus}

@@ -1,7 +1,7 @@
 """What of a job only its owner and admins see: the values of its environment, and what its tasks printed.
 
 Every view passes through here on its way out. Without tokens everybody is an admin. What tasks printed is stored beside
-the records, and the gateway asks whose it is. Source: reliability.md section 5. Not in this room: secrets (`masking`).
+the records, and the gateway asks whose it is. Source: reliability.md section 5. Out of scope: secrets (`redaction`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from iris_core.messages import Query
 from iris_core.views import AttemptView, JobView, Page, TaskView, TreeView
 from iris_state.ledger import Ledger
-from iris_state.masking import MASK
+from iris_state.redaction import MASK
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
 

@@ -7,10 +7,10 @@ ends its attempts, and comes back as a new one. Source: docs/adr/0016-what-raise
 from __future__ import annotations
 
 from iris_core import codec, subjects
-from iris_core.messages import Beat, WorkerReport
-from iris_state.inputs import Asked, Command, Delivered, Heard, Input, Timer
+from iris_core.messages import HeartbeatMessage, WorkerReport
+from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Request, Timer
 
-_ASKED = {
+_REQUESTS = {
     subjects.STATE_REPORT: "report",
     subjects.STATE_PLAN: "plan",
     subjects.STATE_QUERY: "query",
@@ -20,19 +20,19 @@ _ASKED = {
 
 def kind_of(one: Input | Timer) -> str:
     """What it is, as the metric says it."""
-    if isinstance(one, Asked):
-        return _ASKED.get(one.subject, "command")
-    return {Command: "command", Heard: "beat", Delivered: "delivery", Timer: "timer"}[type(one)]
+    if isinstance(one, Request):
+        return _REQUESTS.get(one.subject, "command")
+    return {Command: "command", Heartbeat: "beat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
 
 
 def host_of(one: Input) -> str:
     """The host that an input speaks of or comes from; empty when it is none's."""
-    if isinstance(one, Delivered):
+    if isinstance(one, DeliveryResult):
         return one.worker
     try:
-        if isinstance(one, Heard):
-            return codec.unpack(one.data, Beat).worker
-        if isinstance(one, Asked) and one.subject == subjects.STATE_REPORT:
+        if isinstance(one, Heartbeat):
+            return codec.unpack(one.data, HeartbeatMessage).worker
+        if isinstance(one, Request) and one.subject == subjects.STATE_REPORT:
             return codec.unpack(one.data, WorkerReport).worker
     except codec.Undecodable:
         pass

@@ -1,7 +1,7 @@
 """Questions that wait, and their answers: each caller in turn, a little at a time. Pure; the clock is handed in.
 
-The same on a replica that leads and on one that follows. Not here: when there is time for answers (`leader`,
-`follower`), and what the views hold (`answers`). Source: docs/adr/0017-reads-beside-the-writer.md.
+The same on a replica that leads and on one that follows. Not here: when there is time for answers
+(`replication.leader`, `follower`), and what the views hold (`views`). Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iris_core.codec import Undecodable
 from iris_core.errors import Code, InvariantBroken, Refused
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.messages import Answer, Query
-from iris_state import answers
+from iris_state import views
 from iris_state.ledger import Ledger
 
 SLICE_S = 0.005
@@ -105,12 +105,12 @@ class Reads:
 def answer(ledger: Ledger, query: Query, position: int) -> bytes:
     """The `Answer` to one query."""
     try:
-        data = codec.pack(Answer("ok", answers.read(ledger, query), position))
+        data = codec.pack(Answer("ok", views.read(ledger, query), position))
     except Refused as error:
-        return codec.pack(Answer(error.code.value, answers.refusal(error.detail), position))
+        return codec.pack(Answer(error.code.value, views.refusal(error.detail), position))
     return data if len(data) <= MESSAGE_BYTES else refusal(Code.UNAVAILABLE, TOO_LARGE)
 
 
 def refusal(code: Code, detail: str) -> bytes:
     """The `Answer` to a question that nobody looks at."""
-    return codec.pack(Answer(code.value, answers.refusal(detail)))
+    return codec.pack(Answer(code.value, views.refusal(detail)))

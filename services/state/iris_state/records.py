@@ -208,8 +208,8 @@ class Job(msgspec.Struct, array_like=True):
 class Worker(msgspec.Struct, array_like=True):
     """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored.
 
-    ``told_ms`` is when it registered by its own clock; ``drained`` stays true of a drained host that is lost meanwhile.
-    ``lost_ms`` is when it was last found to be LOST.
+    ``reported_ms`` is when it registered by its own clock; ``drained`` stays true of a drained host that is lost
+    meanwhile. ``lost_ms`` is when it was last found to be LOST.
     """
 
     id: str
@@ -221,7 +221,7 @@ class Worker(msgspec.Struct, array_like=True):
     address: str = ""
     version: str = ""
     registered_ms: int = 0
-    told_ms: int = 0
+    reported_ms: int = 0
     drained: bool = False
     lost_ms: int = 0
     max_attempts: int = ATTEMPTS
@@ -245,42 +245,42 @@ class Presence:
     """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard.
 
     Attributes:
-        sequence: its newest beat's. told_ms: by its own wall clock, when it last told a stage.
+        sequence: its newest heartbeat's. reported_ms: by its own wall clock, when it last told a stage.
         heard: it has said something since this leader leads. clock_ms: its monotonic clock less the leader's time, at
             most, as of what it said last; None when it does not tell.
         orders: the orders to begin its open attempts. undelivered: orders in a row that did not reach it.
     """
 
     __slots__ = (
-        "beat_ms",
         "building",
         "clock_ms",
         "committed",
         "detail",
         "heard",
+        "heartbeat_ms",
         "open",
         "orders",
+        "reported_ms",
         "sequence",
-        "told_ms",
         "undelivered",
     )
 
-    def __init__(self, beat_ms: int) -> None:
-        self.beat_ms = beat_ms
+    def __init__(self, heartbeat_ms: int) -> None:
+        self.heartbeat_ms = heartbeat_ms
         self.heard = False
         self.clock_ms: int | None = None
         self.orders: dict[AttemptKey, Ordered] = {}
         self.undelivered = 0
         self.sequence = -1
-        self.told_ms = 0
+        self.reported_ms = 0
         self.open: dict[AttemptKey, Attempt] = {}
         self.building = 0
         self.committed = NOTHING
         self.detail = ""
 
-    def begin(self, told_ms: int) -> None:
-        """The host has started anew: its beats count from the start again."""
-        self.sequence, self.told_ms = -1, told_ms
+    def begin(self, reported_ms: int) -> None:
+        """The host has started anew: its heartbeats count from the start again."""
+        self.sequence, self.reported_ms = -1, reported_ms
         self.orders.clear()
         self.undelivered = 0
 
@@ -304,7 +304,7 @@ class Totals(msgspec.Struct, array_like=True):
     dead_letters: int = 0
 
 
-class Told(NamedTuple):
+class Fact(NamedTuple):
     """One public fact that a change makes, before it has a number; `outbox` words it.
 
     ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.

@@ -16,7 +16,7 @@ from iris_state.changes import Change, Closed, Dropped, JobMoved, JobPruned, Mov
 from iris_state.ledger import KEY_BYTES, Ledger
 from iris_state.policy import Policy
 from iris_state.records import Job
-from iris_state.sealed import Sealed, is_sealed, seal
+from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
 PRUNED_AT_ONCE = 500
 """Jobs forgotten in one round at most, so that no commit grows large by it."""
@@ -56,7 +56,7 @@ class Retention:
             if job is not None and is_over(job):
                 self._ended.pop(number, None)
                 self._ledger.kernels.pop(number, None)
-                seal(job)
+                compact(job)
                 self._enter(job)
         self._looked_at = {}
 
@@ -81,9 +81,9 @@ class Retention:
         ended = [job for job in self._ledger.jobs.values() if job.is_terminal]
         ended.sort(key=lambda job: (job.finished_ms, job.number))
         self._line, self.bytes = {}, 0
-        for job in filter(is_sealed, ended):
+        for job in filter(is_compacted, ended):
             self._enter(job)
-        self._ended = {job.number: None for job in ended if not is_sealed(job)}
+        self._ended = {job.number: None for job in ended if not is_compacted(job)}
         self._looked_at = dict(self._ended)
         self._parents = {}
 
@@ -139,7 +139,7 @@ class Retention:
 
 def weight(job: Job) -> int:
     """About how many bytes a job that is over takes in memory."""
-    tasks = len(job.tasks.data) if isinstance(job.tasks, Sealed) else 0
+    tasks = len(job.tasks.data) if isinstance(job.tasks, CompactedTasks) else 0
     return JOB_BYTES + tasks + _written(job.spec)
 
 
@@ -154,4 +154,4 @@ def is_over(job: Job) -> bool:
         return False
     if job.session is not None and job.session.status not in SESSION_TERMINAL:
         return False
-    return is_sealed(job) or not any(attempt.is_open for task in job.tasks for attempt in task.attempts)
+    return is_compacted(job) or not any(attempt.is_open for task in job.tasks for attempt in task.attempts)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from iris_core.messages import AttemptRef
 from iris_core.states import Cause, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
-from iris_state import attendance, cascade, coordinator
+from iris_state import cascade, coordinator
 from iris_state.changes import (
     GANG,
     Assigned,
@@ -21,23 +21,24 @@ from iris_state.changes import (
     Closed,
     JobMoved,
     Moved,
-    Promised,
+    Nominated,
     SessionMoved,
     Staged,
     WorkerMoved,
 )
 from iris_state.claims import Claim
 from iris_state.conclude import conclude
-from iris_state.deadlines import Alarms
 from iris_state.deliveries import Deliveries
 from iris_state.deltas import DeltaBuilder
-from iris_state.handlers import DELIVERING, REPORTS, SessionId, SessionView
-from iris_state.inputs import Delivered
+from iris_state.handlers import DELIVERING, REPORTS, SessionFacts, SessionId
+from iris_state.inputs import DeliveryResult
 from iris_state.intake import Step
 from iris_state.ledger import Ledger
-from iris_state.orders import Orders
+from iris_state.orders import OrderBook
 from iris_state.policy import Policy
+from iris_state.reports import liveness
 from iris_state.retention import Retention
+from iris_state.timer_queue import TimerQueue
 
 _AVOIDED = frozenset(
     {Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED}
@@ -60,10 +61,10 @@ class Round:
         self.changes: list[Change] = []
         self.begun = 0
         self.retention = retention
-        self.orders = Orders(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms)
+        self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms)
         self.deltas = DeltaBuilder(ledger, policy.max_building)
         self.deliveries = Deliveries(ledger)
-        self.stop_again: Alarms[tuple[str, AttemptRef]] = Alarms()
+        self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, bool] = {}
 
@@ -147,8 +148,8 @@ class Round:
 
     def _release(self, worker: str) -> None:
         """Nothing new comes onto this host: its promises are void."""
-        for key in [key for key, promised in self.ledger.promises.items() if promised == worker]:
-            self.apply(Promised(*key, ""))
+        for key in [key for key, nominated in self.ledger.nominations.items() if nominated == worker]:
+            self.apply(Nominated(*key, ""))
 
     def _keep_off(self, moved: Moved) -> None:
         """After a failure to deliver or build: this task stays off that worker for a growing while."""
@@ -161,17 +162,17 @@ class Round:
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_delivered(self, delivered: Delivered) -> None:
+    def on_delivered(self, delivered: DeliveryResult) -> None:
         """A worker took an order, or it could not be delivered: the sessions in it are judged."""
         order = delivered.order
         if not delivered.error:
-            self.take(attendance.on_reached(self.ledger, self.orders, delivered, self.now_ms))
+            self.take(liveness.on_reached(self.ledger, self.orders, delivered, self.now_ms))
             self.deliveries.took(order)
             for ref in (*order.prepare, *order.start):
                 self._dirty.setdefault(ref.job, False)
             return
         retry_ms = self.now_ms + int(self.policy.order_retry_s * 1000)
-        self.take(attendance.on_unreached(self.ledger, self.policy, delivered))
+        self.take(liveness.on_unreached(self.ledger, self.policy, delivered))
         for session in self.deliveries.sessions(order):
             never = self.deliveries.never_taken(delivered, session)
             if never:
@@ -195,10 +196,10 @@ class Round:
         shown = [self._view(session, error) for session in sessions]
         self.take(coordinator.run(self.ledger, self.policy, rule, REPORTS[rule.name], shown, self.now_ms))
 
-    def _view(self, id_: SessionId, error: str) -> SessionView:
+    def _view(self, id_: SessionId, error: str) -> SessionFacts:
         job = self.ledger.jobs[id_[0]]
         status, version = coordinator.seen(self.ledger, id_)
         assert status is not None
         if id_[1] != GANG:
-            return SessionView(id_, status, 1, (id_[1],), error, version)
-        return SessionView(id_, status, len(job.tasks), self.deliveries.wanting(job), error, version)
+            return SessionFacts(id_, status, 1, (id_[1],), error, version)
+        return SessionFacts(id_, status, len(job.tasks), self.deliveries.wanting(job), error, version)

@@ -11,22 +11,22 @@ import logging
 import os
 import uuid
 
-from iris_bus.contract import Connection, Fenced, Full, Gap, Teller, Unavailable
+from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, Unavailable
 from iris_bus.run import Service, quiet_gc
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
-from iris_state.leader import Leader
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.standby import Standby
+from iris_state.replication.leader import Leader
+from iris_state.replication.replica import Replica
+from iris_state.replication.standby import Standby
 
 log = logging.getLogger(__name__)
 
 _FULL_S = 1.0
 
 
-class State:
+class StateService:
     """One replica in whichever part it plays."""
 
     def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
@@ -45,18 +45,18 @@ class State:
         await self.replica.connection.streams.ensure()
         await self.replica.recover()
         quiet_gc()
-        teller = self.replica.connection.teller()
-        if await self._wait_for_its_turn(teller):
-            self._leader = Leader(self.replica, teller, self.metrics, self._stop)
+        publisher = self.replica.connection.publisher()
+        if await self._wait_for_its_turn(publisher):
+            self._leader = Leader(self.replica, publisher, self.metrics, self._stop)
             await self._leader.run()
 
-    async def _wait_for_its_turn(self, teller: Teller) -> bool:
+    async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
         """True when this replica leads, False when told to stop."""
         standby = Standby(self.replica, self._stop)
         while not self._stop.is_set():
             try:
                 await standby.wait()
-                if not self._stop.is_set() and await self.replica.take_over(teller, standby.epoch):
+                if not self._stop.is_set() and await self.replica.take_over(publisher, standby.epoch):
                     return True
             except Gap:
                 await self.replica.recover()
@@ -71,7 +71,7 @@ async def main(service: Service[Policy]) -> None:
     """Be the state service until told to stop; a replica that has been fenced ends at once."""
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    state = State(Replica(name, service.settings, connection, Clock()), service.stop)
+    state = StateService(Replica(name, service.settings, connection, Clock()), service.stop)
     service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.ready).run())
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:

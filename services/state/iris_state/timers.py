@@ -13,13 +13,13 @@ from operator import itemgetter
 from typing import TypeVar
 
 from iris_core.messages import AttemptRef
-from iris_state import attendance, coordinator
+from iris_state import coordinator, timeouts
 from iris_state.changes import Change
-from iris_state.deadlines import Alarms
 from iris_state.handlers import SessionId
 from iris_state.inputs import Timer, TimerKey
-from iris_state.intake import clock
+from iris_state.reports import liveness
 from iris_state.round import Round
+from iris_state.timer_queue import TimerQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -48,14 +48,14 @@ class Timers:
         """
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         now_ms, retention = round_.now_ms, round_.retention
-        yield from self._alarms("limit", ledger.alarms, self._pass_limit)
+        yield from self._alarms("limit", ledger.timers, self._pass_limit)
         yield from self._alarms("order", round_.deliveries.again, self._order_again)
         yield from self._alarms("stop", round_.stop_again, self._stop_again)
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
             yield from self._timers(rule.name, late, partial(round_.show, rule))
-        for forgotten in attendance.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
+        for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
             yield from self._change("forget", forgotten.worker, forgotten)
-        silent = attendance.silent(ledger, policy.lost_after_ms, floor_ms, now_ms)
+        silent = liveness.silent(ledger, policy.lost_after_ms, floor_ms, now_ms)
         yield from self._timers("silent", silent, self._lose)
         for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             yield from self._change("prune", pruned.job, pruned)
@@ -77,10 +77,10 @@ class Timers:
     def next_due(self) -> int | None:
         """When something comes due next though nothing arrives, ms; None when nothing ever does."""
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
-        dues = [ledger.alarms.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
-        for status, line in ledger.lines.items():
-            if line and (patience := policy.patience_of(status)) is not None:
-                dues.append(line.next_due(patience))
+        dues = [ledger.timers.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
+        for status, line in ledger.timeouts.items():
+            if line and (timeout_ms := policy.timeout_of(status)) is not None:
+                dues.append(line.next_due(timeout_ms))
         if policy.forget_workers_after_ms:
             dues.append(ledger.lost.next_due(policy.forget_workers_after_ms))
         first = min((due for due in dues if due is not None), default=None)
@@ -103,18 +103,18 @@ class Timers:
         for batch in [together] * bool(together) + [[key] for _, key in alone]:
             yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
 
-    def _alarms(self, what: str, alarms: Alarms[K], judge: Callable[[K], None]) -> Iterator[Timer]:
+    def _alarms(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
         """Each is taken out once it was judged."""
-        for key in alarms.due(self._round.now_ms):
+        for key in timers.due(self._round.now_ms):
             yield from self._timers(what, [key], lambda keys: judge(*keys))
             if self.aside.get((what, key), (0, 0))[0] <= self._round.now_ms:
-                alarms.clear(key)
+                timers.clear(key)
 
     def _change(self, what: str, key: Hashable, change: Change) -> Iterator[Timer]:
         return self._timers(what, [key], lambda _: self._round.take([change]))
 
     def _pass_limit(self, key: tuple[str, int, int]) -> None:
-        self._round.take(clock.on_alarm(self._round.ledger, *key))
+        self._round.take(timeouts.on_alarm(self._round.ledger, *key))
 
     def _order_again(self, session: SessionId) -> None:
         self._round.deliveries.order_again(self._round.orders, session)
@@ -127,4 +127,4 @@ class Timers:
 
     def _lose(self, workers: list[str]) -> None:
         policy, round_ = self._round.policy, self._round
-        round_.take(attendance.lose_silent(round_.ledger, policy.lost_after_ms, workers, round_.now_ms))
+        round_.take(liveness.lose_silent(round_.ledger, policy.lost_after_ms, workers, round_.now_ms))

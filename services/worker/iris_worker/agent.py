@@ -1,7 +1,7 @@
 """What a worker believes about its attempts: a stimulus goes in, instructions come out. Pure.
 
 Instructions are carried out by the shell, and their outcome comes back as the next stimulus. What may be launched is
-pulled (`next_launch`), so that a worker in doubt launches nothing. Not in this room: clocks, processes, sockets, and
+pulled (`next_launch`), so that a worker in doubt launches nothing. Out of scope: clocks, processes, sockets, and
 any judgement of how a task fares; that is the state service's.
 Source: semantics.md sections 4 and 6; architecture.md section 2.
 """
@@ -17,8 +17,8 @@ from msgspec import structs
 from iris_core.limits import ATTEMPTS
 from iris_core.messages import AttemptRef, Ended, Gang, Order, OrderTaken, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus
-from iris_worker.past import Past
 from iris_worker.reports import Reports, fitting
+from iris_worker.seen import SeenAttempts
 
 K = KernelStatus
 DROP_GRACE_MS = 5000
@@ -28,7 +28,7 @@ OUR_SIGNALS = frozenset({9, 15})
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class LocalAttempt:
     """One attempt on this host, from its order until its end is acknowledged.
 
     Attributes:
@@ -88,13 +88,13 @@ class Agent:
     def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
         self.incarnation = incarnation
         self._max_attempts = max_attempts
-        self.in_doubt = False
+        self.unconfirmed = False
         self.closing = False
         self.reports = Reports()
         self._epoch = 0
-        self._held: dict[AttemptRef, Attempt] = {}
-        self._past = Past()
-        self._ready: deque[Attempt] = deque()
+        self._held: dict[AttemptRef, LocalAttempt] = {}
+        self._seen = SeenAttempts()
+        self._ready: deque[LocalAttempt] = deque()
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +104,7 @@ class Agent:
         Not taken: an order for another incarnation, of a deposed leader, one that has expired, one that reached a
         worker in doubt, or one that begins more attempts than may be here.
         """
-        fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._past]
+        fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._seen]
         begun = len(fresh) < len(order.run) + len(order.prepare)
         refused = OrderTaken(self.incarnation, False, monotonic_ms, stopping=self.closing and not begun)
         if order.incarnation != self.incarnation or order.epoch < self._epoch:
@@ -113,7 +113,7 @@ class Agent:
         todo: list[Instruction] = []
         for stop in order.stop:
             self._stop(stop, now_ms, todo)
-        if self.in_doubt or self.closing or 0 < order.expires_ms < monotonic_ms:
+        if self.unconfirmed or self.closing or 0 < order.expires_ms < monotonic_ms:
             return refused, todo
         if fresh and len(self._held) + len(fresh) > self._max_attempts:
             return refused, todo
@@ -137,33 +137,33 @@ class Agent:
         todo: list[Instruction],
     ) -> None:
         """Begin an attempt, unless it or a later one of its task was ever here."""
-        if ref in self._past:
+        if ref in self._seen:
             return
-        self._past.add(ref)
-        held = self._held[ref] = Attempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
+        self._seen.add(ref)
+        held = self._held[ref] = LocalAttempt(ref, template, Stage(ref, K.PREPARING, now_ms), gang, barrier)
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
             return
         self.reports.add(held.stage)
         if template.bundle is not None:
-            self._tell(held, K.PULLING, now_ms)
+            self._report(held, K.PULLING, now_ms)
             todo.append(Prepare(ref, template))
         else:
             self._advance(held, now_ms)
 
-    def _advance(self, held: Attempt, now_ms: int) -> None:
+    def _advance(self, held: LocalAttempt, now_ms: int) -> None:
         """What follows once everything an attempt needs is on this host."""
         if not held.barrier:
             self._ready.append(held)
             return
-        self._tell(held, K.PREPARED, now_ms)
+        self._report(held, K.PREPARED, now_ms)
         if held.go:
             self._create(held, now_ms)
 
     def _start(self, ref: AttemptRef, gang: Gang | None, now_ms: int) -> None:
         held = self._held.get(ref)
         if held is None:
-            if ref not in self._past:
+            if ref not in self._seen:
                 self._missing(ref, now_ms)
             return
         if held.go or held.is_over:
@@ -173,8 +173,8 @@ class Agent:
         if held.stage.status is K.PREPARED:
             self._create(held, now_ms)
 
-    def _create(self, held: Attempt, now_ms: int) -> None:
-        self._tell(held, K.CREATING, now_ms)
+    def _create(self, held: LocalAttempt, now_ms: int) -> None:
+        self._report(held, K.CREATING, now_ms)
         self._ready.append(held)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +186,7 @@ class Agent:
         else:
             self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo)
 
-    def _let_go(self, held: Attempt, why: Cause, grace_ms: int, now_ms: int, todo: list[Instruction]) -> None:
+    def _let_go(self, held: LocalAttempt, why: Cause, grace_ms: int, now_ms: int, todo: list[Instruction]) -> None:
         """End an attempt wherever it stands; being told twice changes nothing."""
         if held.is_over or held.stopping is not None:
             return
@@ -221,9 +221,9 @@ class Agent:
         """Something would be launched, were there no doubt."""
         return bool(self._ready)
 
-    def next_launch(self) -> Attempt | None:
+    def next_launch(self) -> LocalAttempt | None:
         """An attempt to launch now; each is handed out once ever, and none while in doubt."""
-        while self._ready and not self.in_doubt:
+        while self._ready and not self.unconfirmed:
             held = self._ready.popleft()
             if not held.is_over:
                 held.launched = True
@@ -247,16 +247,16 @@ class Agent:
         """Its process runs."""
         held = self._held.get(ref)
         if held is not None and not held.is_over:
-            self._tell(held, K.RUNNING, now_ms)
+            self._report(held, K.RUNNING, now_ms)
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
         """Its process is gone for good; what it was told to do outweighs how it went."""
         held = self._held.get(ref)
         if held is None or held.is_over:
             return
-        self._end(held, now_ms, self.as_told(ref, ended))
+        self._end(held, now_ms, self.as_reported(ref, ended))
 
-    def as_told(self, ref: AttemptRef, ended: Ended) -> Ended:
+    def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
         """An end as it is to be told, by this worker or the one after it: with the cause it was stopped for, if any."""
         held = self._held.get(ref)
         if held is None or held.stopping is None:
@@ -267,20 +267,20 @@ class Agent:
     def adopt(self, *stages: Stage) -> None:
         """An attempt of the worker before this one: it runs, or it ran and ended; nobody knows what was told of it."""
         last = stages[-1]
-        self._past.add(last.ref)
-        self._held[last.ref] = Attempt(last.ref, None, last, launched=True)
+        self._seen.add(last.ref)
+        self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True)
         for stage in stages:
             self.reports.add(stage)
 
     # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempts(self) -> tuple[Stage, ...]:
-        """Everything that lives here or whose end is not acknowledged; for beats and registrations.
+        """Everything that lives here or whose end is not acknowledged; for heartbeats and registrations.
 
         Of each the stages that nobody has answered yet, in order, or else the one it is in.
         """
-        untold = self.reports.of
-        return fitting(tuple(stage for ref, held in self._held.items() for stage in untold(ref) or (held.stage,)))
+        unreported = self.reports.of
+        return fitting(tuple(stage for ref, held in self._held.items() for stage in unreported(ref) or (held.stage,)))
 
     def __len__(self) -> int:
         """Attempts that live here, or whose end is not acknowledged."""
@@ -290,7 +290,7 @@ class Agent:
         """Attempts whose end is not known yet."""
         return sum(not held.is_over for held in self._held.values())
 
-    def tell_all(self) -> tuple[Stage, ...]:
+    def report_all(self) -> tuple[Stage, ...]:
         """The whole truth, for a Register or to end a doubt; nothing waits to be told any more once it is answered."""
         self.reports.clear()
         return self.attempts()
@@ -317,13 +317,13 @@ class Agent:
 
     def _missing(self, ref: AttemptRef, now_ms: int) -> None:
         """Nothing of it is here; and from now on nothing of it will ever start here."""
-        self._past.add(ref)
-        held = self._held[ref] = Attempt(ref, None, Stage(ref, K.PENDING, now_ms))
+        self._seen.add(ref)
+        held = self._held[ref] = LocalAttempt(ref, None, Stage(ref, K.PENDING, now_ms))
         self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
 
-    def _end(self, held: Attempt, now_ms: int, ended: Ended) -> None:
-        self._tell(held, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)
+    def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
+        self._report(held, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)
 
-    def _tell(self, held: Attempt, status: KernelStatus, now_ms: int, ended: Ended | None = None) -> None:
+    def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int, ended: Ended | None = None) -> None:
         held.stage = Stage(held.ref, status, now_ms, ended)
         self.reports.add(held.stage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-class Clock:
+class HostClock:
     """Wall time for people, and time since the host's boot, which goes on while it sleeps, for everything else."""
 
     def wall_ms(self) -> int:

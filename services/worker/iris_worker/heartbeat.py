@@ -1,19 +1,21 @@
-"""When to beat, whether this process slept, and whether it may still trust what it was told. Pure; times are steady.
+"""When to heartbeat, whether this process slept, and whether it may still trust what it was told.
+
+Pure; times are steady.
 
 A worker that was stopped and goes on may find orders in its socket that were taken back long ago. So after a pause,
 and before it launches anything without fresh contact, it is in doubt until the state service has answered it.
-Not in this room: what an agent in doubt does. Source: semantics.md section 9; architecture.md section 2.
+Out of scope: what an agent in doubt does. Source: semantics.md section 9; architecture.md section 2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iris_core.messages import Beat, Stage
+from iris_core.messages import HeartbeatMessage, Stage
 
 
 @dataclass(slots=True)
-class Pulse:
+class StallDetector:
     """The worker's sense of time.
 
     Attributes:
@@ -50,7 +52,7 @@ class Pulse:
 
 @dataclass(slots=True)
 class Heartbeat:
-    """Beats are numbered and due at fixed times, so that one late beat does not make all later ones late."""
+    """Beats are numbered and due at fixed times, so that one late heartbeat does not make all later ones late."""
 
     worker: str
     incarnation: str
@@ -61,16 +63,23 @@ class Heartbeat:
     def wait_s(self, now_s: float) -> float:
         return max(0.0, self.due_s - now_s)
 
-    def beat(self, attempts: tuple[Stage, ...], now_s: float, now_ms: int, detail: str = "") -> tuple[Beat, float]:
-        """The next beat and by how many seconds it is late. ``detail`` says what ails this host; empty is healthy."""
+    def heartbeat(
+        self, attempts: tuple[Stage, ...], now_s: float, now_ms: int, detail: str = ""
+    ) -> tuple[HeartbeatMessage, float]:
+        """The next heartbeat and by how many seconds it is late.
+
+        ``detail`` says what ails this host; empty is healthy.
+        """
         lag = max(0.0, now_s - self.due_s) if self.due_s else 0.0
         self.due_s = max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
         if lag > self.interval_s:
             self.due_s = now_s + self.interval_s
         self.sequence += 1
         monotonic_ms = to_ms(now_s)
-        beat = Beat(self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail, monotonic_ms)
-        return beat, lag
+        heartbeat = HeartbeatMessage(
+            self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail, monotonic_ms
+        )
+        return heartbeat, lag
 
 
 def to_ms(steady_s: float) -> int:

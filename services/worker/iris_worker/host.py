@@ -1,4 +1,4 @@
-"""What this host is and has: detected where the settings do not say it. Not in this room: what it is used for."""
+"""What this host is and has: detected where the settings do not say it. Out of scope: what it is used for."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def worker_id(settings: WorkerSettings) -> str:
 
 def attributes(settings: WorkerSettings) -> dict[str, Attribute]:
     """What constraints can ask for. Raises BadAttribute."""
-    said = read_attributes(settings.attributes)
-    return {**(detected() if settings.detect else {}), **said}
+    configured = read_attributes(settings.attributes)
+    return {**(detected() if settings.detect else {}), **configured}
 
 
 def detected() -> dict[str, Attribute]:

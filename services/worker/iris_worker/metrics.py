@@ -41,7 +41,7 @@ class WorkerMetrics:
         """``step`` is download, unpack or copy."""
         self._build.labels(step).observe(seconds)
 
-    def beat(self, lag_s: float) -> None:
+    def heartbeat(self, lag_s: float) -> None:
         self._lag.observe(lag_s)
 
     def reported(self, taken: bool) -> None:

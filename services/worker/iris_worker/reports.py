@@ -1,7 +1,8 @@
 """What is still to be told to the state service, in order, and what is on its way. Pure.
 
 A stage counts as told when a report that holds it is answered. Whatever is said of an attempt before that, in a report,
-a registration or a beat, holds all its stages that were not: so no end is ever heard of before the start it follows.
+a registration or a heartbeat, holds all its stages that were not: so no end is ever heard of before the start it
+follows.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class Reports:
 
     def answered(self, stages: Iterable[Stage]) -> None:
         """Their report is committed; behind an end there is nothing more to tell."""
-        for ref, told in groupby(stages, _ref):
+        for ref, reported in groupby(stages, _ref):
             waiting = self._untold.get(ref)
             if waiting is None:
                 continue
-            known = tuple(told)
+            known = tuple(reported)
             left = [] if known[-1].ended is not None else [stage for stage in waiting if stage not in known]
             if left:
                 self._untold[ref] = left

@@ -1,7 +1,7 @@
-"""The shell of the worker: it hands what arrives to the agent and has the workshop carry out what the agent wants.
+"""The shell of the worker: it hands what arrives to the agent and has the executor carry out what the agent wants.
 
-Beside it, and of the same kind, stand those who wait for somebody else: herald (the state service), spout (the log
-stream), fetch (bundles). Not in this room: any decision.
+Beside it, and of the same kind, stand those who wait for somebody else: reporter (the state service), log shipper (the
+log stream), fetch (bundles). Out of scope: any decision.
 Source: architecture.md sections 2 and 3; semantics.md section 9.
 """
 
@@ -19,26 +19,27 @@ from typing import Any
 from iris_bus.contract import Connection, Message
 from iris_bus.run import Service
 from iris_core import codec, subjects
+from iris_core.batching import Batcher
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
-from iris_core.pace import Pace
-from iris_worker import descent, host, limits, spawn
+from iris_worker import host
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
-from iris_worker.bundle import BundleStore
-from iris_worker.childwatch import ChildWatch
-from iris_worker.clock import Clock
-from iris_worker.fetch import Fetcher
-from iris_worker.heartbeat import Heartbeat, Pulse, to_ms
-from iris_worker.herald import HANDS, Herald
+from iris_worker.bundles.bundle import BundleStore
+from iris_worker.bundles.fetch import Fetcher
+from iris_worker.clock import HostClock
+from iris_worker.executor import Executor, cannot_start
+from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
-from iris_worker.noop import NoopWorkshop
+from iris_worker.noop_executor import NoopExecutor
+from iris_worker.output.shipper import LogShipper
+from iris_worker.process import limits, spawn, tree
+from iris_worker.process.childwatch import ChildWatch
+from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings
-from iris_worker.spout import Spout
-from iris_worker.workshop import Workshop, cannot_start
 
 log = logging.getLogger(__name__)
 
 VERSION = "1"
-_PULSE_S = 0.25
+_STALL_CHECK_S = 0.25
 _ROUNDS = 200
 _SAMPLE_EVERY = 20
 _LAUNCHES = 4
@@ -51,7 +52,7 @@ class InUse(Exception):
     """Another worker runs on the same data directory."""
 
 
-class Worker:
+class WorkerService:
     """One host."""
 
     def __init__(self, settings: WorkerSettings, connection: Connection, nats_url: str, stop: asyncio.Event) -> None:
@@ -62,11 +63,11 @@ class Worker:
         self._bus = connection.bus
         self._stop = stop
         self._loop = asyncio.get_running_loop()
-        self._clock = Clock()
-        self._pulse = Pulse(settings.pause_s, settings.fresh_s)
-        self._workshop = self._open_workshop()
-        self.herald = self._open_herald()
-        self._spout = self._open_spout(connection)
+        self._clock = HostClock()
+        self._stall_detector = StallDetector(settings.pause_s, settings.fresh_s)
+        self._executor = self._open_executor()
+        self.reporter = self._open_reporter()
+        self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
         self._about = (host.attributes(settings), host.total(settings), host.address(settings, nats_url))
         self._launching = False
@@ -75,20 +76,20 @@ class Worker:
         self._limits: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._failed: asyncio.Future[None] = self._loop.create_future()
 
-    def _open_workshop(self) -> Workshop | NoopWorkshop:
+    def _open_executor(self) -> Executor | NoopExecutor:
         if self.settings.runner == "noop":
-            return NoopWorkshop(self.agent, self._clock, self._changed)
-        return Workshop(
+            return NoopExecutor(self.agent, self._clock, self._changed)
+        return Executor(
             self.settings, self.agent, self._clock, self._loop, self.metrics.started, self._limit, self._changed
         )
 
-    def _open_herald(self) -> Herald:
+    def _open_reporter(self) -> Reporter:
         settings = self.settings
-        return Herald(
+        return Reporter(
             self.agent,
-            Heartbeat(self.id, self.agent.incarnation, settings.beat_s),
-            self._pulse,
-            Pace(settings.report_gap_s, _REPORTS_AT_ONCE),
+            Heartbeat(self.id, self.agent.incarnation, settings.heartbeat_interval_s),
+            self._stall_detector,
+            Batcher(settings.report_gap_s, _REPORTS_AT_ONCE),
             self._bus,
             self._clock,
             self.metrics,
@@ -97,9 +98,11 @@ class Worker:
             self._taken,
         )
 
-    def _open_spout(self, connection: Connection) -> Spout:
-        patience_s = self.settings.log_patience_s
-        return Spout(self._workshop, connection, self._clock, self.metrics, self._pulse, self.herald.ask, patience_s)
+    def _open_shipper(self, connection: Connection) -> LogShipper:
+        retry_for_s = self.settings.log_timeout_s
+        return LogShipper(
+            self._executor, connection, self._clock, self.metrics, self._stall_detector, self.reporter.ask, retry_for_s
+        )
 
     def _open_fetcher(self, connection: Connection) -> Fetcher:
         settings = self.settings
@@ -109,17 +112,17 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until told to stop, then stop everything that runs. Raises whatever ended it otherwise."""
-        self._pulse.begin(self._clock.steady_s())
+        self._stall_detector.begin(self._clock.steady_s())
         children = ChildWatch()
         self._loop.add_reader(children.fd, self._reap, children)
-        alive, ended = self._workshop.recover()
-        await self._end_strangers()
+        alive, ended = self._executor.recover()
+        await self._end_orphans()
         log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
-            for work in (*(self.herald.tell() for _ in range(HANDS)), self.herald.beat(self._trouble)):
+            for work in (*(self.reporter.tell() for _ in range(HANDS)), self.reporter.heartbeat(self._trouble)):
                 self._spawn(work)
-            for work in (self._watch_pulse(), self._spout.run()):
+            for work in (self._watch_stalls(), self._shipper.run()):
                 self._spawn(work)
             self._changed()
             await self._until_stopped()
@@ -132,14 +135,14 @@ class Worker:
             self._failed.cancel()
             self._loop.remove_reader(children.fd)
             children.close()
-            self._workshop.close()
+            self._executor.close()
 
-    async def _end_strangers(self) -> None:
+    async def _end_orphans(self) -> None:
         """What an earlier worker left is gone before this one says what it runs, and so what it does not."""
         for _ in range(_ROUNDS):
-            if not self._workshop.kill_strangers():
+            if not self._executor.kill_orphans():
                 return
-            await asyncio.sleep(_PULSE_S / 10)
+            await asyncio.sleep(_STALL_CHECK_S / 10)
         log.error("processes of an earlier worker cannot be killed")
 
     async def _until_stopped(self) -> None:
@@ -160,24 +163,24 @@ class Worker:
             log.error("an order that is none: %s", error)
             return
         now_s = self._clock.steady_s()
-        if self._pulse.slept(now_s):
-            self.herald.doubt("this process was stopped for a while")
+        if self._stall_detector.slept(now_s):
+            self.reporter.suspend("this process was stopped for a while")
         taken, todo = self.agent.on_order(order, self._clock.wall_ms(), to_ms(now_s))
         if message.reply:
             self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
-            self._pulse.touch(now_s)
+            self._stall_detector.touch(now_s)
         if order.register:
-            self.herald.introduce()
+            self.reporter.introduce()
         self._do(todo)
 
     def _do(self, todo: Iterable[Instruction]) -> None:
         """Carry out what the agent wants, and go on with what it may launch."""
         for one in todo:
             if isinstance(one, Kill):
-                self._workshop.kill(one.ref, one.grace_ms)
+                self._executor.kill(one.ref, one.grace_ms)
             elif isinstance(one, Discard):
-                self._workshop.discard(one.ref)
+                self._executor.discard(one.ref)
             else:
                 self._spawn(self._prepare(one))
         if not self._launching:
@@ -187,29 +190,29 @@ class Worker:
     def _launch(self) -> None:
         """Start a few attempts, then let others have their turn."""
         self._launching = False
-        workshop, agent = self._workshop, self.agent
-        for _ in range(_LAUNCHES if isinstance(workshop, Workshop) else _NOOP_LAUNCHES):
-            if not self._pulse.may_launch(self._clock.steady_s()) and agent.has_launches:
-                self.herald.doubt("no contact with the state service lately")
+        executor, agent = self._executor, self.agent
+        for _ in range(_LAUNCHES if isinstance(executor, Executor) else _NOOP_LAUNCHES):
+            if not self._stall_detector.may_launch(self._clock.steady_s()) and agent.has_launches:
+                self.reporter.suspend("no contact with the state service lately")
             held = agent.next_launch()
             if held is None:
                 break
-            workshop.launch(held)
+            executor.launch(held)
         else:
             self._do(())
-        workshop.flush()
+        executor.flush()
 
     def _limit(self, ref: AttemptRef, left_s: float) -> None:
         """The state service ends what runs past its timeout; should it not, this host does."""
-        patience_s = max(0.0, left_s + self.settings.timeout_slack_s)
-        self._limits[ref] = self._loop.call_later(patience_s, lambda: self._do(self.agent.on_timeout(ref)))
+        retry_for_s = max(0.0, left_s + self.settings.timeout_slack_s)
+        self._limits[ref] = self._loop.call_later(retry_for_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
         """Have an attempt's bundle in its directory."""
         ended = None
-        if isinstance(self._workshop, Workshop):
+        if isinstance(self._executor, Executor):
             try:
-                workdir = self._workshop.prepare(ask.ref)
+                workdir = self._executor.prepare(ask.ref)
             except OSError as error:
                 ended = cannot_start(error)
             else:
@@ -222,12 +225,12 @@ class Worker:
 
     def _reap(self, children: ChildWatch) -> None:
         children.clear()
-        self._workshop.reap()
+        self._executor.reap()
 
     def _changed(self) -> None:
         """End of a round: wake whoever has something to send now."""
-        self.herald.wake()
-        self._spout.wake()
+        self.reporter.wake()
+        self._shipper.wake()
         self._change.set()
 
     # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,54 +245,54 @@ class Worker:
         """A report is committed."""
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
         ended = [stage.ref for stage in stages if stage.ended is not None]
-        self._workshop.acknowledged(ended)
+        self._executor.acknowledged(ended)
         for ref in ended:
             if (limit := self._limits.pop(ref, None)) is not None:
                 limit.cancel()
         self._do(todo)
 
     def _trouble(self) -> str:
-        return host.trouble(self.settings.root) or self._workshop.trouble
+        return host.trouble(self.settings.root) or self._executor.trouble
 
-    async def _watch_pulse(self) -> None:
+    async def _watch_stalls(self) -> None:
         """Notice having been stopped; now and then look at memory and delete what was thrown away."""
         rounds = 0
         while True:
-            if self._pulse.tick(self._clock.steady_s()):
-                self.herald.doubt("this process was stopped for a while")
+            if self._stall_detector.tick(self._clock.steady_s()):
+                self.reporter.suspend("this process was stopped for a while")
             rounds += 1
-            workshop = self._workshop
-            if isinstance(workshop, Workshop):
+            executor = self._executor
+            if isinstance(executor, Executor):
                 if rounds % _SAMPLE_EVERY == 0:
-                    workshop.runner.sample()
-                if workshop.has_trash:
-                    workshop.has_trash = False
-                    await asyncio.to_thread(workshop.slots.empty_trash)
-            await asyncio.sleep(_PULSE_S)
+                    executor.runner.sample()
+                if executor.has_trash:
+                    executor.has_trash = False
+                    await asyncio.to_thread(executor.slots.empty_trash)
+            await asyncio.sleep(_STALL_CHECK_S)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _drain(self) -> None:
         """Stop everything that runs, and have its end told if anybody listens."""
         grace_s = self.settings.stop_grace_s
-        self._spawn(self.herald.leave("stopping"))
+        self._spawn(self.reporter.leave("stopping"))
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
-        if not await self._within(grace_s + _PULSE_S, lambda: not self._workshop.running):
-            self._workshop.kill_all()
-            await self._within(_LAST_WORDS_S, lambda: not self._workshop.running)
+        if not await self._within(grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
+            self._executor.kill_all()
+            await self._within(_LAST_WORDS_S, lambda: not self._executor.running)
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
 
     async def _leave(self) -> None:
         """Say that nothing of this worker is left, once nothing is; who hears nothing finds out by its silence."""
-        if not self._workshop.running:
+        if not self._executor.running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
-                    await self.herald.leave("gone")
+                    await self.reporter.leave("gone")
 
-    async def _within(self, patience_s: float, done: Callable[[], bool]) -> bool:
+    async def _within(self, retry_for_s: float, done: Callable[[], bool]) -> bool:
         """Wait for something that changes at the end of a round; whether it came to be."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(retry_for_s):
                 while not done():
                     self._change.clear()
                     await self._change.wait()
@@ -327,13 +330,13 @@ def lock(settings: WorkerSettings) -> int:
 async def main(service: Service[WorkerSettings]) -> None:
     """Be a worker until the process is told to stop."""
     held = lock(service.settings)
-    descent.become_subreaper()
+    tree.become_subreaper()
     limits.prepare_process(service.settings.core_bytes)
-    spawn.seal_inherited()
+    spawn.close_inherited()
     connection = await service.connect()
     try:
-        worker = Worker(service.settings, connection, service.nats.url, service.stop)
-        await service.serve_metrics(worker.metrics.registry, lambda: worker.herald.settled)
+        worker = WorkerService(service.settings, connection, service.nats.url, service.stop)
+        await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)
         await worker.run()
     finally:
         await connection.close()

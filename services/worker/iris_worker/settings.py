@@ -10,8 +10,8 @@ import msgspec
 from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.spec import Attribute
-from iris_worker.budget import LogLimits
-from iris_worker.manifest import BundleLimits
+from iris_worker.bundles.manifest import BundleLimits
+from iris_worker.output.quota import LogLimits
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -29,11 +29,12 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
-        beat_s: between beats. pause_s: a longer stall of this process makes it doubt its orders. fresh_s: how old
+        heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders.
+        fresh_s: how old
             contact with the state service may be when something is started.
         report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
         report_timeout_s: for one report to be committed, before it is sent again.
-        log_patience_s: how long an attempt's end waits until its output is stored while the state service can be
+        log_timeout_s: how long an attempt's end waits until its output is stored while the state service can be
             reached; while it cannot, the end waits with its output.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
             an attempt may run before this worker ends it without being told.
@@ -57,12 +58,12 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     chips: Count | None = None
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     runner: Literal["process", "noop"] = "process"
-    beat_s: Positive = 5.0
+    heartbeat_interval_s: Positive = 5.0
     pause_s: Positive = 3.0
     fresh_s: Positive = 10.0
     report_gap_s: Annotated[float, msgspec.Meta(ge=0)] = 0.01
     report_timeout_s: Positive = 5.0
-    log_patience_s: Positive = 60.0
+    log_timeout_s: Positive = 60.0
     stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     timeout_slack_s: Positive = 30.0
     limit_memory: bool = False

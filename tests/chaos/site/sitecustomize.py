@@ -5,7 +5,7 @@ takes the first that no other replica has. In it may be: ``off``, the host is of
 network namespace to enter, and ``boot``, the id of this boot of the host, which a worker asks the kernel for;
 ``port``, the proxy to speak to instead of NATS, which learns from ``nats`` on which ports that is.
 ``CHAOS_NATS`` is the address of servers to use instead of the embedded one.
-Nothing of Iris is imported here. Not in this room: what is done to a place (`namespaces`, `proxies`).
+Nothing of Iris is imported here. Out of scope: what is done to a place (`namespaces`, `proxies`).
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_worker import past
+from iris_worker import seen
 from tests.soak.slopes import ARENAS, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
 
 
@@ -32,10 +32,10 @@ def test_what_fills_before_it_is_warm_is_let_through():
 
 
 def test_a_worker_may_remember_its_tasks_and_nobody_else():
-    by = 0.9 * past.LIMIT * past.TASK_BYTES
+    by = 0.9 * seen.LIMIT * seen.TASK_BYTES
     assert not grows("worker-0 memory", by)
-    assert grows("worker-0 memory", by, jobs=past.LIMIT)
-    assert not grows("state-0 memory", by, jobs=past.LIMIT)
+    assert grows("worker-0 memory", by, jobs=seen.LIMIT)
+    assert not grows("state-0 memory", by, jobs=seen.LIMIT)
 
 
 def test_too_few_jobs_to_be_warm_are_not_judged():

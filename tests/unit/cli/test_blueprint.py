@@ -4,16 +4,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from iris_gateway.cli.cluster.__main__ import draw
-from iris_gateway.cli.cluster.blueprint import Blueprint
-from iris_gateway.cli.cluster.layout import Layout
-from iris_gateway.cli.cluster.orders import Orders
-from iris_gateway.cli.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
-from iris_gateway.client.problems import BadAsk
+from iris.client.problems import InvalidOption
+from iris.cluster.__main__ import draw
+from iris.cluster.options import StartOptions
+from iris.cluster.paths import ClusterPaths
+from iris.cluster.programs import ClusterPrograms
+from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 
 
 def blueprint(**settings):
-    return Blueprint(Layout(Path("/data")), ClusterSettings(**settings), "127.0.0.1:1", None, {"PATH": "/bin"}, 8000)
+    return ClusterPrograms(
+        ClusterPaths(Path("/data")), ClusterSettings(**settings), "127.0.0.1:1", None, {"PATH": "/bin"}, 8000
+    )
 
 
 def said_to(program):
@@ -52,10 +54,10 @@ def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
 
 
 def test_a_worker_is_told_what_its_host_has_and_shares_the_memory_of_this_one():
-    said = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
+    given = said_to(blueprint(workers=2, worker_cpu=1.5).programs("nats://x")[-1])
 
-    assert (said["worker.cpu_millis"], said["worker.memory_bytes"], said["worker.chips"]) == ("1500", "4000", "0")
-    assert said["worker.data"] == "/data/workers/worker-1"
+    assert (given["worker.cpu_millis"], given["worker.memory_bytes"], given["worker.chips"]) == ("1500", "4000", "0")
+    assert given["worker.data"] == "/data/workers/worker-1"
 
 
 def test_the_bus_password_is_on_no_command_line():
@@ -77,12 +79,12 @@ def test_a_service_with_replicas_runs_under_numbered_names():
     assert names == ["state-0", "state-1", "scheduler", "gateway"]
 
 
-def drawn(tmp_path: Path, metrics: str, *replicas: str) -> Blueprint:
+def drawn(tmp_path: Path, metrics: str, *replicas: str) -> ClusterPrograms:
     """As ordered with two workers and ``[run] metrics``."""
     config = tmp_path / "iris.toml"
     config.write_text(f'[run]\nlog_level = "debug"\nmetrics = "{metrics}"\n')
-    said = {"http": "127.0.0.1:0", "workers": 2, "replicas": replicas}
-    return draw(Layout(tmp_path), Orders(data=str(tmp_path), config=str(config), said=said))
+    given = {"http": "127.0.0.1:0", "workers": 2, "replicas": replicas}
+    return draw(ClusterPaths(tmp_path), StartOptions(data=str(tmp_path), config=str(config), given=given))
 
 
 def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path):
@@ -111,19 +113,19 @@ def test_a_port_for_metrics_that_is_taken_or_does_not_exist_is_named(tmp_path: P
 
 @pytest.mark.parametrize("text", ["gateway=2", "state", "state=0", "state=x", "moon=1"])
 def test_replicas_that_cannot_be_are_refused(text):
-    with pytest.raises(BadAsk, match="state=2"):
+    with pytest.raises(InvalidOption, match="state=2"):
         read_replicas((text,))
 
 
 @pytest.mark.parametrize("text", ["v5litepod", "v5litepod-17", "v5litepod-16x", "16x2"])
 def test_slices_nobody_makes_are_refused(text):
-    with pytest.raises(BadAsk, match="v5litepod-16x2"):
+    with pytest.raises(InvalidOption, match="v5litepod-16x2"):
         read_slices((text,))
 
 
 @pytest.mark.parametrize("text", ["8080", "x:y", "127.0.0.1:99999", ":"])
 def test_what_cannot_be_listened_on_is_refused(text):
-    with pytest.raises(BadAsk):
+    with pytest.raises(InvalidOption):
         read_listen(text)
 
 

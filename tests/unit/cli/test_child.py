@@ -4,19 +4,19 @@ import sys
 
 import pytest
 
-from iris_gateway.cli.cluster import child as module
-from iris_gateway.cli.cluster.child import Child, Program
+from iris.cluster import process as module
+from iris.cluster.process import ChildProcess, Program
 from tests.support.cluster import until
 
 
 @pytest.fixture
 def child_of(tmp_path):
     """A child that runs some Python, and is ended with the test."""
-    made: list[Child] = []
+    made: list[ChildProcess] = []
 
     def make(code, *, kept=True):
         program = Program("state", "state", [sys.executable, "-c", code], dict(os.environ), kept)
-        made.append(Child(program, tmp_path))
+        made.append(ChildProcess(program, tmp_path))
         return made[-1]
 
     yield make

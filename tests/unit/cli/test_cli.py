@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from iris_gateway.cli import main
-from iris_gateway.cli.exits import JOB_EXITS, ExitCode
-from iris_gateway.client.jobs import TERMINAL
+from iris.cli import main
+from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.client.jobs import TERMINAL
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -46,12 +46,12 @@ def a_run(state, *, log=(), **members):
     ending = {"job": "/train", "state": state, "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
     first = [job_view()]
 
-    def answer(asked):
-        if asked.method == "POST":
+    def answer(requests):
+        if requests.method == "POST":
             return Said(201, job_view())
-        if asked.path.endswith("/events"):
+        if requests.path.endswith("/events"):
             return Said(headers=SSE, body=events((f"job.state.{state}", ending)))
-        if "/logs" in asked.path:
+        if "/logs" in requests.path:
             return Said(headers=SSE, body=events(*log, ("end", {"state": state})))
         return Said(200, first.pop() if first else job_view(state=state, **members))
 
@@ -90,7 +90,7 @@ def test_run_prints_output_where_the_task_did_and_everything_else_on_stderr(iris
 def test_run_detached_prints_only_the_name(iris):
     with answering(a_run("succeeded")) as server:
         assert iris("run", "-d", "--url", server.url, "true") == (0, "/train\n", "")
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 def test_run_warns_of_a_job_that_no_host_could_ever_take_unless_it_is_meant_to_wait(iris):
@@ -106,7 +106,7 @@ def test_run_sends_what_was_said(iris):
     with answering(a_run("succeeded")) as server:
         iris("run", "-d", "--url", server.url, "--name", "a", "--replicas", "3", "-e", "A=1", "--", "sh", "-c", "x")
 
-        body = server.asked[0].json
+        body = server.requests[0].json
         assert (body["name"], body["replicas"], body["env"], body["command"]) == (
             "/a",
             3,
@@ -121,7 +121,7 @@ def test_inside_a_task_run_submits_a_child(iris, monkeypatch):
         monkeypatch.setenv("IRIS_GATEWAY_URL", server.url)
         iris("run", "-d", "--name", "eval", "--", "true")
 
-        assert server.asked[0].json["name"] == "/train/eval"
+        assert server.requests[0].json["name"] == "/train/eval"
 
 
 def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
@@ -129,11 +129,11 @@ def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
     (tmp_path / "code" / "a.py").write_text("1")
     stored = set()
 
-    def answer(asked):
-        if asked.method == "HEAD":
-            return Said(200 if asked.path in stored else 404, b"")
-        if asked.method == "PUT":
-            stored.add(asked.path)
+    def answer(requests):
+        if requests.method == "HEAD":
+            return Said(200 if requests.path in stored else 404, b"")
+        if requests.method == "PUT":
+            stored.add(requests.path)
             return Said(201, b"")
         return Said(201, job_view())
 
@@ -141,8 +141,8 @@ def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
         for _ in range(2):
             iris("run", "-d", "--url", server.url, "--workdir", tmp_path / "code", "--", "true")
 
-        assert [asked.method for asked in server.asked] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
-        assert stored == {f"/v1/bundles/{server.asked[-1].json['bundle']}"}
+        assert [requests.method for requests in server.requests] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
+        assert stored == {f"/v1/bundles/{server.requests[-1].json['bundle']}"}
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_no_gateway_at_all_ends_with_8_and_says_what_to_do(iris):
 
 
 def test_try_again_ends_with_75(iris):
-    said = problem(429, "over_quota", "too many pending tasks")
-    said.headers = {**said.headers, "Retry-After": "60"}
-    with answering(in_turn(said)) as server:
+    given = problem(429, "over_quota", "too many pending tasks")
+    given.headers = {**given.headers, "Retry-After": "60"}
+    with answering(in_turn(given)) as server:
         assert iris("run", "--url", server.url, "--", "true")[0] == ExitCode.TRY_AGAIN
 
 
@@ -197,8 +197,8 @@ def test_plan_ends_as_the_verdict_says(iris, verdict, code):
 
 
 def test_waiting_longer_than_the_timeout_ends_with_7(iris):
-    def answer(asked):
-        if asked.path.endswith("/events"):
+    def answer(requests):
+        if requests.path.endswith("/events"):
             return Said(headers=SSE, body=b": nothing\n\n")
         return Said(200, job_view(state="running"))
 
@@ -213,8 +213,8 @@ def test_waiting_for_several_ends_as_the_first_that_did_not_succeed(iris):
     states = {"/v1/jobs/%2Fa": "succeeded", "/v1/jobs/%2Fb": "killed", "/v1/jobs/%2Fc": "failed"}
     seen = ["succeeded"]
 
-    def answer(asked):
-        seen.append(states.get(asked.path, seen[-1]))
+    def answer(requests):
+        seen.append(states.get(requests.path, seen[-1]))
         return Said(200, job_view(state=seen[-1]))
 
     with answering(answer) as server:
@@ -232,8 +232,8 @@ def test_a_listing_may_be_of_one_label_or_of_the_jobs_below_another(iris):
     with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
         iris("ls", "--url", server.url, "--label", "team=vision", "--parent", "sweep", "-o", "json")
 
-    asked = parse_qs(urlsplit(server.asked[0].path).query)
-    assert (asked["label"], asked["parent"]) == (["team=vision"], ["/sweep"])
+    requests = parse_qs(urlsplit(server.requests[0].path).query)
+    assert (requests["label"], requests["parent"]) == (["team=vision"], ["/sweep"])
 
 
 def test_a_listing_as_names_or_lines_has_one_per_line(iris):
@@ -280,7 +280,7 @@ def test_a_command_line_that_is_wrong_ends_with_2_and_asks_nobody(iris, words):
     with answering(in_turn(Said(500))) as server:
         code, _, err = iris("--url", server.url, *words)
 
-        assert (code, server.asked) == (ExitCode.USAGE, [])
+        assert (code, server.requests) == (ExitCode.USAGE, [])
     assert err
 
 
@@ -304,8 +304,8 @@ def test_contexts_are_added_listed_and_used(iris):
 
 
 def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
-    def answer(asked):
-        if asked.path.endswith("/events"):
+    def answer(requests):
+        if requests.path.endswith("/events"):
             return Said(headers=SSE, body=b"")
         return Said(200, job_view())
 
@@ -317,8 +317,8 @@ def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
 def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
     task = {**TASK, "attempts": []}
 
-    def answer(asked):
-        if "/logs" in asked.path:
+    def answer(requests):
+        if "/logs" in requests.path:
             return Said(headers=SSE, body=events(("end", {"state": "succeeded"})))
         return Said(200, {"items": [task], "next_cursor": None})
 
@@ -334,18 +334,18 @@ def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
 
 
 def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
-    with answering(lambda asked: problem(404, "not_found", "there is no job /nope")) as server:
+    with answering(lambda requests: problem(404, "not_found", "there is no job /nope")) as server:
         code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
     assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
-    assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/v1/jobs?parent=%2Fnope")]
+    assert [(requests.method, requests.path) for requests in server.requests] == [("POST", "/v1/jobs?parent=%2Fnope")]
 
 
 def test_doctor_says_in_one_line_what_is_wrong(iris):
     code, out, _ = iris("doctor", "--url", "http://127.0.0.1:1")
     assert (code, "checks failed: gateway" in out.splitlines()[-1]) == (1, True)
 
-    def well(asked):
-        return Said(200, {"items": [{"state": "healthy"}] if "workers" in asked.path else [], "total": 0})
+    def well(requests):
+        return Said(200, {"items": [{"state": "healthy"}] if "workers" in requests.path else [], "total": 0})
 
     with answering(well) as server:
         code, out, _ = iris("doctor", "--url", server.url)
@@ -353,7 +353,7 @@ def test_doctor_says_in_one_line_what_is_wrong(iris):
 
 
 def test_help_of_a_service_is_its_own_and_names_its_keys():
-    command = [sys.executable, "-m", "iris_gateway.cli", "server", "worker", "--help"]
+    command = [sys.executable, "-m", "iris.cli", "server", "worker", "--help"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "usage: iris server worker" in done.stdout
     assert "bundles_kept" in done.stdout

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from iris_gateway.cli import main
+from iris.cli import main
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {
@@ -52,7 +52,7 @@ WORKER = {
     "committed": {"cpu_millis": 0, "memory_bytes": 0, "disk_bytes": 0, "chips": 0},
     "tasks": [],
     "building": 0,
-    "last_beat_at": "2026-01-02T12:03:00Z",
+    "last_heartbeat_at": "2026-01-02T12:03:00Z",
     "detail": "",
 }
 SESSION = {"id": "j7-0", "job": "/train", "status": "pending", "since": None, "tries": {}, "kernels": []}
@@ -79,8 +79,8 @@ def iris(tmp_path, monkeypatch, capfd):
     def page(*items):
         return Said(200, {"items": list(items), "next_cursor": None})
 
-    def answer(asked):
-        path = asked.path.partition("?")[0]
+    def answer(requests):
+        path = requests.path.partition("?")[0]
         views = {
             "history": page(WENT_WELL, SKIPPED, {**SKIPPED, "entity": "j7-1", "reason": "another task's"}),
             "tasks": page(ATTEMPTED),

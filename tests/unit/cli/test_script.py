@@ -1,8 +1,8 @@
 import click
 import pytest
 
-from iris_gateway.cli.commands.run import run
-from iris_gateway.cli.script import find_script, read_script, sent_along, to_send
+from iris.cli.commands.run import run
+from iris.cli.script import find_script, read_script, sent_along, to_send
 
 
 def script(path, text):

@@ -13,7 +13,7 @@ from tests.support.answers import Said, answering, in_turn, job_view
 HELP_STARTS = 2.0
 LS_STARTS = 3.5
 BARE = ("-c", "import click, msgspec")
-IRIS = ("-m", "iris_gateway.cli")
+IRIS = ("-m", "iris.cli")
 
 
 def starts(*words: str) -> float:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from iris_gateway.cli.terminal import shown
+from iris.cli.terminal import shown
 from tests.support.answers import Said, answering, events
 
 NASTY = "\033]0;owned\a\033[2J\x9b31m\b"
@@ -37,7 +37,7 @@ def on_a_terminal(*words) -> str:
     """What a terminal was given by one command line."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "PYTHONUTF8": "1"}
-    command = [sys.executable, "-m", "iris_gateway.cli", *words]
+    command = [sys.executable, "-m", "iris.cli", *words]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environ) as process:
         os.close(theirs)
         pieces = []
@@ -51,7 +51,7 @@ def on_a_terminal(*words) -> str:
     return b"".join(pieces).decode()
 
 
-def printing(asked):
+def printing(requests):
     line = {"task": "/a/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": 0, "line": NASTY}
     return Said(headers=SSE, body=events(("log", line), ("end", {"state": "succeeded"})))
 
@@ -67,6 +67,6 @@ def test_output_names_and_errors_are_escaped_on_a_terminal():
 def test_raw_and_a_pipe_keep_every_byte():
     with answering(printing) as server:
         words = ("logs", "--url", server.url, "/a/0", "--no-prefix")
-        piped = subprocess.run([sys.executable, "-m", "iris_gateway.cli", *words], capture_output=True, check=True)
+        piped = subprocess.run([sys.executable, "-m", "iris.cli", *words], capture_output=True, check=True)
         assert piped.stdout.decode() == NASTY + "\n"
         assert NASTY in on_a_terminal(*words, "--raw")

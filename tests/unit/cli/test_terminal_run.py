@@ -29,41 +29,41 @@ def at_a_terminal(*words):
     ours, theirs = pty.openpty()
     environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "iris_gateway.cli", *words],
+        [sys.executable, "-m", "iris.cli", *words],
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
         env={**environ, "XDG_CONFIG_HOME": "/nowhere"},
     )
     os.close(theirs)
-    said = b""
+    given = b""
     try:
         while chunk := os.read(ours, 4096):
-            said += chunk
+            given += chunk
     except OSError:  # the other end is closed
         pass
     os.close(ours)
-    assert process.wait(30) == 0, said
-    return said.decode()
+    assert process.wait(30) == 0, given
+    return given.decode()
 
 
 def test_run_at_a_terminal_says_where_it_runs_how_far_it_is_and_whose_each_line_is():
     views = [job_view(replicas=2, task_counts={"running": 1, "pending": 1})] * 3
 
-    def answer(asked):
-        if asked.method == "POST":
+    def answer(requests):
+        if requests.method == "POST":
             return Said(201, job_view(replicas=2))
-        if asked.path.endswith("/events"):
+        if requests.path.endswith("/events"):
             more = [("job.state.succeeded", ENDED)] if not views else []
             return Said(headers=SSE, body=events(("task.state.running", STARTED), *more))
-        if "/logs" in asked.path:
+        if "/logs" in requests.path:
             return Said(headers=SSE, body=events(("log", LINE), ("end", {"state": "succeeded"})))
         return Said(200, views.pop() if views else job_view(state="succeeded", replicas=2))
 
     with answering(answer) as server:
-        said = at_a_terminal("run", "--url", server.url, "-r", "2", "--", "true")
+        given = at_a_terminal("run", "--url", server.url, "-r", "2", "--", "true")
 
-    assert f"{server.url}/jobs/j7" in said
-    assert "/train/1 runs on w7" in said
-    assert "1| hello" in said
-    assert "0/2" in said
+    assert f"{server.url}/jobs/j7" in given
+    assert "/train/1 runs on w7" in given
+    assert "1| hello" in given
+    assert "0/2" in given

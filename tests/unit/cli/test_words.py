@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_gateway.cli.commands.ls import show_note
-from iris_gateway.cli.commands.show import job_facts
-from iris_gateway.cli.commands.tree import draw
-from iris_gateway.cli.commands.why import tell
-from iris_gateway.cli.moments import show_bytes, show_span, span_between
-from iris_gateway.cli.tables import Column, print_table
+from iris.cli.commands.ls import show_note
+from iris.cli.commands.show import job_facts
+from iris.cli.commands.tree import draw
+from iris.cli.commands.why import explain_lines
+from iris.cli.tables import Column, print_table
+from iris.cli.times import show_bytes, show_span, span_between
 from tests.support.answers import job_view
 
 
@@ -65,7 +65,7 @@ def test_why_tells_the_reason_and_its_numbers():
 
     why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "pending_reason": reason}
 
-    assert [click.unstyle(line) for line in tell(why, of_task=False)] == [
+    assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == [
         "/a is pending",
         "  none matches  (no_match)",
         "    removed_by: zone eq eu-1 7",
@@ -113,7 +113,7 @@ def test_why_of_a_preempted_job_tells_of_the_preemption_and_of_what_was_given_up
         "pending_tasks": 4,
         "history": [{**row, "last_at": job["interrupted"]["at"]}, {**row, "result": "SUCCESS"}],
     }
-    assert [click.unstyle(line) for line in tell(found, of_task=False)] == [
+    assert [click.unstyle(line) for line in explain_lines(found, of_task=False)] == [
         "/a is running: 0 of 4 now, preempted for /boss 40s ago",
         "  not enough cpu  (not_enough_cpu)",
         "  /a/3: preempted for /boss 40s ago",

@@ -2,10 +2,10 @@ import stat
 
 import pytest
 
-from iris_gateway.cli.cluster.layout import Layout, write_cluster
-from iris_gateway.client.address import ClusterFile, find_gateway
-from iris_gateway.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
-from iris_gateway.client.problems import BadAsk, NoGateway
+from iris.client.address import ClusterFile, find_gateway
+from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
+from iris.client.problems import InvalidOption, NoGateway
+from iris.cluster.paths import ClusterPaths, write_cluster
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def environ(tmp_path):
         "IRIS_GATEWAY_URL": "http://inside:1",
     }
     save_contexts(contexts_path(environ), Contexts("home", {"home": Context("http://home:1", "secret")}))
-    layout = Layout(tmp_path / "data")
+    layout = ClusterPaths(tmp_path / "data")
     layout.prepare()
     write_cluster(layout, ClusterFile("http://127.0.0.1:9", "nats://x", {"state": [1]}))
     return environ
@@ -53,13 +53,13 @@ def test_without_any_source_it_says_what_to_do(tmp_path):
 
 
 def test_a_context_nobody_knows_is_refused(environ):
-    with pytest.raises(BadAsk, match="'nowhere'"):
+    with pytest.raises(InvalidOption, match="'nowhere'"):
         find_gateway(context="nowhere", environ=environ)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "http://x:99999", "http://x:y"])
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(BadAsk, match=r"http://127\.0\.0\.1:8080"):
+    with pytest.raises(InvalidOption, match=r"http://127\.0\.0\.1:8080"):
         find_gateway(url, environ={})
 
 
@@ -71,5 +71,5 @@ def test_a_damaged_file_of_contexts_is_named(tmp_path):
     path = tmp_path / "contexts.json"
     path.write_text("{")
 
-    with pytest.raises(BadAsk, match=str(path)):
+    with pytest.raises(InvalidOption, match=str(path)):
         load_contexts(path)

@@ -2,13 +2,13 @@ import re
 
 import pytest
 
+from iris.client.job_names import fresh_name, full_name
+from iris.client.job_options import job_spec
+from iris.client.problems import InvalidOption
 from iris_core.names import JobName
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, Coscheduling, JobSpec
 from iris_core.states import ConstraintOp
-from iris_gateway.client.ask import job_spec
-from iris_gateway.client.naming import fresh_name, full_name
-from iris_gateway.client.problems import BadAsk
 
 OUTSIDE = {"IRIS_TOKEN": "t"}
 INSIDE = {"IRIS_JOB": "/train"}
@@ -52,7 +52,7 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
         user="ann",
         env={"A": "1"},
         replicas=3,
-        resources=ResourceAsk(500, 4 << 30, 10**9, Device("gpu", "H100", 8)),
+        resources=ResourceRequest(500, 4 << 30, 10**9, Device("gpu", "H100", 8)),
         constraints=(
             Constraint("zone", ConstraintOp.EQ, "eu-1"),
             Constraint("fast", ConstraintOp.EXISTS, mode="preferred"),
@@ -91,12 +91,12 @@ def test_replicas_that_were_said_are_not_overruled_by_a_slice():
 
 
 def test_gpus_and_a_slice_at_once_are_refused():
-    with pytest.raises(BadAsk, match="not both"):
+    with pytest.raises(InvalidOption, match="not both"):
         job_spec(["true"], {"gpu": "1", "tpu": "v4-8"}, OUTSIDE)
 
 
 def test_a_value_of_the_wrong_type_is_refused_with_its_place():
-    with pytest.raises(BadAsk, match=r"labels"):
+    with pytest.raises(InvalidOption, match=r"labels"):
         job_spec(["true"], {"labels": {"a": 1}}, OUTSIDE)  # type: ignore[dict-item]
 
 
@@ -117,7 +117,7 @@ def test_a_name_is_a_child_where_it_is_said_or_where_it_is_submitted(options, en
 
 
 def test_a_whole_path_under_another_parent_is_refused():
-    with pytest.raises(BadAsk, match="not a child"):
+    with pytest.raises(InvalidOption, match="not a child"):
         full_name("/x/a", "/other")
 
 
@@ -150,7 +150,7 @@ def test_the_owner_is_left_to_the_gateway_where_it_knows_better():
 def test_a_gang_may_succeed_with_its_leader():
     assert job_spec(["a"], {"group_by": "rack", "success": "leader"}).coscheduling == Coscheduling("rack", "leader")
     assert job_spec(["a"], {"tpu": "v4-16", "success": "leader"}).coscheduling == Coscheduling("tpu-name", "leader")
-    with pytest.raises(BadAsk, match="only a gang has a success policy"):
+    with pytest.raises(InvalidOption, match="only a gang has a success policy"):
         job_spec(["a"], {"success": "leader"})
 
 
@@ -163,15 +163,15 @@ def test_every_mistake_is_told_at_once():
         "gpu": "-",
         "tpu": "v4-8",
     }
-    with pytest.raises(BadAsk) as caught:
+    with pytest.raises(InvalidOption) as caught:
         job_spec(["true"], options)
-    said = str(caught.value).splitlines()
-    assert len(said) == 5
-    for word, line in zip(["gpus or a tpu", "'x'", "'4'", "'A B'", "'soon'"], said, strict=True):
+    given = str(caught.value).splitlines()
+    assert len(given) == 5
+    for word, line in zip(["gpus or a tpu", "'x'", "'4'", "'A B'", "'soon'"], given, strict=True):
         assert word in line
 
 
 @pytest.mark.parametrize("command", ["echo hi", b"echo hi", 7])
 def test_a_command_that_is_no_list_of_words_is_refused(command):
-    with pytest.raises(BadAsk, match="a list of words"):
+    with pytest.raises(InvalidOption, match="a list of words"):
         job_spec(command, {})

@@ -4,8 +4,8 @@ import tarfile
 
 import pytest
 
-from iris_gateway.client.bundle import pack_directory
-from iris_gateway.client.problems import BadAsk
+from iris.client.bundle import pack_directory
+from iris.client.problems import InvalidOption
 
 
 def write(root, files):
@@ -62,17 +62,17 @@ def test_a_link_inside_is_kept_as_a_link(tmp_path):
 def test_a_link_that_leads_outside_is_refused(tmp_path, target):
     (tmp_path / "link").symlink_to(target)
 
-    with pytest.raises(BadAsk, match="link"):
+    with pytest.raises(InvalidOption, match="link"):
         pack(tmp_path)
 
 
 def test_a_pipe_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
 
-    with pytest.raises(BadAsk, match="neither a file nor a directory"):
+    with pytest.raises(InvalidOption, match="neither a file nor a directory"):
         pack(tmp_path)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(BadAsk, match="not a directory"):
+    with pytest.raises(InvalidOption, match="not a directory"):
         pack(tmp_path / "nowhere")

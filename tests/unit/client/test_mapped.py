@@ -9,9 +9,9 @@ import sys
 import msgspec
 import pytest
 
-from iris_gateway.client.client import Client
-from iris_gateway.client.mapping import COMMAND, Mapped, packed_call
-from iris_gateway.client.problems import JobFailed
+from iris.client.client import Client
+from iris.client.mapping import COMMAND, Mapped, packed_call
+from iris.client.problems import JobFailed
 from tests.support.answers import Said, answering, events, job_view
 from tests.support.fake_state import attempt_of
 
@@ -19,7 +19,7 @@ SCRIPT = """
 from dataclasses import dataclass
 from pathlib import Path
 
-from iris_gateway.client.mapping import packed_call
+from iris.client.mapping import packed_call
 
 @dataclass
 class Pair:
@@ -62,15 +62,15 @@ def test_an_exception_comes_back_as_it_was_raised():
 
 
 def test_a_call_that_ended_without_a_result_says_what_ended_it():
-    said = "Traceback ...\niris_gateway.client.problems.BadAsk: the bundle is gone\n"
-    attempt = msgspec.to_builtins(attempt_of(0, "failed")) | {"stderr_tail": said}
+    given = "Traceback ...\niris_gateway.client.problems.BadAsk: the bundle is gone\n"
+    attempt = msgspec.to_builtins(attempt_of(0, "failed")) | {"stderr_tail": given}
     task = {"task": "/m/0", "job": "/m", "index": 0, "state": "failed", "pending_reason": None, "worker": "w0"}
     task |= {"failure_count": 1, "preemption_count": 0, "attempts": [attempt]}
 
-    def answer(asked):
-        if "/logs" in asked.path:
+    def answer(requests):
+        if "/logs" in requests.path:
             return Said(headers={"Content-Type": "text/event-stream"}, body=events(("end", {"state": "failed"})))
-        if "/tasks/" in asked.path:
+        if "/tasks/" in requests.path:
             return Said(200, task)
         return Said(200, job_view("/m", "failed", error="task 0 failed: exit code 1"))
 

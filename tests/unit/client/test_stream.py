@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_gateway.client.address import Address
-from iris_gateway.client.client import Client
-from iris_gateway.client.problems import NotFound, Unreachable
-from iris_gateway.client.stream import EventStream, ServerEvent, SseParser
-from iris_gateway.client.transport import Request, Transport
+from iris.client.address import Address
+from iris.client.client import Client
+from iris.client.event_stream import EventStream, ServerEvent, SseParser
+from iris.client.problems import NotFound, Unreachable
+from iris.client.transport import Request, Transport
 from tests.support.answers import Said, answering, events, in_turn, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -59,7 +59,7 @@ def test_a_lost_stream_is_opened_again_behind_the_last_event():
         data = [event.data for event in stream]
 
     assert data == [b"1", b"2", b"3"]
-    assert [asked.headers.get("Last-Event-ID") for asked in server.asked] == [None, "2"]
+    assert [requests.headers.get("Last-Event-ID") for requests in server.requests] == [None, "2"]
 
 
 def test_lines_that_come_again_after_a_lost_connection_are_passed_over():
@@ -80,7 +80,7 @@ def test_a_refusal_is_raised_and_not_tried_again():
         with pytest.raises(NotFound):
             next(stream)
 
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 def test_a_gateway_that_is_about_to_restart_is_asked_again():
@@ -105,7 +105,7 @@ def test_closing_from_another_thread_wakes_the_reader():
         stream = stream_of(server.url)
         reader = threading.Thread(target=list, args=(stream,))
         reader.start()
-        while not server.asked:
+        while not server.requests:
             reader.join(0.01)
         stream.close()
         gate.set()

@@ -1,9 +1,9 @@
 import pytest
 
+from iris.client.client import Client
+from iris.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
+from iris.client.transport import in_path
 from iris_core.spec import JobSpec
-from iris_gateway.client.client import Client
-from iris_gateway.client.problems import Conflict, Problem, Rejected, TryAgain, Unreachable, problem_from
-from iris_gateway.client.transport import in_path
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SPEC = JobSpec(name="/train", command=("true",))
@@ -15,7 +15,7 @@ def submit(server, **options):
 
 
 def keys(server):
-    return [asked.headers.get("Idempotency-Key") for asked in server.asked]
+    return [requests.headers.get("Idempotency-Key") for requests in server.requests]
 
 
 def test_not_now_is_sent_again_under_the_same_key():
@@ -47,17 +47,17 @@ def test_a_key_of_the_callers_own_is_used():
 
 def test_patience_ends_with_the_refusal_itself():
     with answering(in_turn(problem(503, "unavailable", "soon"))) as server, pytest.raises(TryAgain, match="soon"):
-        submit(server, patience_s=0.2)
+        submit(server, retry_for_s=0.2)
 
 
 def test_a_wait_longer_than_the_patience_is_not_begun():
-    said = problem(429, "over_quota", "too many")
-    said.headers = {**said.headers, "Retry-After": "30"}
-    with answering(in_turn(said)) as server:
+    given = problem(429, "over_quota", "too many")
+    given.headers = {**given.headers, "Retry-After": "30"}
+    with answering(in_turn(given)) as server:
         with pytest.raises(TryAgain):
-            submit(server, patience_s=1)
+            submit(server, retry_for_s=1)
 
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 def test_a_refusal_is_not_sent_again():
@@ -65,7 +65,7 @@ def test_a_refusal_is_not_sent_again():
         with pytest.raises(Conflict, match="/train is running"):
             submit(server)
 
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 def test_nobody_there_is_one_plain_sentence():
@@ -80,32 +80,32 @@ def test_connections_are_kept():
         for _ in range(3):
             client.get("/v1/meta", list)
 
-        assert len({asked.connection for asked in server.asked}) == 1
+        assert len({requests.connection for requests in server.requests}) == 1
 
 
 def test_the_token_is_sent_as_bearer():
     with answering(in_turn(Said(200, []))) as server, Client(server.url, token="secret") as client:
         client.get("/v1/meta", list)
 
-        assert server.asked[0].headers["Authorization"] == "Bearer secret"
+        assert server.requests[0].headers["Authorization"] == "Bearer secret"
 
 
 def test_a_name_is_one_segment_of_a_path():
     with answering(in_turn(Said(200, job_view("/a/b c")))) as server, Client(server.url) as client:
         client.job("/a/b c")
 
-        assert server.asked[0].path == "/v1/jobs/%2Fa%2Fb%20c"
+        assert server.requests[0].path == "/v1/jobs/%2Fa%2Fb%20c"
         assert in_path("/a/b") == "%2Fa%2Fb"
 
 
 def test_all_mistakes_of_a_refused_submission_are_kept():
-    said = problem(
+    given = problem(
         422,
         "invalid",
         "two",
         errors=[{"pointer": "/replicas", "code": "range", "message": "0 is too few", "hint": "1"}],
     )
-    with answering(in_turn(said)) as server, pytest.raises(Rejected) as caught:
+    with answering(in_turn(given)) as server, pytest.raises(Rejected) as caught:
         submit(server)
 
     assert [(mistake.pointer, mistake.message, mistake.hint) for mistake in caught.value.mistakes] == [
@@ -124,13 +124,13 @@ def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
 def test_pages_are_fetched_until_the_limit_is_reached():
     pages = {None: {"items": [1, 2], "next_cursor": "x"}, "x": {"items": [3, 4], "next_cursor": "y"}}
 
-    def answer(asked):
-        cursor = asked.path.partition("cursor=")[2] or None
+    def answer(requests):
+        cursor = requests.path.partition("cursor=")[2] or None
         return Said(200, pages[cursor])
 
     with answering(answer) as server, Client(server.url) as client:
         assert list(client.pages("/v1/jobs", int, limit=3)) == [1, 2, 3]
-        assert len(server.asked) == 2
+        assert len(server.requests) == 2
 
 
 def test_what_was_written_goes_along_with_every_later_read():
@@ -140,7 +140,7 @@ def test_what_was_written_goes_along_with_every_later_read():
         client.job("/train")
         client.job("/train")
 
-        assert [asked.headers.get("Iris-Position") for asked in server.asked] == [None, "41", "41"]
+        assert [requests.headers.get("Iris-Position") for requests in server.requests] == [None, "41", "41"]
 
 
 def test_what_an_event_has_told_is_known_to_later_reads():
@@ -150,4 +150,4 @@ def test_what_an_event_has_told_is_known_to_later_reads():
         assert next(client.events()).seq == 57
         client.job("/train")
 
-        assert server.asked[-1].headers["Iris-Position"] == "57"
+        assert server.requests[-1].headers["Iris-Position"] == "57"

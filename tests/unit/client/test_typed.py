@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import iris_gateway.client
+import iris.client
 
 FIRST_USE_BY_SEVERAL_THREADS = """
 from __future__ import annotations
 
 import sys, threading
 import msgspec
-from iris_gateway.client.typed import from_builtins, from_json
+from iris.client.decode import from_builtins, from_json
 
 started = threading.Event()
 others = threading.Semaphore(0)
@@ -62,7 +62,7 @@ def test_the_client_decodes_here_only():
     own = {"decode", "Decoder", "convert"}
     strays = [
         f"{path.name}:{node.lineno}"
-        for path in Path(inspect.getfile(iris_gateway.client)).parent.glob("*.py")
+        for path in Path(inspect.getfile(iris.client)).parent.glob("*.py")
         for function in ast.walk(ast.parse(path.read_text()))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)

@@ -9,7 +9,7 @@ import pytest
 
 from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Constraint, JobSpec
 from iris_core.states import ConstraintOp
 
@@ -25,7 +25,7 @@ def test_a_plain_job_may_be_admitted() -> None:
 
 
 def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
-    nothing = ResourceAsk(cpu_millis=0)
+    nothing = ResourceRequest(cpu_millis=0)
     assert [validate_spec(but(replicas=n, resources=nothing)) for n in (1, 10_000)] == [[], []]
 
 
@@ -50,13 +50,13 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"env": {"A": "x" * 300_000}}, "/env", "too_long"),
         ({"replicas": 0}, "/replicas", "out_of_range"),
         ({"replicas": 10_001}, "/replicas", "out_of_range"),
-        ({"resources": ResourceAsk(cpu_millis=-1)}, "/resources/cpu_millis", "out_of_range"),
-        ({"resources": ResourceAsk(memory_bytes=1 << 60)}, "/resources/memory_bytes", "out_of_range"),
-        ({"resources": ResourceAsk(disk_bytes=-5)}, "/resources/disk_bytes", "out_of_range"),
-        ({"resources": ResourceAsk(device=Device("gpu", "H100", 0))}, "/resources/device/count", "out_of_range"),
-        ({"resources": ResourceAsk(device=Device("tpu", "v9-8"))}, "/resources/device/variant", "unknown_variant"),
-        ({"resources": ResourceAsk(device=Device("tpu", "v4-8", 5))}, "/resources/device/count", "too_many_chips"),
-        ({"resources": ResourceAsk(device=Device("gpu", ""))}, "/resources/device/variant", "bad_variant"),
+        ({"resources": ResourceRequest(cpu_millis=-1)}, "/resources/cpu_millis", "out_of_range"),
+        ({"resources": ResourceRequest(memory_bytes=1 << 60)}, "/resources/memory_bytes", "out_of_range"),
+        ({"resources": ResourceRequest(disk_bytes=-5)}, "/resources/disk_bytes", "out_of_range"),
+        ({"resources": ResourceRequest(device=Device("gpu", "H100", 0))}, "/resources/device/count", "out_of_range"),
+        ({"resources": ResourceRequest(device=Device("tpu", "v9-8"))}, "/resources/device/variant", "unknown_variant"),
+        ({"resources": ResourceRequest(device=Device("tpu", "v4-8", 5))}, "/resources/device/count", "too_many_chips"),
+        ({"resources": ResourceRequest(device=Device("gpu", ""))}, "/resources/device/variant", "bad_variant"),
         ({"constraints": (Constraint("z", ConstraintOp.LT, "a"),)}, "/constraints/0/value", "ordering_on_string"),
         ({"max_retries_failure": -1}, "/max_retries_failure", "out_of_range"),
         ({"max_retries_preemption": 1 << 40}, "/max_retries_preemption", "out_of_range"),

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from iris_core import constraints
 from iris_core.constraints import eligible, matches, rank, validate
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint
 from iris_core.states import ConstraintOp as Op
 
-CPU = ResourceAsk()
+CPU = ResourceRequest()
 attributes = st.one_of(st.text(max_size=3), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0]))
 
 
@@ -78,14 +78,14 @@ def test_a_job_that_mentions_the_taint_tolerates_it(tolerant: Constraint) -> Non
 
 
 def test_a_device_job_needs_its_kind_and_its_variant() -> None:
-    ask = ResourceAsk(device=Device("tpu", "v4-8", 4))
+    ask = ResourceRequest(device=Device("tpu", "v4-8", 4))
     assert eligible([], ask, {"device-type": "tpu", "device-variant": "v4-8"})
     assert not eligible([], ask, {"device-type": "tpu", "device-variant": "v4-16"})
     assert not eligible([], ask, {"device-type": "gpu", "device-variant": "v4-8"})
 
 
 def test_any_variant_will_do_for_auto() -> None:
-    assert eligible([], ResourceAsk(device=Device("gpu")), {"device-type": "gpu", "device-variant": "H100"})
+    assert eligible([], ResourceRequest(device=Device("gpu")), {"device-type": "gpu", "device-variant": "H100"})
 
 
 def test_a_cpu_job_may_run_anywhere() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from iris_core.pace import Pace
+from iris_core.batching import Batcher
 
 
 def test_a_few_go_at_once_and_many_in_steady_steps():
-    pace, now, sent = Pace(longest_s=1.0, burst=3), 100.0, []
+    pace, now, sent = Batcher(longest_s=1.0, burst=3), 100.0, []
     for _ in range(6):
         now += pace.wait_s(now)
         pace.spend(now, 1000)
@@ -15,7 +15,7 @@ def test_a_few_go_at_once_and_many_in_steady_steps():
 
 
 def test_after_a_rest_they_go_at_once_again():
-    pace = Pace(longest_s=1.0, burst=2)
+    pace = Batcher(longest_s=1.0, burst=2)
     for _ in range(2):
         pace.spend(100.0, 1000)
     assert pace.wait_s(100.5) == 0.5
@@ -27,14 +27,14 @@ def test_after_a_rest_they_go_at_once_again():
 def test_few_attempts_make_short_steps():
     waits = []
     for attempts in (1, 10, 50, 100, 500):
-        pace = Pace(longest_s=1.0, burst=1)
+        pace = Batcher(longest_s=1.0, burst=1)
         pace.spend(0.0, attempts)
         waits.append(pace.wait_s(0.0))
     assert waits == [0.02, 0.1, 0.5, 1.0, 1.0]
 
 
 def test_one_task_after_another_never_waits():
-    pace, now, waited = Pace(longest_s=0.01, burst=16), 0.0, 0.0
+    pace, now, waited = Batcher(longest_s=0.01, burst=16), 0.0, 0.0
     for _ in range(1000):
         for _ in range(4):
             waited += pace.wait_s(now)
@@ -44,7 +44,7 @@ def test_one_task_after_another_never_waits():
 
 
 def test_no_step_never_waits():
-    pace = Pace(longest_s=0.0, burst=1)
+    pace = Batcher(longest_s=0.0, burst=1)
     for _ in range(100):
         pace.spend(1.0, 1000)
     assert pace.wait_s(1.0) == 0.0

@@ -325,29 +325,29 @@ def test_limit_zero_gives_up_at_once():
 
 
 def test_failure_and_expiry_together_give_up():
-    assert judge(Outcome.FAILURE, tries=5, limit=5, in_status_ms=11, patience_ms=10) is SchedulingResult.GIVE_UP
+    assert judge(Outcome.FAILURE, tries=5, limit=5, in_status_ms=11, timeout_ms=10) is SchedulingResult.GIVE_UP
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILURE, Outcome.SKIPPED])
 def test_patience_is_over_strictly_after_it(outcome):
-    at = judge(outcome, limit=5, in_status_ms=10, patience_ms=10)
+    at = judge(outcome, limit=5, in_status_ms=10, timeout_ms=10)
     assert at is (SchedulingResult.NEED_RETRY if outcome is Outcome.FAILURE else SchedulingResult.SKIPPED)
-    assert judge(outcome, limit=5, in_status_ms=11, patience_ms=10) is SchedulingResult.EXPIRED
+    assert judge(outcome, limit=5, in_status_ms=11, timeout_ms=10) is SchedulingResult.EXPIRED
 
 
 def test_success_comes_before_everything():
-    made = judge(Outcome.SUCCESS, tries=99, limit=0, in_status_ms=99, patience_ms=0)
+    made = judge(Outcome.SUCCESS, tries=99, limit=0, in_status_ms=99, timeout_ms=0)
     assert made is SchedulingResult.SUCCESS
 
 
 def test_without_patience_nothing_expires():
-    assert judge(Outcome.SKIPPED, in_status_ms=10**12, patience_ms=None) is SchedulingResult.SKIPPED
+    assert judge(Outcome.SKIPPED, in_status_ms=10**12, timeout_ms=None) is SchedulingResult.SKIPPED
 
 
 def test_what_a_row_does_not_expect_to_hear_says_nothing_of_it():
     result, to = decide(session.TERMINATE, S.TERMINATING, Outcome.FAILURE)
     assert (result, to) == (SchedulingResult.SKIPPED, None)
-    late = decide(session.TERMINATE, S.TERMINATING, Outcome.FAILURE, in_status_ms=2, patience_ms=1)
+    late = decide(session.TERMINATE, S.TERMINATING, Outcome.FAILURE, in_status_ms=2, timeout_ms=1)
     assert late == (SchedulingResult.EXPIRED, To(S.TERMINATED))
 
 
@@ -358,12 +358,12 @@ def test_a_free_failure_that_has_come_too_often_has_its_own_target():
 
 def test_every_result_is_reached_by_some_judgement():
     made = {
-        judge(outcome, tries=tries, limit=limit, in_status_ms=at, patience_ms=patience)
+        judge(outcome, tries=tries, limit=limit, in_status_ms=at, timeout_ms=retry_for_s)
         for outcome in Outcome
         for tries in range(3)
         for limit in range(3)
         for at in range(3)
-        for patience in (None, 1)
+        for retry_for_s in (None, 1)
     }
     assert made == set(SchedulingResult)
 

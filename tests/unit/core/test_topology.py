@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.topology import TOPOLOGIES, topology_of, validate_coscheduling
 
@@ -14,7 +14,7 @@ def gang(replicas: int, device: Device | None, group_by: str = "tpu-name") -> Jo
         name="/gang",
         command=("true",),
         replicas=replicas,
-        resources=ResourceAsk(device=device),
+        resources=ResourceRequest(device=device),
         coscheduling=Coscheduling(group_by),
     )
 

@@ -8,11 +8,11 @@ from iris_bus.contract import Full, Message, Unavailable
 from iris_bus.memory import Memory
 from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, CancelJob
-from iris_core.subjects import CMD_CANCEL, STATE_QUERY, straight
+from iris_core.subjects import CMD_CANCEL, STATE_QUERY, direct_subject
 from iris_gateway.commands import Commands, Envelope
-from iris_gateway.problem import Problem
+from iris_gateway.direct import MOST
+from iris_gateway.problem import ProblemResponse
 from iris_gateway.queries import Queries
-from iris_gateway.straight import MOST
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
@@ -39,7 +39,7 @@ def cancel(envelope: Envelope) -> CancelJob:
 async def commands(iris: House, streams: object, **more: float) -> Commands:
     numbers = iter(range(100))
     ids = {"new_id": lambda: f"c{next(numbers)}", "now_ms": lambda: 7}
-    made = Commands(iris.gateway.bus, streams, **ids, **{"straight_s": 0.02, **more})
+    made = Commands(iris.gateway.bus, streams, **ids, **{"direct_timeout_s": 0.02, **more})
     await made.start()
     return made
 
@@ -54,7 +54,7 @@ class Leader:
         self.heard: list[str] = []
 
     async def start(self) -> None:
-        await self.state.bus.subscribe(straight(CMD_CANCEL), self.hear)
+        await self.state.bus.subscribe(direct_subject(CMD_CANCEL), self.hear)
 
     def hear(self, message: Message) -> None:
         self.heard.append(unpack(message.data, CancelJob).request_id)
@@ -91,7 +91,7 @@ async def test_what_the_leader_leaves_to_the_inbox_is_stored_at_once(iris: House
     leader.answer = b""
     streams = Flaky(iris.state.streams)
     async with asyncio.timeout(5):
-        answer = await (await commands(iris, streams, straight_s=60.0)).ask(CMD_CANCEL, cancel)
+        answer = await (await commands(iris, streams, direct_timeout_s=60.0)).ask(CMD_CANCEL, cancel)
     assert (answer.status, leader.heard, streams.ids) == ("accepted", ["c0"], ["c0.0"])
 
 
@@ -99,23 +99,23 @@ async def test_nothing_is_said_to_a_leader_that_has_not_answered(iris: House, le
     leader.answers = False
     iris.state.mute = True
     streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams, patience_s=0.1)
+    made = await commands(iris, streams, retry_for_s=0.1)
     for _ in range(2):
-        with pytest.raises(Problem, match="not answered"):
+        with pytest.raises(ProblemResponse, match="not answered"):
             await made.ask(CMD_CANCEL, cancel)
     assert (leader.heard, streams.ids) == (["c0"], ["c0.0", "c1.0"])
 
 
 async def test_only_so_many_are_said_at_once(iris: House, leader: Leader):
     streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams, straight_s=60.0)
+    made = await commands(iris, streams, direct_timeout_s=60.0)
     await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(MOST + 5)))
     assert (len(leader.heard), len(streams.ids)) == (MOST, 5)
 
 
 async def test_that_nothing_was_stored_is_not_said_of_what_the_leader_may_have_heard(iris: House, leader: Leader):
     leader.answers = False
-    with pytest.raises(Problem, match="not answered yet") as raised:
+    with pytest.raises(ProblemResponse, match="not answered yet") as raised:
         await (await commands(iris, Flaky(iris.state.streams, Full("full")))).ask(CMD_CANCEL, cancel)
     assert "nothing was stored" not in str(raised.value)
 
@@ -139,7 +139,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_under_the_same_request
 
 
 async def test_a_full_inbox_is_said_at_once(iris: House):
-    with pytest.raises(Problem, match="full") as raised:
+    with pytest.raises(ProblemResponse, match="full") as raised:
         await (await commands(iris, Flaky(iris.state.streams, Full("full")))).ask(CMD_CANCEL, cancel)
     assert raised.value.kind.status == 503
 
@@ -158,8 +158,8 @@ async def test_an_inbox_that_fills_up_behind_a_stored_command_is_not_its_refusal
 
 async def test_a_state_service_that_never_answers_is_waited_for_only_so_long(iris: House):
     iris.state.mute = True
-    with pytest.raises(Problem) as raised:
-        await (await commands(iris, iris.state.streams, patience_s=0.05)).ask(CMD_CANCEL, cancel)
+    with pytest.raises(ProblemResponse) as raised:
+        await (await commands(iris, iris.state.streams, retry_for_s=0.05)).ask(CMD_CANCEL, cancel)
     assert raised.value.headers == {"retry-after": "1"}
 
 

@@ -23,7 +23,7 @@ WORKER = {
     "committed": {"cpu_millis": 500, "memory_bytes": 0, "disk_bytes": 0, "chips": 4},
     "tasks": ["/a/0"],
     "building": 1,
-    "last_beat_at": "2026-01-31T08:00:00Z",
+    "last_heartbeat_at": "2026-01-31T08:00:00Z",
     "detail": "disk is full",
 }
 QUEUED = {

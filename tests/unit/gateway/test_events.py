@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from iris_gateway.event import Filter
 from iris_gateway.feed import Feed, Lagging
-from iris_gateway.occurrence import Filter
 from tests.support.gateway import House, house, listening
 from tests.support.rounds import rounds_until
 

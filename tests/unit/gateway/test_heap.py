@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 
-from iris_gateway.heap import shrink_after_crowds
-from iris_gateway.wire import Connections
+from iris_gateway.heap import shrink_after_bursts
+from iris_gateway.http_protocol import Connections
 
 
 async def test_a_crowd_that_came_and_went_between_two_looks_is_noticed():
     connections = Connections(head_s=1.0)
-    looking = asyncio.create_task(shrink_after_crowds(connections, look_s=0.01))
+    looking = asyncio.create_task(shrink_after_bursts(connections, look_s=0.01))
     for _ in range(100):
         connections.enter("127.0.0.1")
     for _ in range(100):

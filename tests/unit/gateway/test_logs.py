@@ -71,8 +71,8 @@ async def test_json_lines_name_each_line_for_ever(printed: House):
 
 async def test_what_was_dropped_is_said(iris: House):
     await iris.submit("/a")
-    said = {"dropped": 12345, "dropped_lines": 87, "limit": "log_attempt_bytes = 100"}
-    await iris.state.print(1, 0, "kept\n", **said)
+    sent = {"dropped": 12345, "dropped_lines": 87, "limit": "log_attempt_bytes = 100"}
+    await iris.state.print(1, 0, "kept\n", **sent)
     notice = "[iris: 12,345 bytes (87 lines) of output dropped here: limit log_attempt_bytes = 100]"
     assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == f"{notice}\nkept\n"
     [line] = (await iris.http.get("/v1/jobs/j1/logs?format=jsonl")).text.splitlines()

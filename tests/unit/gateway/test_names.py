@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from iris_core.errors import Refused
 from iris_core.names import JobName
 from iris_gateway.parameters import Parameters, job_reference, segment, task_reference
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 component = st.from_regex(r"[A-Za-z][A-Za-z0-9._-]{0,20}", fullmatch=True)
 names = st.lists(component, min_size=1, max_size=16).map(lambda parts: "/" + "/".join(parts))
@@ -39,7 +39,7 @@ def test_any_other_text_names_no_job_or_is_a_valid_name(text: str):
     if text[:1] == "j" and text[1:].isascii() and text[1:].isdigit() and text[1] != "0":
         wanted = text
     if wanted is None:
-        with pytest.raises(Problem, match="no such job"):
+        with pytest.raises(ProblemResponse, match="no such job"):
             job_reference(text)
     else:
         assert job_reference(text) == wanted
@@ -54,7 +54,7 @@ def test_any_text_survives_a_segment(text: str):
 def test_what_nobody_reads_is_refused_by_name(given_: dict[str, str]):
     parameters = Parameters(given_.items())
     if given_:
-        with pytest.raises(Problem) as raised:
+        with pytest.raises(ProblemResponse) as raised:
             parameters.finish()
         assert {mistake.pointer for mistake in raised.value.errors} == {f"?{name}" for name in given_}
     else:

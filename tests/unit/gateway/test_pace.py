@@ -4,37 +4,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_gateway.pace import Pace
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
+from iris_gateway.rate_limit import RateLimiter
 from tests.support.gateway import house
 
 
-def admitted(pace: Pace, user: str, at_s: float) -> bool:
+def admitted(pace: RateLimiter, user: str, at_s: float) -> bool:
     try:
         pace.admit(user, at_s)
-    except Problem:
+    except ProblemResponse:
         return False
     return True
 
 
 def test_a_burst_is_let_through_and_then_the_pace_is_kept():
-    pace = Pace(per_s=2, burst=3)
+    pace = RateLimiter(per_s=2, burst=3)
     assert [admitted(pace, "ada", 0.0) for _ in range(4)] == [True, True, True, False]
     assert [admitted(pace, "ada", at) for at in (0.4, 0.5, 0.6, 1.0)] == [False, True, False, True]
 
 
 def test_one_users_haste_does_not_slow_another():
-    pace = Pace(per_s=1, burst=1)
+    pace = RateLimiter(per_s=1, burst=1)
     assert [admitted(pace, user, 0.0) for user in ("ada", "ada", "bob")] == [True, False, True]
 
 
 def test_no_limit_is_the_default():
-    assert all(admitted(Pace(), "ada", 0.0) for _ in range(1000))
+    assert all(admitted(RateLimiter(), "ada", 0.0) for _ in range(1000))
 
 
 @given(st.lists(st.floats(0, 5), max_size=60))
 def test_never_more_than_the_burst_and_the_pace_together(gaps: list[float]):
-    pace, now, passed = Pace(per_s=2, burst=5), 0.0, 0
+    pace, now, passed = RateLimiter(per_s=2, burst=5), 0.0, 0
     for gap in gaps:
         now += gap
         passed += admitted(pace, "ada", now)
@@ -51,9 +51,9 @@ async def test_who_is_too_hasty_is_told_when_to_come_back():
 
 
 def test_the_wait_is_never_shorter_than_a_second():
-    pace = Pace(per_s=1000, burst=1)
+    pace = RateLimiter(per_s=1000, burst=1)
     pace.admit("ada", 0.0)
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(ProblemResponse) as raised:
         pace.admit("ada", 0.0)
     assert raised.value.headers["retry-after"] == "1"
 

@@ -5,7 +5,7 @@ import pytest
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages import BEHIND, Answer, Query
 from iris_core.subjects import STATE_READ
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
@@ -82,4 +82,4 @@ async def test_nobody_at_all_is_said_to_be_unavailable(iris: House):
     await iris.state.stop()
     response = await iris.http.get("/v1/overview")
     assert (response.status_code, "iris-position" in response.headers) == (503, False)
-    assert Problem("unavailable", "").headers["retry-after"] == response.headers["retry-after"]
+    assert ProblemResponse("unavailable", "").headers["retry-after"] == response.headers["retry-after"]

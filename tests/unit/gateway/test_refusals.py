@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iris_core.messages import Caller
 from iris_gateway.admission import spec_from
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 from tests.support.gateway import House, house
 
 GOOD = {"name": "/train", "command": ["true"]}
@@ -255,7 +255,7 @@ FIELDS = ["name", "command", "env", "replicas", "resources", "constraints", "cos
 @settings(max_examples=80, deadline=None)
 @given(fields=st.dictionaries(st.sampled_from(FIELDS), json_values, min_size=1))
 def test_every_refusal_of_a_shape_points_somewhere(fields: dict[str, object]):
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(ProblemResponse) as raised:
         spec_from(json.dumps({**fields, "user": 7}).encode(), Caller("ada"))
     assert "/user" in [mistake.pointer for mistake in raised.value.errors]
     assert all(mistake.pointer.startswith("/") for mistake in raised.value.errors)

@@ -15,9 +15,9 @@ async def gateway(**settings):
         yield http
 
 
-async def connect(http: httpx.AsyncClient, said: bytes = b"") -> asyncio.StreamReader:
+async def connect(http: httpx.AsyncClient, sent: bytes = b"") -> asyncio.StreamReader:
     reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
-    writer.write(said)
+    writer.write(sent)
     connections.append(writer)
     return reader
 
@@ -42,10 +42,10 @@ HEAD = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 REFUSED = b"POST /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n"
 
 
-@pytest.mark.parametrize("said", [b"", b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
-async def test_a_head_that_does_not_come_is_not_waited_for(said: bytes):
+@pytest.mark.parametrize("sent", [b"", b"G", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD])
+async def test_a_head_that_does_not_come_is_not_waited_for(sent: bytes):
     async with gateway(head_s=0.05) as http:
-        answer = await ended(await connect(http, said))
+        answer = await ended(await connect(http, sent))
         assert b"HTTP/1.1 408 Request Timeout" in answer
         assert (await http.get("/healthz")).status_code == 200
 

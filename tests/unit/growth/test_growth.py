@@ -15,22 +15,22 @@ import pytest
 
 from iris_bus import window
 from iris_bus.memory import Memory
-from iris_gateway import pace
+from iris_gateway import rate_limit
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring
-from iris_gateway.front import Front
+from iris_gateway.middleware import Middleware
 from iris_gateway.service import assemble
 from iris_gateway.settings import GatewaySettings
-from iris_scheduler import columns
+from iris_scheduler.placement import columns
 from iris_scheduler.service import Scheduler
-from iris_scheduler.settings import Settings
-from iris_state import untold
+from iris_scheduler.settings import SchedulerSettings
 from iris_state.clock import Clock
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.service import State
-from iris_worker.past import Past
-from iris_worker.service import Worker
+from iris_state.replication import unpublished
+from iris_state.replication.replica import Replica
+from iris_state.service import StateService
+from iris_worker.seen import SeenAttempts
+from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
 from tests.support.census import census, grown
 
@@ -44,7 +44,7 @@ POLICY = Policy(
     keep_keys_bytes=KEPT * 320,
     snapshot_after_s=0.2,
     events_settle_s=0,
-    ping_s=0.01,
+    ping_interval_s=0.01,
 )
 
 
@@ -54,11 +54,15 @@ class Services:
     def __init__(self, directory: Path) -> None:
         self.memory = Memory()
         self.stop = asyncio.Event()
-        self.states = [State(Replica(name, POLICY, self._connect(), Clock()), self.stop) for name in ("one", "two")]
-        self.scheduler = Scheduler(self._connect().bus, Settings(plan_spacing_s=0), self.stop)
-        settings = WorkerSettings(id="w0", data=str(directory), runner="noop", detect=False, report_gap_s=0, beat_s=0.2)
-        self.worker = Worker(settings, self._connect(), "", self.stop)
-        self.worker.agent._past = Past(KEPT)
+        self.states = [
+            StateService(Replica(name, POLICY, self._connect(), Clock()), self.stop) for name in ("one", "two")
+        ]
+        self.scheduler = Scheduler(self._connect().bus, SchedulerSettings(plan_spacing_s=0), self.stop)
+        settings = WorkerSettings(
+            id="w0", data=str(directory), runner="noop", detect=False, report_gap_s=0, heartbeat_interval_s=0.2
+        )
+        self.worker = WorkerService(settings, self._connect(), "", self.stop)
+        self.worker.agent._seen = SeenAttempts(KEPT)
         self.gateway = assemble(GatewaySettings(event_ring=KEPT), self._connect(), Keyring())
 
     def _connect(self) -> Any:
@@ -82,7 +86,7 @@ class Services:
         return (
             all(job.is_terminal for machine in machines for job in machine.ledger.jobs.values())
             and machines[0].sequence == machines[1].sequence
-            and all(state.replica.untold._count <= KEPT for state in self.states)
+            and all(state.replica.unpublished._count <= KEPT for state in self.states)
             and mirror is not None
             and (mirror.jobs, len(self.worker.agent)) == ({}, 0)
         )
@@ -97,7 +101,7 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
         parts = (made.states[1], made.scheduler, made.worker)
         running += [asyncio.create_task(part.run()) for part in parts]
         await made.gateway.commands.start()
-        transport = httpx.ASGITransport(cast(Any, Front(made.gateway, ENDPOINTS)))
+        transport = httpx.ASGITransport(cast(Any, Middleware(made.gateway, ENDPOINTS)))
         http = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
         yield made, http
         await made.gateway.feed.close()
@@ -131,10 +135,10 @@ async def run(made: Services, http: httpx.AsyncClient, numbers: range) -> None:
 
 
 async def test_what_is_over_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(untold, "KEPT", KEPT)
+    monkeypatch.setattr(unpublished, "KEPT", KEPT)
     monkeypatch.setattr(window, "KEPT", KEPT)
     monkeypatch.setattr(columns, "_MANY", KEPT)
-    monkeypatch.setattr(pace, "MAX_USERS", KEPT)
+    monkeypatch.setattr(rate_limit, "MAX_USERS", KEPT)
     async with asyncio.timeout(200), services(tmp_path) as (made, http):
         await run(made, http, range(JOBS))
         before = made.census()

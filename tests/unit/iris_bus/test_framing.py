@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_bus.contract import DamagedCommit, Entry
+from iris_bus.contract import DamagedCommit, JournalEntry
 from iris_bus.framing import HEADER_BYTES, VERSION, Assembler, count, split, verify
 
 
-def assembled(messages: list[bytes], after: int = 0) -> list[Entry]:
+def assembled(messages: list[bytes], after: int = 0) -> list[JournalEntry]:
     assembler = Assembler()
     found = (assembler.add(sequence, message) for sequence, message in enumerate(messages, after + 1))
     return [entry for entry in found if entry is not None]
@@ -18,7 +18,7 @@ def assembled(messages: list[bytes], after: int = 0) -> list[Entry]:
 def test_commits_of_every_size_come_back_in_order_each_at_its_last_part(commits: list[bytes], part_bytes: int):
     messages = [message for commit in commits for message in split(commit, part_bytes)]
     ends = [sum(count(len(commit), part_bytes) for commit in commits[: at + 1]) for at in range(len(commits))]
-    assert assembled(messages) == [Entry(end, commit) for end, commit in zip(ends, commits, strict=True)]
+    assert assembled(messages) == [JournalEntry(end, commit) for end, commit in zip(ends, commits, strict=True)]
     assert all(len(message) <= HEADER_BYTES + part_bytes for message in messages)
 
 
@@ -38,7 +38,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(commit: bytes, part_bytes: int, d
 def test_a_commit_that_was_not_finished_is_dropped_when_the_next_begins(commit: bytes, data: st.DataObject):
     messages = list(split(commit, 1))
     begun = data.draw(st.integers(1, len(messages) - 1))
-    assert assembled([*messages[:begun], *split(b"next", 10)]) == [Entry(begun + 1, b"next")]
+    assert assembled([*messages[:begun], *split(b"next", 10)]) == [JournalEntry(begun + 1, b"next")]
 
 
 @pytest.mark.parametrize("order", [(1,), (0, 2), (0, 1, 1), (0, 1, 2, 1)])

@@ -59,16 +59,16 @@ SAID = st.lists(st.one_of(MESSAGES, HEADED, LINES.map(lambda line: (line, line))
 
 
 @given(SAID, st.data())
-def test_any_cut_of_the_bytes_gives_the_same_messages_and_lines(said, data):
-    whole = b"".join(sent for sent, _ in said)
+def test_any_cut_of_the_bytes_gives_the_same_messages_and_lines(chosen, data):
+    whole = b"".join(sent for sent, _ in chosen)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
     pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
-    assert read(pieces) == [seen for _, seen in said]
+    assert read(pieces) == [seen for _, seen in chosen]
 
 
 def test_byte_by_byte_is_no_different():
-    said = b"PING\r\nHMSG a 1 r 14 16\r\nNATS/1.0\r\n\r\n\r\nhi\r\nMSG b 2 0\r\n\r\n"
-    assert read(said[n : n + 1] for n in range(len(said))) == [
+    chosen = b"PING\r\nHMSG a 1 r 14 16\r\nNATS/1.0\r\n\r\n\r\nhi\r\nMSG b 2 0\r\n\r\n"
+    assert read(chosen[n : n + 1] for n in range(len(chosen))) == [
         b"PING\r\n",
         (1, b"a", b"r", b"hi", b"NATS/1.0\r\n\r\n\r\n"),
         (2, b"b", b"", b"", None),

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from iris_bus.contract import Full, Telling, Unavailable
+from iris_bus.contract import Full, Publication, Unavailable
 from iris_bus.memory import Memory
 from iris_core import subjects
 
@@ -47,14 +47,14 @@ async def test_while_the_server_is_away_nothing_is_stored_and_everything_says_so
 async def test_events_told_while_the_server_is_away_go_out_when_it_is_back():
     memory = Memory()
     bus = memory.connect()
-    teller = bus.teller()
-    await teller.resume()
+    publisher = bus.publisher()
+    await publisher.resume()
     memory.away = True
-    teller.tell([Telling("task.state.running", b"1", "1-0")])
+    publisher.publish([Publication("task.state.running", b"1", "1-0")])
     with pytest.raises(Unavailable):
-        await teller.drain(1)
+        await publisher.drain(1)
     memory.away = False
-    await teller.drain(1)
+    await publisher.drain(1)
     assert (await bus.streams.last("IRIS_EVENTS")).data == b"1"
 
 

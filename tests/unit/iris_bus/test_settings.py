@@ -10,7 +10,7 @@ from iris_bus.settings import BadSetting, load
 
 
 class StateSettings(msgspec.Struct, frozen=True):
-    patience_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     handlers: tuple[str, ...] = ("place",)
     keep_jobs: int = 1000
     loud: bool = False
@@ -28,11 +28,11 @@ def test_without_any_source_the_defaults_stand():
 
 
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path):
-    file = toml(tmp_path, "[state]\npatience_s = 1\nkeep_jobs = 1\nloud = true\n")
-    settings = load(file, {"IRIS_STATE_PATIENCE_S": "2", "IRIS_STATE_KEEP_JOBS": "2"}, ["state.keep_jobs=3"]).section(
+    file = toml(tmp_path, "[state]\nretry_for_s = 1\nkeep_jobs = 1\nloud = true\n")
+    settings = load(file, {"IRIS_STATE_RETRY_FOR_S": "2", "IRIS_STATE_KEEP_JOBS": "2"}, ["state.keep_jobs=3"]).section(
         "state", StateSettings
     )
-    assert (settings.patience_s, settings.keep_jobs, settings.loud) == (2.0, 3, True)
+    assert (settings.retry_for_s, settings.keep_jobs, settings.loud) == (2.0, 3, True)
 
 
 def test_text_becomes_what_the_key_needs():
@@ -44,14 +44,19 @@ def test_text_becomes_what_the_key_needs():
 @pytest.mark.parametrize(
     ("text", "environ", "given", "message"),
     [
-        ("[state]\npatiense_s = 1", {}, [], r"iris.toml: \[state\] has no key 'patiense_s'; did you mean 'patience_s'"),
+        (
+            "[state]\nretry_fro_s = 1",
+            {},
+            [],
+            r"iris.toml: \[state\] has no key 'retry_fro_s'; did you mean 'retry_for_s'",
+        ),
         ("[stat]\nx = 1", {}, [], r"iris.toml: there is no section \[stat\]; did you mean 'state'"),
         ("x = 1", {}, [], "iris.toml: there is no section"),
         ("state = 1", {}, [], "'state' stands outside a section"),
         ("[state", {}, [], "iris.toml: "),
         ("", {"IRIS_STATE_KEEP": "1"}, [], r"environment IRIS_STATE_KEEP: \[state\] has no key 'keep'"),
         ("", {"IRIS_STATE_KEEP_JOBS": "many"}, [], r"environment IRIS_STATE_KEEP_JOBS: \[state\] keep_jobs: "),
-        ("[state]\npatience_s = 0", {}, [], r"iris.toml: \[state\] patience_s: Expected `float` > 0"),
+        ("[state]\nretry_for_s = 0", {}, [], r"iris.toml: \[state\] retry_for_s: Expected `float` > 0"),
         ("", {}, ["keep_jobs=1"], r"command line: not SECTION.KEY=VALUE"),
         ("", {}, ["state.nothing=1"], r"command line: \[state\] has no key 'nothing'"),
     ],
@@ -74,11 +79,11 @@ def test_what_a_task_finds_in_its_environment_configures_no_service_by_mistake()
 
 
 def test_the_listing_names_every_origin_and_hides_secrets(tmp_path):
-    file = toml(tmp_path, "[state]\npatience_s = 1.5\n")
+    file = toml(tmp_path, "[state]\nretry_for_s = 1.5\n")
     settings = load(file, {"IRIS_STATE_API_TOKEN": "hush"}, ["state.loud=true"])
     assert settings.show("state", StateSettings).splitlines() == [
         "[state]",
-        f"patience_s = 1.5  # {file}",
+        f"retry_for_s = 1.5  # {file}",
         'handlers = ["place"]  # default',
         "keep_jobs = 1000  # default",
         "loud = true  # command line",

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris_bus.contract import Fenced, Telling, Unavailable
+from iris_bus.contract import Fenced, Publication, Unavailable
 from iris_bus.window import KEPT, Window
 
 
-def tellings(first: int, last: int) -> list[Telling]:
-    return [Telling("task.state.running", b"", f"{n}-0") for n in range(first, last + 1)]
+def tellings(first: int, last: int) -> list[Publication]:
+    return [Publication("task.state.running", b"", f"{n}-0") for n in range(first, last + 1)]
 
 
 def ids(events) -> list[str]:
@@ -22,7 +22,7 @@ class ChainedStream:
     def __init__(self) -> None:
         self.stored: list[str] = []
 
-    def offer(self, after: int, event: Telling) -> None:
+    def offer(self, after: int, event: Publication) -> None:
         if after == len(self.stored):
             self.stored.append(event.message_id)
 
@@ -31,7 +31,7 @@ class ChainedStream:
 
 
 STEP = st.one_of(
-    st.tuples(st.just("tell"), st.integers(1, 9)),
+    st.tuples(st.just("publish"), st.integers(1, 9)),
     st.tuples(st.just("send"), st.integers(1, 9), st.sets(st.integers(0, 8))),
     st.tuples(st.just("answer")),
     st.tuples(st.just("look")),
@@ -44,12 +44,12 @@ class Story:
     """A writer, a stream, and everything that can come between them."""
 
     def __init__(self) -> None:
-        self.window, self.stream, self.told = Window(20), ChainedStream(), 0
+        self.window, self.stream, self.last_published = Window(20), ChainedStream(), 0
         self.window.start(0, "")
 
-    def tell(self, count: int) -> None:
-        self.window.add(tellings(self.told + 1, self.told + count))
-        self.told += count
+    def publish(self, count: int) -> None:
+        self.window.add(tellings(self.last_published + 1, self.last_published + count))
+        self.last_published += count
 
     def send(self, limit: int, lost: frozenset[int] | set[int]) -> None:
         after, events = self.window.next(limit)
@@ -59,7 +59,7 @@ class Story:
 
     def answer(self) -> None:
         end = len(self.stream.stored)
-        if self.window.confirmed < end <= self.window.confirmed + self.window.under_way:
+        if self.window.confirmed < end <= self.window.confirmed + self.window.in_flight:
             self.window.confirm(end)
 
     def look(self) -> None:
@@ -71,7 +71,7 @@ class Story:
 
     def other(self, count: int) -> None:
         end = len(self.stream.stored)
-        self.stream.stored += ids(tellings(end + 1, min(self.told, end + count)))
+        self.stream.stored += ids(tellings(end + 1, min(self.last_published, end + count)))
         self.look()
 
     def finish(self) -> None:
@@ -88,8 +88,11 @@ def test_every_event_is_stored_once_and_in_order_in_the_end(steps):
     for name, *arguments in steps:
         getattr(story, name)(*arguments)
     story.finish()
-    assert story.stream.stored == ids(tellings(1, story.told))
-    assert (story.window.confirmed, story.window.told) == (story.told, f"{story.told}-0" if story.told else "")
+    assert story.stream.stored == ids(tellings(1, story.last_published))
+    assert (story.window.confirmed, story.window.last_published) == (
+        story.last_published,
+        f"{story.last_published}-0" if story.last_published else "",
+    )
 
 
 def test_no_more_is_under_way_than_the_window_holds():
@@ -99,7 +102,7 @@ def test_no_more_is_under_way_than_the_window_holds():
     sent = [window.next(4) for _ in range(5)]
     assert [(after, len(events)) for after, events in sent] == [(5, 4), (9, 4), (13, 2), (15, 0), (15, 0)]
     window.confirm(9)
-    assert (window.next(100)[0], window.told, window.backlog) == (15, "9-0", 21)
+    assert (window.next(100)[0], window.last_published, window.backlog) == (15, "9-0", 21)
 
 
 def test_an_unknown_last_event_means_that_somebody_else_writes():

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_bus import wire
-from iris_bus.contract import Telling
+from iris_bus.contract import Publication
 
 
 def test_each_message_names_the_sequence_it_follows_and_the_last_asks_for_an_answer():
-    events = [Telling("task.state.a", b"one", "7-0", {"Iris-Task": "/a/0"}), Telling("job.state.b", b"", "7-1")]
+    events = [Publication("task.state.a", b"one", "7-0", {"Iris-Task": "/a/0"}), Publication("job.state.b", b"", "7-1")]
     first = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 41\r\nNats-Msg-Id: 7-0\r\nIris-Task: /a/0\r\n\r\n"
     second = b"NATS/1.0\r\nNats-Expected-Last-Sequence: 42\r\nNats-Msg-Id: 7-1\r\n\r\n"
     assert wire.chained(events, 41, "inbox.1") == (
@@ -24,7 +24,7 @@ VALUES = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"]), max
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.dictionaries(NAMES, VALUES, max_size=3)), min_size=1, max_size=5))
 def test_lengths_are_right_for_any_text(rows):
-    events = [Telling("a.b.c", data, f"{n}-0", headers) for n, (data, headers) in enumerate(rows)]
+    events = [Publication("a.b.c", data, f"{n}-0", headers) for n, (data, headers) in enumerate(rows)]
     rest, found = wire.chained(events, 0, "r"), []
     while rest:
         line, _, rest = rest.partition(b"\r\n")
@@ -37,11 +37,11 @@ def test_lengths_are_right_for_any_text(rows):
 @pytest.mark.parametrize(
     "event",
     [
-        Telling("a b", b"", "1"),
-        Telling("a\r\nPUB x 0", b"", "1"),
-        Telling("a", b"", "1\r\nX: y"),
-        Telling("a", b"", "1", {"K": "v\r\nX: y"}),
-        Telling("a", b"", "1", {"K\n": "v"}),
+        Publication("a b", b"", "1"),
+        Publication("a\r\nPUB x 0", b"", "1"),
+        Publication("a", b"", "1\r\nX: y"),
+        Publication("a", b"", "1", {"K": "v\r\nX: y"}),
+        Publication("a", b"", "1", {"K\n": "v"}),
     ],
 )
 def test_what_would_break_a_line_is_refused(event):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, PriorityBand
-from iris_scheduler import columns as module
 from iris_scheduler.classes import ClassKey, JobClass
-from iris_scheduler.columns import Columns
+from iris_scheduler.placement import columns as module
+from iris_scheduler.placement.columns import Columns
 from tests.support.scheduling import eq, worker
 
 
 def kind(*constraints: Constraint) -> JobClass:
-    return JobClass(ClassKey(PriorityBand.BATCH, ResourceAsk(cpu_millis=1), constraints, "", 0, None))
+    return JobClass(ClassKey(PriorityBand.BATCH, ResourceRequest(cpu_millis=1), constraints, "", 0, None))
 
 
 @pytest.mark.parametrize("hosts", [1, 100])

@@ -6,14 +6,14 @@ from iris_core.reasons import ReasonCode
 from iris_core.resources import Device
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import GIB, Story, eq, tpu, worker
 
 
 def reason(story: Story, name: str) -> tuple[ReasonCode, dict[str, object]]:
     """What a job has been told after one cycle."""
     story.cycle()
-    return story.told[name].code, story.told[name].facts
+    return story.reasons[name].code, story.reasons[name].facts
 
 
 def test_no_workers() -> None:
@@ -133,7 +133,7 @@ def test_a_delay_is_told_with_its_end() -> None:
 
 
 def test_a_place_kept_for_a_gang_is_named() -> None:
-    story = Story(tpu("s1", 0), tpu("s1", 1), settings=Settings(gang_patience_s=0))
+    story = Story(tpu("s1", 0), tpu("s1", 1), settings=SchedulerSettings(gang_reservation_after_s=0))
     story.running("/busy", "s1-0", cpu=4)
     story.gang("/gang", 2)
     story.wait(1)
@@ -155,7 +155,7 @@ def test_each_refusal_in_a_row_makes_the_pause_longer() -> None:
     row = story.submit("/job")
     for _ in range(3):
         story.memory.refuse(row.job, "no_room", story.now_ms, story.settings)
-    assert story.memory.setbacks[row.job].until_ms == story.now_ms + 200
+    assert story.memory.backoffs[row.job].until_ms == story.now_ms + 200
 
 
 def test_a_reason_is_told_once() -> None:
@@ -170,11 +170,11 @@ def test_a_task_that_waits_anew_is_told_again() -> None:
     story.submit("/job", 2, cpu=2)
     story.cycle()
     story.cycle()
-    story.told.clear()
+    story.reasons.clear()
     story.tell(closed=(), queued=(), unqueued=())
     story.end("/job", 0, again=True)
     assert story.cycle() == {"/job/0": "a"}
-    assert story.told["/job"].code is ReasonCode.NOT_ENOUGH_CPU
+    assert story.reasons["/job"].code is ReasonCode.NOT_ENOUGH_CPU
 
 
 def test_a_change_of_reason_is_told() -> None:
@@ -209,7 +209,7 @@ def test_who_holds_the_rest_of_the_best_group_and_which_of_it_is_lost_is_named()
     code, facts = reason(story, "/gang")
     assert code is ReasonCode.GANG_NEEDS_GROUP
     assert facts["held"] == {"slice-0-3": "lost", "slice-0-0": "held by /other", "slice-0-1": "held by /other"}
-    assert story.told["/gang"].message.endswith(
+    assert story.reasons["/gang"].message.endswith(
         "the best group, slice-0, has 1 of 3: slice-0-3 lost; slice-0-0, slice-0-1 held by /other"
     )
 
@@ -234,9 +234,9 @@ def test_one_victim_at_most_is_said_where_several_would_make_room() -> None:
     story.submit("/high", cpu=4, band="production")
     code, facts = reason(story, "/high")
     assert (code, facts["several"]) == (ReasonCode.NOT_ENOUGH_CPU, True)
-    assert "one task preempts one other at most" in story.told["/high"].message
+    assert "one task preempts one other at most" in story.reasons["/high"].message
     story.cycle()
-    assert story.told["/high"].facts["several"]
+    assert story.reasons["/high"].facts["several"]
 
 
 def test_a_stop_that_hangs_is_named() -> None:

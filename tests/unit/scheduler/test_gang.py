@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, worker
 from tests.support.slow_scheduler import SlowScheduler
 
@@ -119,7 +119,7 @@ def test_a_slice_to_avoid_is_taken_last_once_the_delay_is_over() -> None:
     assert list(story.cycle().values()) == ["s2-0", "s2-1"]
 
 
-# ── patience ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timeout ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def blocked() -> Story:
@@ -176,7 +176,7 @@ def test_the_next_cycle_comes_when_patience_ends() -> None:
 
 
 def test_the_group_is_free_again_when_the_gang_is_gone() -> None:
-    story = Story(*slices("s1"), settings=Settings(gang_patience_s=0))
+    story = Story(*slices("s1"), settings=SchedulerSettings(gang_reservation_after_s=0))
     story.running("/long", "s1-0", cpu=4)
     story.gang("/gang", 2)
     story.wait(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Promise, Queued
+from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Nomination, Queued
 from iris_scheduler.mirror import Mirror
 from tests.support.scheduling import Story, worker
 
@@ -27,10 +27,10 @@ def test_a_delta_about_a_job_nobody_told_of_does_not_follow() -> None:
 def test_an_assigned_task_leaves_the_queue_and_takes_its_promise_along() -> None:
     story = Story(worker("a"))
     row = story.submit("/job", 2)
-    story.tell(promises=(Promise(row.job, 0, "a"),))
+    story.tell(nominations=(Nomination(row.job, 0, "a"),))
     story.start("/job", {0: "a"})
     assert list(story.mirror.queue) == [(row.job, 1)]
-    assert not story.mirror.promises
+    assert not story.mirror.nominations
 
 
 def test_an_ended_job_is_remembered_until_nothing_of_it_is_open() -> None:
@@ -83,6 +83,6 @@ def test_a_mirror_of_a_snapshot_knows_what_the_snapshot_says() -> None:
     row: JobRow = story.submit("/job", 4)
     story.start("/job", {0: "a", 2: "b"})
     story.avoid("/job", 1, "a", for_s=1)
-    story.tell(promises=(Promise(row.job, 3, "b"),))
+    story.tell(nominations=(Nomination(row.job, 3, "b"),))
     story.quota("ann", max_running_cpu=5)
     assert Mirror.of([story.mirror.snapshot()]).snapshot() == story.mirror.snapshot()

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from iris_core.messages import Promise
+from iris_core.messages import Nomination
 from iris_core.reasons import ReasonCode
 from iris_core.states import WorkerState
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, eq, tpu, worker
 
 
-def places(promises: object) -> list[tuple[int, str]]:
-    return [(promise.index, promise.worker) for promise in promises]  # type: ignore[attr-defined]
+def places(nominations: object) -> list[tuple[int, str]]:
+    return [(nomination.index, nomination.worker) for nomination in nominations]  # type: ignore[attr-defined]
 
 
 def test_a_single_task_evicts_one_victim_of_a_lower_band() -> None:
     story = Story(worker("a", cpu=1))
     story.running("/low", "a", band="batch")
     story.submit("/high", band="production")
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/low/0"], [(0, "a")])
 
 
 def test_nobody_is_evicted_for_the_same_band() -> None:
@@ -101,8 +101,8 @@ def test_each_task_evicts_its_own_victim() -> None:
     story = Story(worker("a", cpu=2))
     story.running("/low", ["a", "a"], band="batch")
     story.submit("/high", 2, band="production")
-    victims, promises = story.evict()
-    assert (sorted(victims), places(promises)) == (["/low/0", "/low/1"], [(0, "a"), (1, "a")])
+    victims, nominations = story.evict()
+    assert (sorted(victims), places(nominations)) == (["/low/0", "/low/1"], [(0, "a"), (1, "a")])
 
 
 def test_room_left_by_a_large_victim_is_used_before_another_goes() -> None:
@@ -135,7 +135,7 @@ def test_the_preemptor_starts_when_the_victim_has_stopped() -> None:
     story.running("/low", "a", band="batch")
     story.submit("/high", band="production")
     story.evict()
-    assert story.told["/high"].code is ReasonCode.WAITING_FOR_VICTIM
+    assert story.reasons["/high"].code is ReasonCode.WAITING_FOR_VICTIM
     assert story.cycle() == {}
     story.stopped(*story.refs("/low"))
     assert story.cycle() == {"/high/0": "a"}
@@ -154,7 +154,7 @@ def test_a_promised_place_is_kept_from_everybody_else() -> None:
 
 def test_a_promised_place_is_used_though_its_group_is_kept_for_a_gang() -> None:
     rack = [worker(name, 4, rack="r0") for name in ("a", "b")]
-    story = Story(*rack, settings=Settings(gang_patience_s=0))
+    story = Story(*rack, settings=SchedulerSettings(gang_reservation_after_s=0))
     story.running("/low", ["a", "b"], cpu=4, band="batch")
     story.submit("/high", cpu=4, band="production")
     victims, _ = story.evict()
@@ -182,9 +182,10 @@ def test_a_promise_on_a_worker_that_is_lost_is_worth_nothing() -> None:
     story.running("/low", ["a", "b"], band="batch")
     story.submit("/high", band="production")
     story.evict()
-    promised = story.mirror.promises[story.rows["/high"].job, 0]
+    nominated = story.mirror.nominations[story.rows["/high"].job, 0]
     story.tell(
-        closed=tuple(ref for ref in story.refs("/low") if story.held(ref).worker == promised), lost_workers=(promised,)
+        closed=tuple(ref for ref in story.refs("/low") if story.held(ref).worker == nominated),
+        lost_workers=(nominated,),
     )
     assert len(story.evict()[0]) == 1
 
@@ -211,8 +212,8 @@ def test_a_gang_evicts_a_whole_session_of_one_group() -> None:
     story.running("/one", ["s1-0", "s1-1"], cpu=4, band="batch", group_by="tpu-name")
     story.running("/two", ["s2-0", "s2-1"], cpu=4, band="interactive", group_by="tpu-name")
     story.gang("/high", 2, band="production")
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/one/0", "/one/1"], [(0, "s1-0"), (1, "s1-1")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/one/0", "/one/1"], [(0, "s1-0"), (1, "s1-1")])
 
 
 def test_a_gang_evicts_single_tasks_and_keeps_the_free_hosts_too() -> None:
@@ -220,8 +221,8 @@ def test_a_gang_evicts_single_tasks_and_keeps_the_free_hosts_too() -> None:
     story.running("/full", ["s1-0", "s1-1"], cpu=4, band="production")
     story.running("/low", "s2-1", cpu=4, band="batch")
     story.gang("/high", 2, band="production")
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/low/0"], [(0, "s2-0"), (1, "s2-1")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/low/0"], [(0, "s2-0"), (1, "s2-1")])
     story.submit("/rival", band="production", cpu=4)
     assert story.cycle() == {}
     story.stopped(*story.refs("/low"), again=False)
@@ -263,14 +264,14 @@ def test_a_gang_that_waits_for_its_victims_says_so() -> None:
     story.running("/low", ["s1-0", "s1-1", "s2-0", "s2-1"], cpu=4, band="batch")
     story.gang("/high", 2, band="production")
     story.evict()
-    assert story.told["/high"].facts == {"workers": ["s1-0", "s1-1"]}
+    assert story.reasons["/high"].facts == {"workers": ["s1-0", "s1-1"]}
 
 
 def test_a_promise_of_a_place_that_never_comes_free_is_worth_nothing() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1))
     story.running("/busy", "a")
     row = story.submit("/high", band="production")
-    story.tell(promises=(Promise(row.job, 0, "a"),))
+    story.tell(nominations=(Nomination(row.job, 0, "a"),))
     assert story.cycle() == {"/high/0": "b"}
 
 
@@ -344,8 +345,8 @@ def test_who_took_what_was_left_beside_room_that_comes_free_is_a_victim_at_once(
     story.submit("/both", cpu=1, memory=1, band="production")
     story.submit("/small", cpu=1)
     assert story.cycle() == {"/small/0": "a"}
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/small/0"], [(0, "a")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/small/0"], [(0, "a")])
 
 
 def test_who_waits_for_room_that_comes_free_still_has_it_when_nothing_helps_the_rest_of_its_job() -> None:
@@ -367,8 +368,8 @@ def test_a_task_that_once_failed_to_come_up_preempts_on_another_worker_at_once()
     story.running("/low", ["a", "b"], band="batch")
     story.submit("/high", band="production")
     story.avoid("/high", 0, "b", for_s=60)
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/low/0"], [(0, "a")])
 
 
 def test_a_task_that_once_failed_to_come_up_preempts_there_when_its_delay_is_over() -> None:
@@ -440,14 +441,14 @@ def test_a_stop_that_hangs_does_not_hold_up_the_highest_band() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1))
     story.running("/low", ["a", "b"], band="batch")
     story.submit("/high", band="production")
-    first, promises = story.evict()
+    first, nominations = story.evict()
     assert story.look().wake_ms == story.now_ms + 15_001
     story.wait(15)
     assert story.evict()[0] == []
     story.wait(1)
-    second, promised = story.evict()
+    second, nominated = story.evict()
     assert sorted(first + second) == ["/low/0", "/low/1"]
-    assert promised[0].worker != promises[0].worker
+    assert nominated[0].worker != nominations[0].worker
 
 
 def test_a_stop_that_hangs_does_not_hold_up_a_gang() -> None:
@@ -496,5 +497,5 @@ def test_a_running_task_is_evicted_where_only_its_place_is_wanting() -> None:
     story = Story(worker("a", cpu=8, attempts=1))
     story.running("/low", "a", band="batch")
     story.submit("/high", band="production")
-    victims, promises = story.evict()
-    assert (victims, places(promises)) == (["/low/0"], [(0, "a")])
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/low/0"], [(0, "a")])

@@ -9,7 +9,7 @@ import pytest
 from iris_core.errors import Invalid
 from iris_core.messages import Caller, PlanPreview, PlanRequest
 from iris_core.reasons import ReasonCode
-from iris_core.resources import Device, ResourceAsk
+from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import WorkerState
 from iris_scheduler.preview import preview
@@ -17,7 +17,7 @@ from tests.support.scheduling import Story, eq, tpu, tpus, worker
 
 
 def ask(story: Story, name: str = "/what-if", cpu: float = 1, device: Device | None = None, **spec: Any) -> PlanPreview:
-    resources = ResourceAsk(int(cpu * 1000), device=device)
+    resources = ResourceRequest(int(cpu * 1000), device=device)
     request = PlanRequest(JobSpec(name=name, command=("true",), resources=resources, **spec), Caller("ann"), 0)
     return preview(story.mirror, story.memory, request, story.now_ms, story.settings)
 

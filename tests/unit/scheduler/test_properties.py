@@ -14,19 +14,19 @@ from iris_core import constraints
 from iris_core.admission import validate_spec
 from iris_core.codec import pack
 from iris_core.messages import AttemptRef, Caller, FullSnapshot, Hold, PlanRequest, WorkerRow
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import WorkerState
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import Decision
 from iris_scheduler.preview import preview
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.random_clusters import USERS, a_job, a_worker, jobs, quotas, workers
 from tests.support.scheduling import Story
 from tests.support.slow_scheduler import SlowScheduler, ask_of, fits, plus
 
-PATIENT = Settings(gang_patience_s=1e9)
+PATIENT = SchedulerSettings(gang_reservation_after_s=1e9)
 
 
 class ClusterLife(RuleBasedStateMachine):
@@ -163,7 +163,7 @@ class ClusterLife(RuleBasedStateMachine):
 
     @invariant()
     def memory_changes_no_decision(self) -> None:
-        with_memory, without = self.story.look().plan, self.story.look(Memory()).plan
+        with_memory, without = self.story.look().plan, self.story.look(Cache()).plan
         assert with_memory.placements == without.placements
         assert with_memory.evictions == without.evictions
 
@@ -171,10 +171,10 @@ class ClusterLife(RuleBasedStateMachine):
     def the_same_records_give_the_same_bytes(self) -> None:
         again = Mirror.of([self.story.mirror.snapshot()])
         story = self.story
-        first = pack(story.look(Memory()).plan)
-        assert first == pack(story.look(Memory()).plan)
+        first = pack(story.look(Cache()).plan)
+        assert first == pack(story.look(Cache()).plan)
         story.mirror, kept = again, story.mirror
-        fresh = pack(story.look(Memory()).plan)
+        fresh = pack(story.look(Cache()).plan)
         story.mirror = kept
         assert fresh == first
 
@@ -182,9 +182,11 @@ class ClusterLife(RuleBasedStateMachine):
     def whatever_waits_is_explained(self) -> None:
         story = self.story
         decision = story.look()
-        told = {told.job for told in decision.plan.reasons} | story.memory.jobs.keys()
+        update = {update.job for update in decision.plan.reasons} | story.memory.jobs.keys()
         placed = Counter(p.job for p in decision.plan.placements for _ in p.indexes)
-        assert {job for job in story.mirror.queue.jobs() if len(story.mirror.queue.pending(job)) > placed[job]} <= told
+        assert {
+            job for job in story.mirror.queue.jobs() if len(story.mirror.queue.pending(job)) > placed[job]
+        } <= update
 
 
 class PatientClusterLife(ClusterLife):
@@ -220,7 +222,7 @@ class PatientClusterLife(ClusterLife):
                 for index, number in zip(placement.indexes, placement.workers, strict=True)
             )
         )
-        for_it = [e for e in made.evictions if any(promise.job == row.job for promise in e.promises)]
+        for_it = [e for e in made.evictions if any(nomination.job == row.job for nomination in e.nominations)]
         names = [f"{self.story.names[ref.job]}/{ref.index}" for e in for_it for ref in e.victims]
         assert said.victims == tuple(names)
 
@@ -228,7 +230,7 @@ class PatientClusterLife(ClusterLife):
 class ImpatientClusterLife(ClusterLife):
     """With groups kept for gangs at once."""
 
-    policy = Settings(gang_patience_s=0.1)
+    policy = SchedulerSettings(gang_reservation_after_s=0.1)
 
 
 def _request(name: str, job: dict[str, Any]) -> PlanRequest:
@@ -236,7 +238,7 @@ def _request(name: str, job: dict[str, Any]) -> PlanRequest:
         name=name,
         command=("true",),
         replicas=job["replicas"],
-        resources=ResourceAsk(int(job["cpu"] * 1000), job["memory"], 0, job["device"]),
+        resources=ResourceRequest(int(job["cpu"] * 1000), job["memory"], 0, job["device"]),
         constraints=job["constraints"],
         coscheduling=Coscheduling(job["group_by"]) if job["group_by"] else None,
         band=job["band"],
@@ -292,7 +294,7 @@ class Judge:
         patient = self._patient()
         gone: set[AttemptRef] = set()
         for eviction in self.plan.evictions:
-            row = self.slow.rows[eviction.promises[0].job]
+            row = self.slow.rows[eviction.nominations[0].job]
             victims = [self.holds[ref] for ref in eviction.victims]
             assert not gone & set(eviction.victims)
             gone |= set(eviction.victims)
@@ -303,13 +305,13 @@ class Judge:
                 assert len(victims) == 1
                 assert not self.slow.rows[victims[0].ref.job].group_by
             for spared in self._units(victims):
-                fits_without = self._fits_without(row, eviction.promises, victims, spared, future)
-                assert not fits_without or self._is_counted_on(future, patient, row, eviction.promises)
+                fits_without = self._fits_without(row, eviction.nominations, victims, spared, future)
+                assert not fits_without or self._is_counted_on(future, patient, row, eviction.nominations)
             for victim in victims:
                 future[victim.worker] = plus(future[victim.worker], self._frees(victim))
-            for promise in eviction.promises:
-                assert fits(ask_of(row), future[promise.worker])
-                future[promise.worker] = plus(future[promise.worker], ask_of(row), -1)
+            for nomination in eviction.nominations:
+                assert fits(ask_of(row), future[nomination.worker])
+                future[nomination.worker] = plus(future[nomination.worker], ask_of(row), -1)
 
     def _future(self) -> dict[str, list[int]]:
         """What will be free once what stops has stopped, promises are kept and the plan is carried out."""
@@ -317,21 +319,21 @@ class Judge:
         for row, _, name in self.placed:
             future[name] = plus(future[name], ask_of(row), -1)
         taken = {(row.job, index) for row, index, _ in self.placed}
-        for task, name in self.slow.promises.items():
+        for task, name in self.slow.nominations.items():
             if task not in taken:
                 future[name] = plus(future[name], ask_of(self.slow.rows[task[0]]), -1)
         return future
 
     def _patient(self) -> set[int]:
         """Jobs with tasks that get nothing in this plan: they may wait for what comes free without an eviction."""
-        served = {(row.job, index) for row, index, _ in self.placed} | self.slow.promises.keys()
-        served |= {(promise.job, promise.index) for e in self.plan.evictions for promise in e.promises}
+        served = {(row.job, index) for row, index, _ in self.placed} | self.slow.nominations.keys()
+        served |= {(nomination.job, nomination.index) for e in self.plan.evictions for nomination in e.nominations}
         return {job for job, waiting in self.slow.waiting.items() if {(job, index) for index in waiting} - served}
 
-    def _is_counted_on(self, future: dict[str, list[int]], patient: set[int], row: Any, promises: Any) -> bool:
+    def _is_counted_on(self, future: dict[str, list[int]], patient: set[int], row: Any, nominations: Any) -> bool:
         """Whether somebody else, of no lower band, may take the room that will be there without this eviction."""
         others = [self.slow.rows[job] for job in patient if self.slow.rows[job].band <= row.band]
-        return any(fits(ask_of(other), future[promise.worker]) for other in others for promise in promises)
+        return any(fits(ask_of(other), future[nomination.worker]) for other in others for nomination in nominations)
 
     def _frees(self, victim: Hold) -> list[int]:
         return [*ask_of(self.slow.rows[victim.ref.job])[:4], int(victim.building)]
@@ -350,14 +352,14 @@ class Judge:
             assert members <= {victim.ref for victim in victims}
 
     def _fits_without(
-        self, row: Any, promises: Any, victims: list[Hold], spared: list[Hold], future: dict[str, list[int]]
+        self, row: Any, nominations: Any, victims: list[Hold], spared: list[Hold], future: dict[str, list[int]]
     ) -> bool:
         """Whether the promised tasks would have had their places even if some victims had been left alone."""
         room = dict(future)
         for victim in victims:
             if victim not in spared:
                 room[victim.worker] = plus(room[victim.worker], self._frees(victim))
-        return all(fits(ask_of(row), room[promise.worker]) for promise in promises)
+        return all(fits(ask_of(row), room[nomination.worker]) for nomination in nominations)
 
 
 LIVES = settings.default.max_examples if settings.default else 100

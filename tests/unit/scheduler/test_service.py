@@ -25,7 +25,7 @@ from iris_core.messages import (
 from iris_core.reasons import ReasonCode
 from iris_core.spec import JobSpec
 from iris_scheduler.service import Scheduler
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import Story, worker
 
 
@@ -47,7 +47,7 @@ class StatePart:
         self.epoch = 1
         self.mute = False
         self.tell = True
-        self.news = asyncio.Event()
+        self.changes = asyncio.Event()
         story.on_delta = self._delta
 
     async def start(self) -> None:
@@ -68,12 +68,12 @@ class StatePart:
         ]
         for part in parts if self.chunks > 1 else [whole]:
             self.bus.publish(message.reply, codec.pack(part))
-        self.news.set()
+        self.changes.set()
 
     def _plan(self, message: Message) -> None:
         made = codec.unpack(message.data, Plan)
         self.plans.append(made)
-        self.news.set()
+        self.changes.set()
         if self.mute:
             return
         cause = self.refuse(made)
@@ -89,8 +89,8 @@ class StatePart:
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
             while not condition():
-                self.news.clear()
-                await self.news.wait()
+                self.changes.clear()
+                await self.changes.wait()
 
     def placed(self) -> dict[str, str]:
         return {task: host for made in self.plans for task, host in self.story.places(made).items()}
@@ -103,7 +103,7 @@ class Stage:
         self.memory = Memory()
         self.state = StatePart(self.memory.connect("state"), story)
         self.stop = asyncio.Event()
-        settings = Settings(answer_timeout_s=0.3, check_s=0.05)
+        settings = SchedulerSettings(answer_timeout_s=0.3, check_s=0.05)
         self.scheduler = Scheduler(self.memory.connect("scheduler").bus, settings, self.stop)
 
 
@@ -204,8 +204,8 @@ async def test_a_refused_task_pauses_with_a_reason_and_is_tried_again(stage: Sta
     await stage.state.start()
     stage.state.story.submit("/one")
     await stage.state.until(lambda: any(made.placements for made in stage.state.plans[1:]))
-    told = [told.reason.code for made in stage.state.plans for told in made.reasons]
-    assert told == [ReasonCode.DELAYED]
+    update = [update.reason.code for made in stage.state.plans for update in made.reasons]
+    assert update == [ReasonCode.DELAYED]
 
 
 async def test_a_dry_run_is_answered_and_creates_nothing(stage: Stage) -> None:

@@ -12,7 +12,7 @@ from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
-from iris_state.replica import Replica
+from iris_state.replication.replica import Replica
 from tests.unit.state.test_snapshot import HOST, done, job
 
 DAY_MS = 86_400_000

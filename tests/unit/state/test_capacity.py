@@ -105,7 +105,7 @@ def test_nothing_is_placed_on_a_worker_that_takes_no_work(script):
         worker w2
         submit /a
         admin drain w0          -> accepted
-        beat w1 unhealthy       -> degraded
+        heartbeat w1 unhealthy       -> degraded
         lose w2                 -> lost
         place /a/0 w0           -> worker_unavailable
         place /a/0 w1           -> worker_unavailable

@@ -191,7 +191,7 @@ def test_cancel_before_the_order_was_taken_stops_what_may_have_begun(script):
         cancel /a
         told w0             -> run:/a/0#0 stop:/a/0#0
         capacity w0         -> cpu=0
-        beat w0
+        heartbeat w0
         capacity w0         -> cpu=0
         told w0             -> stop:/a/0#0
         /a/0#0 missing

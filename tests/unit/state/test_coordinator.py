@@ -6,7 +6,7 @@ from iris_core.states import SchedulingResult, SessionStatus
 from iris_core.tables.session import PREPARE, TERMINATE
 from iris_state import coordinator
 from iris_state.changes import GANG, Judged, SessionMoved
-from iris_state.handlers import REPORTS, Report, SessionView, prepare_sessions, start_sessions, terminate_sessions
+from iris_state.handlers import REPORTS, Report, SessionFacts, prepare_sessions, start_sessions, terminate_sessions
 
 RACK = """
     worker a0 rack=a
@@ -26,7 +26,7 @@ G, H = (1, GANG), (2, GANG)
 
 def view(script, session, **words):
     status, version = coordinator.seen(script.world.ledger, session)
-    return SessionView(session, status, 2, version=version, **words)
+    return SessionFacts(session, status, 2, version=version, **words)
 
 
 def round_of(script, handler, *views, rule=PREPARE):
@@ -95,7 +95,7 @@ def test_what_a_handler_leaves_out_was_not_touched(script):
 
 def test_a_session_named_by_nobody_is_nobodys(script):
     script.play(RACK)
-    stray = SessionView((99, GANG), SessionStatus.SCHEDULED, 2)
+    stray = SessionFacts((99, GANG), SessionStatus.SCHEDULED, 2)
     assert list(round_of(script, prepare_sessions, stray)) == []
 
 
@@ -133,7 +133,7 @@ def test_a_judgement_of_a_status_the_handler_does_not_answer_for_is_none(script)
 
 
 def shown(status, **words):
-    return SessionView((1, GANG), status, 2, **words)
+    return SessionFacts((1, GANG), status, 2, **words)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, Query, SubmitJob
 from iris_core.spec import JobSpec
-from iris_state.machine import Asked, Command, Machine
+from iris_state.machine import Command, Machine, Request
 from iris_state.policy import Policy
 from iris_state.reads import answer
 
@@ -26,8 +26,8 @@ def test_what_cannot_be_read_is_kept_with_its_place_and_reason():
 
 def submission(**fields: object) -> list[object]:
     """A command as another release may write it, by position."""
-    wish = SubmitJob(JobSpec(name="/a", command=("true",)), Caller("ann"), "r1", 1, answer_to="_INBOX.me")
-    words = codec.unpack(codec.pack(wish), list)
+    command = SubmitJob(JobSpec(name="/a", command=("true",)), Caller("ann"), "r1", 1, answer_to="_INBOX.me")
+    words = codec.unpack(codec.pack(command), list)
     for field, value in fields.items():
         words[SubmitJob.__struct_fields__.index(field)] = value
     return words
@@ -64,5 +64,5 @@ def test_nothing_is_dead_at_first():
 
 def test_what_cannot_be_read_and_was_not_stored_waits_for_its_stored_copy():
     machine = Machine(Policy(), "m")
-    output = machine.step([Asked(subjects.straight(subjects.CMD_SUBMIT), b"\xc1", "me")], 1_000)
+    output = machine.step([Request(subjects.direct_subject(subjects.CMD_SUBMIT), b"\xc1", "me")], 1_000)
     assert (output.replies, output.commit, letters(machine)["total"]) == ([], None, 0)

@@ -3,7 +3,7 @@
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_state.check import check, check_patience
+from iris_state.check import check, check_timeouts
 from iris_state.policy import Policy
 from tests.support.exploration import Cell, Path, endless, explore, gang
 
@@ -40,7 +40,7 @@ def what_must_hold(cell: Cell, path: Path) -> None:
     try:
         ledger = cell.machine.ledger
         check(ledger)
-        check_patience(ledger, cell.policy, cell.machine.last_ms)
+        check_timeouts(ledger, cell.policy, cell.machine.last_ms)
         for name, host in cell.hosts.items():
             held = {AttemptRef(*key) for key in ledger.presence[name].open}
             free = set(host.stages) - held - host.forsaken

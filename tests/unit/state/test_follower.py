@@ -11,7 +11,7 @@ from iris_bus.contract import NoResponders
 from iris_core import codec, subjects
 from iris_core.messages import (
     BEHIND,
-    Beat,
+    HeartbeatMessage,
     JobReason,
     Ping,
     Plan,
@@ -67,7 +67,9 @@ async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
     await pair.ask(subjects.STATE_READ, "job", written.position, job="/a")  # it follows
     reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
     await pair.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)
-    pair.asking.bus.publish(subjects.beat("w0"), codec.pack(Beat("w0", "i0", 1, 1, detail="the disk is slow")))
+    pair.asking.bus.publish(
+        subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "i0", 1, 1, detail="the disk is slow"))
+    )
     shown, worker = {}, {}
     while shown.get("pending_reason", {}).get("code") != "not_enough_cpu" or worker.get("detail") != "the disk is slow":
         shown = codec.from_json((await pair.ask(subjects.STATE_READ, "job", job="/a")).body, dict)

@@ -396,7 +396,7 @@ def test_a_member_that_is_done_is_not_missed_by_its_host_nor_started_again(scrip
     script.play("""
         /g/0 exit 0
         told a0
-        beat a0 without /g/0
+        heartbeat a0 without /g/0
         restart a0 without /g/0
         told a0                 -> nothing
         /g/0                    -> RUNNING
@@ -413,7 +413,7 @@ def test_a_member_that_is_done_before_the_others_have_started_is_not_started_aga
         /g/1 prepared
         /g/0 exit 0             -> RUNNING
         told a0
-        beat a0
+        heartbeat a0
         told a0                 -> nothing
         session /g              -> CREATING kernels=terminated,prepared
         /g/1 running

@@ -3,7 +3,7 @@
 import asyncio
 
 from iris_core import subjects
-from iris_state.hints import COMPANY_S, Hints
+from iris_state.notifications import COMPANY_S, SchedulerNotifications
 
 
 class Bus:
@@ -16,7 +16,7 @@ class Bus:
 
 
 async def test_what_can_be_planned_with_leaves_at_once_and_takes_along_what_waited():
-    hints = Hints(bus := Bus())
+    hints = SchedulerNotifications(bus := Bus())
     hints.add(b"1", urgent=True)
     hints.add(b"2", urgent=False)
     hints.add(b"3", urgent=False)
@@ -26,7 +26,7 @@ async def test_what_can_be_planned_with_leaves_at_once_and_takes_along_what_wait
 
 
 async def test_nothing_waits_for_company_for_ever():
-    hints = Hints(bus := Bus())
+    hints = SchedulerNotifications(bus := Bus())
     began = asyncio.get_running_loop().time()
     hints.add(b"1", urgent=False)
     hints.add(b"2", urgent=False)
@@ -40,7 +40,7 @@ async def test_nothing_waits_for_company_for_ever():
 
 
 async def test_while_somebody_asks_for_everything_nothing_waits():
-    hints = Hints(bus := Bus())
+    hints = SchedulerNotifications(bus := Bus())
     hints.add(b"1", urgent=False)
     hints.hurry(True)
     hints.add(b"2", urgent=False)
@@ -51,7 +51,7 @@ async def test_while_somebody_asks_for_everything_nothing_waits():
 
 
 async def test_who_leads_no_more_tells_nothing():
-    hints = Hints(bus := Bus())
+    hints = SchedulerNotifications(bus := Bus())
     hints.add(b"1", urgent=False)
     hints.close()
     hints.flush()

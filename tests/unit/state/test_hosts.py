@@ -94,9 +94,9 @@ def test_what_the_same_start_tells_the_second_time_counts(script):
 
 def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
     from iris_core import codec
-    from iris_core.messages import Beat, Ended, Stage
+    from iris_core.messages import Ended, HeartbeatMessage, Stage
     from iris_core.states import Cause, KernelStatus
-    from iris_state.machine import Heard
+    from iris_state.machine import Heartbeat
 
     script.play("""
         worker w0
@@ -112,7 +112,7 @@ def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
         Stage(ref, KernelStatus.RUNNING, now),
         Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
     )
-    output = world.step(Heard(codec.pack(Beat("w0", host.incarnation, 1, now, stages))))
+    output = world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", host.incarnation, 1, now, stages))))
     assert not output.orders
     script.play("""
         events /a/0     -> building running succeeded
@@ -135,7 +135,7 @@ def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
     world._report(host, register=late)
     script.play("""
         /a/0            -> RUNNING
-        beat w0         -> healthy
+        heartbeat w0         -> healthy
     """)
 
 
@@ -195,7 +195,7 @@ def test_a_lost_worker_that_comes_back_kills_what_is_no_longer_its(script):
         lose w0                 -> lost
         place /a/0 w1           -> placed
         told w0
-        beat w0                 -> lost
+        heartbeat w0                 -> lost
         told w0                 -> register
         restart w0              -> healthy
         told w0                 -> stop:/a/0#0
@@ -229,7 +229,7 @@ def test_a_worker_nobody_knows_is_asked_to_register(script):
     from tests.support.world import Host
 
     script.world.hosts["new"] = Host("new", Amount(1000), {})
-    script.world.beat("new")
+    script.world.heartbeat("new")
     script.play("told new -> register")
 
 
@@ -240,10 +240,10 @@ def test_an_order_that_never_arrived_is_given_again_by_the_next_beat(script):
         submit /a
         schedule
         told w0         -> run:/a/0#0
-        beat w0
+        heartbeat w0
         told w0         -> run:/a/0#0
         /a/0 building
-        beat w0
+        heartbeat w0
         told w0         -> nothing
     """)
 
@@ -255,7 +255,7 @@ def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
         schedule
         /a/0 running
         wait 1
-        beat w0 without /a/0
+        heartbeat w0 without /a/0
         /a/0            -> PENDING preemptions=1
         attempt /a/0#0  -> cause=missing open=no
         capacity w0     -> cpu=1
@@ -265,8 +265,8 @@ def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
 @pytest.mark.parametrize("older_ms", [1000, 0])  # of one millisecond nobody knows which was first
 def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
     from iris_core import codec
-    from iris_core.messages import Beat
-    from iris_state.machine import Heard
+    from iris_core.messages import HeartbeatMessage
+    from iris_state.machine import Heartbeat
 
     script.play("""
         worker w0
@@ -275,15 +275,15 @@ def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
         wait 5
         /a/0 running
     """)
-    old = Beat("w0", "1", 99, script.world.now_ms - older_ms, ())
-    script.world.step(Heard(codec.pack(old)))
+    old = HeartbeatMessage("w0", "1", 99, script.world.now_ms - older_ms, ())
+    script.world.step(Heartbeat(codec.pack(old)))
     script.play("/a/0 -> RUNNING")
 
 
 def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
     from iris_core import codec
-    from iris_core.messages import Beat
-    from iris_state.machine import Heard
+    from iris_core.messages import HeartbeatMessage
+    from iris_state.machine import Heartbeat
 
     script.play("""
         worker w0
@@ -292,14 +292,14 @@ def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
         /a/0 running
         wait 5
     """)
-    script.world.step(Heard(codec.pack(Beat("w0", "1", 1, script.world.now_ms, ()))))
+    script.world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 1, script.world.now_ms, ()))))
     script.play("/a/0 -> RUNNING")
 
 
 def test_a_beat_twice_is_a_beat_once(script):
     from iris_core import codec
-    from iris_core.messages import Beat
-    from iris_state.machine import Heard
+    from iris_core.messages import HeartbeatMessage
+    from iris_state.machine import Heartbeat
 
     script.play("""
         worker w0
@@ -308,10 +308,10 @@ def test_a_beat_twice_is_a_beat_once(script):
         schedule
         told w0
     """)
-    beat = Heard(codec.pack(Beat("w0", "1", 7, script.world.now_ms, ())))
-    script.world.step(beat)
+    heartbeat = Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 7, script.world.now_ms, ())))
+    script.world.step(heartbeat)
     script.play("told w0 -> run:/a/0#0")
-    script.world.step(beat)
+    script.world.step(heartbeat)
     script.play("told w0 -> nothing")
 
 
@@ -328,7 +328,7 @@ def test_a_beat_heals_a_lost_report(script):
     (ref,) = host.believes
     host.believes[ref] = Stage(ref, KernelStatus.RUNNING, script.world.now_ms)
     script.play("""
-        beat w0
+        heartbeat w0
         /a/0            -> RUNNING
     """)
 
@@ -342,7 +342,7 @@ def test_a_beat_repeats_a_stop_that_was_not_heard(script):
         orders w0 held
         cancel /a
         told w0         -> ~stop:/a/0#0
-        beat w0
+        heartbeat w0
         told w0         -> stop:/a/0#0
     """)
 
@@ -367,11 +367,11 @@ def test_an_unhealthy_worker_keeps_what_it_has_and_gets_nothing_new(script):
         submit /a
         schedule
         /a/0 running
-        beat w0 unhealthy   -> degraded
+        heartbeat w0 unhealthy   -> degraded
         submit /b
         schedule            -> placed 0
         /a/0                -> RUNNING
-        beat w0             -> healthy
+        heartbeat w0             -> healthy
         schedule            -> placed 1
     """)
 
@@ -386,7 +386,7 @@ def test_a_drained_worker_finishes_its_work_and_gets_nothing_new(script):
         submit /b
         schedule                -> placed 0
         /a/0 exit 0             -> SUCCEEDED
-        beat w0 unhealthy       -> draining
+        heartbeat w0 unhealthy       -> draining
         admin undrain w0        -> accepted
         schedule                -> placed 1
     """)

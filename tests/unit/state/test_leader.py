@@ -10,8 +10,8 @@ from iris_bus import framing
 from iris_bus.contract import Fenced
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Beat, CancelJob, Order
-from iris_state.leader import BATCH, LEFT_TO_THE_INBOX
+from iris_core.messages import Answer, CancelJob, HeartbeatMessage, Order
+from iris_state.replication.leader import BATCH, DEFER
 from tests.support.house import ANN, POLICY, SAY_CANCEL, House
 
 
@@ -31,7 +31,7 @@ async def test_what_was_stored_while_nobody_led_comes_before_what_is_said(house:
     await house.store("/a", times=BATCH)
     await house.store("/b")
     house.lead()
-    assert await house.cancel("/b", "c1") == LEFT_TO_THE_INBOX
+    assert await house.cancel("/b", "c1") == DEFER
 
 
 async def test_once_that_is_read_the_leader_hears(house: House):
@@ -51,15 +51,15 @@ async def test_what_is_said_does_not_overtake_a_crowd(house: House):
     await house.obeyed("/a")
     await house.store("/a", times=BATCH)
     await house.store("/b")
-    assert await house.cancel("/b", "c1") == LEFT_TO_THE_INBOX
+    assert await house.cancel("/b", "c1") == DEFER
 
 
-@pytest.mark.parametrize("asked", [SAY_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
-async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, asked: str):
+@pytest.mark.parametrize("subject", [SAY_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
+async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, subject: str):
     house.lead()
     await house.obeyed("/a")
     cancel = codec.pack(CancelJob("/a", ANN, "c1", 1, "", ""))
-    house.wanting.bus.publish(asked, cancel, reply="no subject")
+    house.wanting.bus.publish(subject, cancel, reply="no subject")
     assert status(await house.cancel("/nobody", "c2")) == "not_found"
     assert not house.running.done()
 
@@ -84,7 +84,9 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
         await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
         journal = house.wanting.journal()
         await journal.append(b"what another leader has written", expected=await journal.end())
-        house.wanting.bus.publish(subjects.beat("w0"), codec.pack(Beat("w0", "a start nobody has heard of", 1, 1)))
+        house.wanting.bus.publish(
+            subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "a start nobody has heard of", 1, 1))
+        )
         with pytest.raises(Fenced):
             await house.running
     assert not ordered

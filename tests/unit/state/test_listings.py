@@ -10,8 +10,8 @@ from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state.answers import jobs, pages
 from iris_state.check import check
+from iris_state.views import jobs, pages
 from tests.support.world import Host, World
 
 MIB = 1 << 20

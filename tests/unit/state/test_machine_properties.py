@@ -4,9 +4,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from iris_core.messages import AttemptRef, Caller, Ended, Eviction, JobReason, Placement, Plan, Promise, Stage
+from iris_core.messages import AttemptRef, Caller, Ended, Eviction, JobReason, Nomination, Placement, Plan, Stage
 from iris_core.reasons import NOT_YET_LOOKED_AT
-from iris_core.resources import Amount, ResourceAsk
+from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_state.policy import Policy
@@ -38,7 +38,7 @@ specs = st.builds(
     name=names,
     command=st.just(("true",)),
     replicas=st.integers(1, 3),
-    resources=st.builds(ResourceAsk, st.sampled_from([0, 500, 1000, 2000])),
+    resources=st.builds(ResourceRequest, st.sampled_from([0, 500, 1000, 2000])),
     coscheduling=st.sampled_from([None, Coscheduling("rack"), Coscheduling("rack", "leader"), Coscheduling("nowhere")]),
     band=st.sampled_from(["production", "interactive", "batch"]),
     max_retries_failure=st.integers(0, 2),
@@ -102,8 +102,8 @@ class AnythingGoes(RuleBasedStateMachine):
 
     @rule(victims=st.lists(refs, max_size=3), waiting=st.lists(st.tuples(refs, hosts), max_size=2))
     def evict_anything(self, victims, waiting):
-        promises = tuple(Promise(ref.job, ref.index, host) for ref, host in waiting)
-        self.world.plan(Plan("wild", 0, evictions=(Eviction(tuple(victims), promises),)))
+        nominations = tuple(Nomination(ref.job, ref.index, host) for ref, host in waiting)
+        self.world.plan(Plan("wild", 0, evictions=(Eviction(tuple(victims), nominations),)))
 
     @precondition(lambda self: self.world.ledger.jobs)
     @rule(data=st.data())
@@ -113,7 +113,7 @@ class AnythingGoes(RuleBasedStateMachine):
         if running and waiting:
             victims = data.draw(st.lists(st.sampled_from(running), min_size=1, max_size=2, unique=True))
             ref, host = data.draw(st.sampled_from(waiting)), data.draw(hosts)
-            eviction = Eviction(tuple(victims), (Promise(ref.job, ref.index, host),))
+            eviction = Eviction(tuple(victims), (Nomination(ref.job, ref.index, host),))
             self.world.plan(Plan("keen", 0, evictions=(eviction,)))
 
     @rule(job=st.integers(0, 6), looks=st.integers(1, 5))
@@ -143,11 +143,11 @@ class AnythingGoes(RuleBasedStateMachine):
         self.world._report(self.world.hosts[host], stages=(Stage(ref, status, self.world.now_ms, ended),))
 
     @rule(host=hosts, data=st.data())
-    def beat(self, host, data):
+    def heartbeat(self, host, data):
         without = data.draw(st.lists(st.sampled_from(self.believed(host)), unique=True)) if self.believed(host) else []
         for ref in without:
             self.world.hosts[host].believes.pop(ref)
-        self.world.beat(host, healthy=data.draw(st.booleans()))
+        self.world.heartbeat(host, healthy=data.draw(st.booleans()))
 
     @rule(host=hosts, data=st.data())
     def restart(self, host, data):
@@ -164,9 +164,9 @@ class AnythingGoes(RuleBasedStateMachine):
 
     # ── the clock and the leader ────────────────────────────────────────────────────────────────────────────────
 
-    @rule(seconds=st.sampled_from([0.5, 3, 12, 40, 70]), beat=st.booleans())
-    def wait(self, seconds, beat):
-        self.world.wait(seconds, beat=beat)
+    @rule(seconds=st.sampled_from([0.5, 3, 12, 40, 70]), heartbeat=st.booleans())
+    def wait(self, seconds, heartbeat):
+        self.world.wait(seconds, heartbeat=heartbeat)
 
     @rule(seconds=st.integers(1, 100))
     def step_back(self, seconds):

@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
-from iris_state.masking import looks_secret
+from iris_state.redaction import is_secret
 from tests.support import first_fit
 from tests.support.world import Host, World
 
@@ -57,9 +57,9 @@ def test_a_rerun_keeps_the_secret(world):
     ["HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "dbPassword", "API_KEY", "apikey", "GITHUBTOKEN", "SSH_AUTH"],
 )
 def test_a_key_looks_secret(key):
-    assert looks_secret(key)
+    assert is_secret(key)
 
 
 @pytest.mark.parametrize("key", ["PATH", "PWD", "MAX_TOKENS", "TOKENIZERS_PARALLELISM", "AUTHOR", "MONKEY", "KEYBOARD"])
 def test_a_key_does_not_look_secret(key):
-    assert not looks_secret(key)
+    assert not is_secret(key)

@@ -43,15 +43,15 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import Amount, ResourceAsk
+from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
-from iris_scheduler.memory import Memory
+from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import plan
-from iris_scheduler.settings import Settings
+from iris_scheduler.settings import SchedulerSettings
 from iris_state import orders
-from iris_state.inputs import Asked, Output
+from iris_state.inputs import Output, Request
 from iris_state.machine import Machine
 from iris_state.policy import Policy
 from iris_worker.agent import Agent
@@ -151,7 +151,7 @@ def say_ends(world: World, size: int) -> None:
 
 def everything(machine: Machine) -> list[FullSnapshot]:
     """The chunks of a full snapshot, each within its bound."""
-    output = machine.step([Asked(subjects.SNAPSHOT_FULL, b"", "full")], machine.last_ms)
+    output = machine.step([Request(subjects.SNAPSHOT_FULL, b"", "full")], machine.last_ms)
     chunks = [data for _, data in output.replies]
     assert max(map(len, chunks)) <= CHUNK_BYTES + 2 * SPEC_BYTES < MESSAGE_BYTES
     read = [codec.unpack(data, FullSnapshot) for data in chunks]
@@ -170,18 +170,19 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
             for n in range(first, first + 4000)
         ]
         output = machine.step(
-            [Asked(subjects.straight(subjects.CMD_SUBMIT), codec.pack(wish), "") for wish in wishes], NOW_MS
+            [Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), "") for command in wishes],
+            NOW_MS,
         )
         assert len(output.delta or b"") <= MESSAGE_BYTES
     chunks = everything(machine)
     assert sum(len(codec.pack(chunk)) for chunk in chunks) > MESSAGE_BYTES
-    mirror, memory = Mirror.of(chunks), Memory()
+    mirror, memory = Mirror.of(chunks), Cache()
     assert len(mirror.jobs) == count
     told: set[int] = set()
     while len(told) < count:
-        decision = plan(mirror, memory, NOW_MS, Settings())
-        memory.learn(decision.columns, decision.learnt, mirror.looked())
-        mirror.news.fresh |= decision.left
+        decision = plan(mirror, memory, NOW_MS, SchedulerSettings())
+        memory.learn(decision.columns, decision.findings, mirror.looked())
+        mirror.changes.fresh |= decision.left
         assert len(codec.pack(decision.plan)) <= MESSAGE_BYTES
         assert decision.plan.reasons
         told |= {reason.job for reason in decision.plan.reasons}
@@ -190,7 +191,7 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
 def test_a_delta_that_is_too_large_follows_nothing():
     world = Weighed()
     wishes = [SubmitJob(job(n, 1 << 30, where=2), ADMIN, f"r{n}", world.now_ms) for n in range(6)]
-    inputs = [Asked(subjects.straight(subjects.CMD_SUBMIT), codec.pack(wish), "") for wish in wishes]
+    inputs = [Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), "") for command in wishes]
     output = world.machine.step(inputs, world.now_ms)
     mirror = Mirror.of(everything(world.machine))
     assert mirror.version == output.sequence
@@ -200,13 +201,13 @@ def test_a_delta_that_is_too_large_follows_nothing():
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), SIZES), max_size=30), st.booleans())
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_an_order_in_parts_says_what_the_whole_order_says(asked: list[tuple[int, int, int]], register: bool):
+def test_an_order_in_parts_says_what_the_whole_order_says(request: list[tuple[int, int, int]], register: bool):
     refs: dict[str, list[AttemptRef]] = {"run": [], "prepare": [], "start": [], "stop": []}
-    for index, (number, kind, _) in enumerate(asked):
+    for index, (number, kind, _) in enumerate(request):
         refs[list(refs)[kind]].append(AttemptRef(number, index, 0))
-    sizes = {number: size for number, _, size in asked}
+    sizes = {number: size for number, _, size in request}
     templates = tuple(
-        TaskTemplate(n, f"/a{n}", ("work",), {"A": "x" * min(size, MAX_ENV_BYTES)}, 1, ResourceAsk())
+        TaskTemplate(n, f"/a{n}", ("work",), {"A": "x" * min(size, MAX_ENV_BYTES)}, 1, ResourceRequest())
         for n, size in sizes.items()
     )
     gangs = tuple(Gang(n, ("host",) * min(size // 100, 10_000)) for n, size in sizes.items() if n % 2)
@@ -256,7 +257,7 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
     world = World()
     register = Register("w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms)
     report = codec.pack(WorkerReport("w0", "1", register=register))
-    assert not world.step(Asked(subjects.STATE_REPORT, report, "r")).replies
+    assert not world.step(Request(subjects.STATE_REPORT, report, "r")).replies
     assert world.register(host(0)) == ReportTaken()
 
 
@@ -264,7 +265,7 @@ def test_whatever_a_host_is_ordered_to_run_its_heartbeat_and_its_registration_fi
     agent = Agent("i" * 32)
     words = Ended(Cause.EXITED, 255, None, "\N{GRINNING FACE}" * SENTENCE, "t" * TAIL, 1 << 50, 1 << 50)
     large = 1 << 40
-    template = TaskTemplate(large, "/a", ("true",), {}, 1, ResourceAsk(), bundle="b")
+    template = TaskTemplate(large, "/a", ("true",), {}, 1, ResourceRequest(), bundle="b")
     for first in range(0, 4 * ATTEMPTS, 1000):
         refs = tuple(AttemptRef(large, index, large) for index in range(first, first + 1000))
         taken, _ = agent.on_order(Order(agent.incarnation, 1, (template,), prepare=refs), NOW_MS)
@@ -278,8 +279,8 @@ def test_whatever_a_host_is_ordered_to_run_its_heartbeat_and_its_registration_fi
         agent.on_ended(held.ref, words, NOW_MS)
     stages = agent.attempts()
     assert (len(agent), len(stages)) == (ATTEMPTS, 6 * ATTEMPTS)
-    beat, _ = Heartbeat("w" * 255, agent.incarnation, 5.0).beat(stages, 1e9, NOW_MS, "d" * SENTENCE)
-    assert len(codec.pack(beat)) + 2 * WORKER_BYTES <= MESSAGE_BYTES
+    heartbeat, _ = Heartbeat("w" * 255, agent.incarnation, 5.0).heartbeat(stages, 1e9, NOW_MS, "d" * SENTENCE)
+    assert len(codec.pack(heartbeat)) + 2 * WORKER_BYTES <= MESSAGE_BYTES
 
 
 def test_a_host_is_given_no_more_attempts_than_it_says_it_takes(script: Script):

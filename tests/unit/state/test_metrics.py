@@ -19,7 +19,7 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
-from iris_state.machine import Asked, Command, Machine
+from iris_state.machine import Command, Machine, Request
 from iris_state.metrics import StateMetrics
 from iris_state.policy import Policy
 
@@ -30,8 +30,8 @@ def scraped(metrics: StateMetrics) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
 
-def asked(subject: str, message: object) -> Asked:
-    return Asked(subject, codec.pack(message), "reply")
+def request(subject: str, message: object) -> Request:
+    return Request(subject, codec.pack(message), "reply")
 
 
 def test_one_task_is_seen_on_its_whole_way() -> None:
@@ -47,12 +47,15 @@ def test_one_task_is_seen_on_its_whole_way() -> None:
         Stage(ref, KernelStatus.TERMINATED, 8000, Ended(Cause.EXITED, 0)),
     )
     rounds = [
-        (0, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register))),
+        (0, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register))),
         (1000, Command(1, subjects.CMD_SUBMIT, codec.pack(job))),
         (2000, Command(2, subjects.CMD_SUBMIT, b"rubbish")),
-        (3000, asked(subjects.STATE_PLAN, Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,)))))),
-        (3000, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", (running,)))),
-        (8000, asked(subjects.STATE_REPORT, WorkerReport("w0", "i0", (ended,)))),
+        (
+            3000,
+            request(subjects.STATE_PLAN, Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,))))),
+        ),
+        (3000, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", (running,)))),
+        (8000, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", (ended,)))),
     ]
     for now_ms, one in rounds:
         metrics.committed(machine.step([one], now_ms), 0.001)

@@ -176,7 +176,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         """
         worker w0 cpu=3
         submit /a replicas=2
-        policy scheduled_patience_s=5 preparing_patience_s=20
+        policy scheduled_timeout_s=5 preparing_timeout_s=20
         orders w0 held
         schedule
         /a/1 building
@@ -190,7 +190,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         """
         worker w0
         submit /a preemptions=0
-        policy preparing_patience_s=20
+        policy preparing_timeout_s=20
         schedule
         /a/0 building
         wait 20.001
@@ -200,7 +200,7 @@ STORIES: dict[str, tuple[str, ...]] = {
         """
         worker w0
         submit /a
-        policy scheduled_patience_s=5 max_reschedules=0
+        policy scheduled_timeout_s=5 max_reschedules=0
         orders w0 held
         schedule
         wait 5.001
@@ -316,10 +316,10 @@ STORIES: dict[str, tuple[str, ...]] = {
         /g/0            -> PENDING preemptions=0
         history /g      -> ~PrepareSessions scheduled>pending GIVE_UP
         """,
-        "policy scheduled_patience_s=5\n"
+        "policy scheduled_timeout_s=5\n"
         + rack(S.SCHEDULED)
         + "wait 5.001\n session /g -> PENDING\n history /g -> ~PrepareSessions scheduled>pending EXPIRED",
-        "policy preparing_patience_s=20\n"
+        "policy preparing_timeout_s=20\n"
         + rack(S.PREPARING)
         + "/g/0 prepared\n /g/1 preparing\n wait 20.001\n session /g -> PENDING\n"
         + "/g/0 -> PENDING preemptions=0\n /g/1 -> PENDING preemptions=1",
@@ -338,20 +338,20 @@ STORIES: dict[str, tuple[str, ...]] = {
         /g/0            -> PENDING preemptions=1
         history /g      -> ~StartSessions prepared>pending GIVE_UP
         """,
-        "policy prepared_patience_s=5\n" + rack(S.PREPARED) + "wait 5.001\n session /g -> PENDING",
-        "policy creating_patience_s=20\n"
+        "policy prepared_timeout_s=5\n" + rack(S.PREPARED) + "wait 5.001\n session /g -> PENDING",
+        "policy creating_timeout_s=20\n"
         + rack(S.CREATING)
         + "/g/0 running\n wait 20.001\n session /g -> PENDING\n /g/0 -> PENDING preemptions=0\n"
         + "/g/1 -> PENDING preemptions=1",
     ),
     "TerminateSessions": (
-        "policy terminating_patience_s=20\n"
+        "policy terminating_timeout_s=20\n"
         + rack(S.RUNNING)
         + "cancel /g\n session /g -> TERMINATING\n wait 20.001\n session /g -> TERMINATED\n"
         + "history /g -> ~TerminateSessions terminating>terminated EXPIRED",
         """
         worker w0
-        policy terminating_patience_s=20
+        policy terminating_timeout_s=20
         submit /a
         schedule
         /a/0 running

@@ -4,9 +4,9 @@ from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, FullSnapshot, Placement, Plan, Register, WorkerReport
 from iris_core.resources import Amount
 from iris_core.states import TaskState
-from iris_state import snapshot
 from iris_state.ledger import Ledger
-from iris_state.machine import Asked, Machine
+from iris_state.machine import Machine, Request
+from iris_state.snapshots import snapshot
 from tests.support.script import Script
 
 GANG = """
@@ -86,11 +86,11 @@ def test_a_host_is_not_told_to_run_what_it_has_just_said_it_does_not_know():
     world = script.world
     placed = Plan("s", world.machine.sequence, ("a0",), (Placement(1, (0,), (0,)),))
     anew = Register("a0", "another start", {}, Amount(1000), world.now_ms + 1)
-    asked = [
-        Asked(subjects.STATE_PLAN, codec.pack(placed), "p"),
-        Asked(subjects.STATE_REPORT, codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
+    request = [
+        Request(subjects.STATE_PLAN, codec.pack(placed), "p"),
+        Request(subjects.STATE_REPORT, codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
     ]
-    output = world.machine.step(asked, world.now_ms)
+    output = world.machine.step(request, world.now_ms)
     [task] = world.ledger.jobs[1].tasks
     assert (task.state, len(task.attempts)) == (TaskState.PENDING, 1)
     ordered = [ref for order in output.orders.values() for ref in (*order.run, *order.prepare, *order.start)]

@@ -17,7 +17,7 @@ FLEET = """
 
 
 def lose_silently(script: Script, worker: str) -> None:
-    """Its last beat is behind it; everybody else goes on until it is given up."""
+    """Its last heartbeat is behind it; everybody else goes on until it is given up."""
     script.world.hosts[worker].silent = True
     script.play("wait 35")
     assert script.world.query("worker", id=worker)["state"] == "lost"
@@ -161,7 +161,7 @@ def test_the_loss_of_whole_slices_does_not_count(script):
 def test_a_spot_task_whose_worker_is_lost_every_hour_for_five_days_goes_on():
     """Each worker is lost at a random time of the hour, alone and without a notice."""
     dice = random.Random(11)
-    script = Script(Policy(beat_interval_s=60, worker_grace_s=60, order_expires_s=1e6))
+    script = Script(Policy(heartbeat_interval_s=60, worker_grace_s=60, order_expires_s=1e6))
     world = script.world
     script.play("""
         worker w0
@@ -175,7 +175,7 @@ def test_a_spot_task_whose_worker_is_lost_every_hour_for_five_days_goes_on():
         script.play(f"place /steady/0 {worker}")
         script.play("/steady/0 running")
         world.now_ms += dice.randrange(3_600_000)
-        world.beat(worker)
+        world.heartbeat(worker)
         world.hosts[worker].silent = True
         world.wait(190)
     script.play("/steady/0 -> PENDING preemptions=120")

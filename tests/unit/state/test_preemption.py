@@ -187,7 +187,7 @@ def test_nothing_is_promised_to_who_does_not_wait(script):
 
 
 def test_nothing_is_promised_to_a_task_that_is_not_there(script):
-    from iris_core.messages import AttemptRef, Eviction, Plan, Promise
+    from iris_core.messages import AttemptRef, Eviction, Nomination, Plan
 
     script.play("""
         worker w0
@@ -196,8 +196,8 @@ def test_nothing_is_promised_to_a_task_that_is_not_there(script):
         /x/0 running
         submit /p band=production
     """)
-    for promise in (Promise(2, 1, "w0"), Promise(2, -1, "w0"), Promise(9, 0, "w0"), Promise(2, 0, "w9")):
-        eviction = Eviction((AttemptRef(1, 0, 0),), (promise,))
+    for nomination in (Nomination(2, 1, "w0"), Nomination(2, -1, "w0"), Nomination(9, 0, "w0"), Nomination(2, 0, "w9")):
+        eviction = Eviction((AttemptRef(1, 0, 0),), (nomination,))
         script.world.plan(Plan("s", 0, evictions=(eviction,)))
     script.play("""
         /x/0            -> RUNNING

@@ -43,7 +43,7 @@ def test_started_at_is_set_once(script):
     script.play("""
         wait 3
         /a/0 running
-        beat w0
+        heartbeat w0
     """)
     assert script.world.query("task", task="/a/0")["attempts"][0]["started_at"] == started
 
@@ -184,11 +184,13 @@ def test_a_timeout_the_worker_itself_enforced_kills_the_task(script):
 
 def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     from iris_core import subjects
-    from iris_state.machine import Asked, Command, Heard
+    from iris_state.machine import Command, Heartbeat, Request
 
     world = script.world
     before = world.machine.sequence
-    world.step(Asked(subjects.STATE_REPORT, b"\xc1", "r"), Asked(subjects.STATE_PLAN, b"\xc1", "r"), Heard(b"\xc1"))
+    world.step(
+        Request(subjects.STATE_REPORT, b"\xc1", "r"), Request(subjects.STATE_PLAN, b"\xc1", "r"), Heartbeat(b"\xc1")
+    )
     assert world.machine.sequence == before
     world.commands += 1
     world.step(Command(world.commands, subjects.CMD_SUBMIT, b"\xc1"))

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from iris_core.states import Cause, JobState
-from iris_state import snapshot
 from iris_state.changes import JobMoved, JobPruned
 from iris_state.retention import weight
+from iris_state.snapshots import snapshot
 from tests.unit.state.test_snapshot import HOST, Story, done, job, restored
 
 DAY_MS = 86_400_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from iris_core import subjects
 from iris_core.messages import Answer, Caller, Query, Quota
-from iris_state.answers import READS
+from iris_state.views import READS
 from tests.support.script import Script
 
 STATUSES = {"ok", "accepted", "created", "invalid", "not_found", "conflict", "forbidden"}

@@ -5,10 +5,9 @@ import pytest
 from iris_bus.framing import split
 from iris_core import codec
 from iris_core.messages import Ended, Quota
-from iris_core.resources import Amount, ResourceAsk
+from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState
-from iris_state import snapshot
 from iris_state.admin.salvage import NUMBERS, salvage
 from iris_state.admin.survey import Lost, survey
 from iris_state.changes import (
@@ -25,12 +24,13 @@ from iris_state.changes import (
 )
 from iris_state.machine import Machine
 from iris_state.policy import Policy
+from iris_state.snapshots import snapshot
 
 HOST = WorkerRegistered("w0", "i0", {"zone": "a"}, Amount(4000))
 
 
 def job(number: int) -> JobAdmitted:
-    spec = JobSpec(name=f"/n{number}", command=("true",), resources=ResourceAsk(cpu_millis=100))
+    spec = JobSpec(name=f"/n{number}", command=("true",), resources=ResourceRequest(cpu_millis=100))
     return JobAdmitted(number, spec.name, spec, "ann", 10, 10)
 
 

@@ -1,4 +1,4 @@
-"""How placed work is driven: orders taken or not, tries, patience, history. ST; semantics.md sections 3 and 6."""
+"""How placed work is driven: orders taken or not, tries, timeout, history. ST; semantics.md sections 3 and 6."""
 
 from iris_core.tables import session
 from iris_state.policy import Policy
@@ -135,7 +135,7 @@ def test_when_the_deaf_worker_wakes_up_it_runs_nothing_of_it(script):
         session /g          -> PENDING
         told a0
         orders a0 listens
-        beat a0
+        heartbeat a0
         told a0             -> stop:/g/0#0
         /g/0#0 preparing
         told a0             -> stop:/g/0#0
@@ -257,10 +257,10 @@ def test_a_start_that_was_not_heard_is_given_again_by_the_next_beat(script):
         /g/1 prepared
         session /g          -> PREPARED
         told a0             -> prepare:/g/0#0 start:/g/0#0
-        beat a0
+        heartbeat a0
         told a0             -> start:/g/0#0
         /g/0 running
-        beat a0
+        heartbeat a0
         told a0             -> nothing
     """)
 
@@ -271,7 +271,7 @@ def test_a_member_that_is_prepared_before_the_others_is_not_started_by_a_beat(sc
         schedule
         /g/0 prepared
         told a0             -> prepare:/g/0#0
-        beat a0
+        heartbeat a0
         told a0             -> nothing
     """)
 
@@ -312,7 +312,7 @@ def test_each_handler_has_its_own_number_of_tries(script):
     """)
 
 
-# ── patience ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timeout ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_scheduled_for_a_minute_and_not_a_moment_longer():
@@ -435,7 +435,7 @@ def test_a_stage_within_a_status_does_not_restart_its_clock(script):
 
 def test_patience_is_configurable(script):
     script.play("""
-        policy preparing_patience_s=5
+        policy preparing_timeout_s=5
         worker w0
         submit /a
         schedule

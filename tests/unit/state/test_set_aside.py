@@ -13,8 +13,8 @@ from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
 from iris_core.messages import (
     Answer,
-    Beat,
     Caller,
+    HeartbeatMessage,
     Placement,
     Plan,
     PlanTaken,
@@ -27,9 +27,9 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import JobState, WorkerState
 from iris_core.tables.session import PREPARE
-from iris_state import answers
+from iris_state import views
 from iris_state.check import check
-from iris_state.inputs import Asked, Heard, Input, Timer, TimerKey
+from iris_state.inputs import Heartbeat, Input, Request, Timer, TimerKey
 from iris_state.machine import Machine
 from iris_state.policy import Policy
 from iris_state.quarantine import Quarantine
@@ -65,10 +65,10 @@ def poison(monkeypatch: pytest.MonkeyPatch, words: bytes, after: int, error: typ
     monkeypatch.setattr(Machine, "_handle", judged)
 
 
-def said(name: str) -> Asked:
+def said(name: str) -> Request:
     """A submission said to the leader itself."""
-    wish = SubmitJob(JobSpec(name=name, command=("true",)), ANN, name, 1)
-    return Asked(subjects.straight(subjects.CMD_SUBMIT), codec.pack(wish), f"to{name}")
+    command = SubmitJob(JobSpec(name=name, command=("true",)), ANN, name, 1)
+    return Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), f"to{name}")
 
 
 def machine_of(house: House) -> Machine:
@@ -134,7 +134,7 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
     bus = house.wanting.bus
     for _ in range(3):
         bus.publish(subjects.STATE_REPORT, register("w-bad"), reply="nobody")
-        bus.publish(subjects.beat("w-bad"), codec.pack(Beat("w-bad", "1", 1, 1)))
+        bus.publish(subjects.heartbeat("w-bad"), codec.pack(HeartbeatMessage("w-bad", "1", 1, 1)))
         await bus.request(subjects.STATE_REPORT, register("w-good"), timeout=10)
     await house.obeyed("/b")
     assert list(machine_of(house).ledger.workers) == ["w-good"]
@@ -161,7 +161,7 @@ async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pyt
     def broken(*_: Any) -> Any:
         raise Planted
 
-    monkeypatch.setitem(answers.READS, "job", broken)
+    monkeypatch.setitem(views.READS, "job", broken)
     query = codec.pack(Query("job", {"job": "/a"}, ANN))
     reply = await house.wanting.bus.request(subjects.STATE_QUERY, query, timeout=10)
     assert codec.unpack(reply.data, Answer).status == "internal"
@@ -376,9 +376,12 @@ def test_a_broken_invariant_in_a_timer_still_ends_the_process(monkeypatch: pytes
 
 
 def test_a_host_that_is_never_heard_again_is_not_kept_in_mind():
-    quarantine, beats = Quarantine(), [Heard(codec.pack(Beat(f"w{number}", "1", 1, 1))) for number in range(1000)]
-    for at_ms, beat in enumerate(beats):
-        quarantine.put(beat, at_ms)
+    quarantine, beats = (
+        Quarantine(),
+        [Heartbeat(codec.pack(HeartbeatMessage(f"w{number}", "1", 1, 1))) for number in range(1000)],
+    )
+    for at_ms, heartbeat in enumerate(beats):
+        quarantine.put(heartbeat, at_ms)
     assert quarantine.holds(beats[999], 998)
     assert not quarantine.holds(beats[0], 999)
     assert not quarantine._until

@@ -4,10 +4,9 @@ import msgspec
 import pytest
 
 from iris_core.messages import Ended
-from iris_core.resources import Amount, ResourceAsk
+from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
-from iris_state import snapshot
 from iris_state.changes import (
     Assigned,
     Avoided,
@@ -25,11 +24,12 @@ from iris_state.changes import (
 from iris_state.check import check
 from iris_state.ledger import Ledger
 from iris_state.retention import Retention
-from iris_state.sealed import Sealed, encoder, is_sealed
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
 
 def job(number: int, name: str, replicas: int = 2, parent: int = 0) -> JobAdmitted:
-    spec = JobSpec(name=name, command=("true",), replicas=replicas, resources=ResourceAsk(cpu_millis=100))
+    spec = JobSpec(name=name, command=("true",), replicas=replicas, resources=ResourceRequest(cpu_millis=100))
     return JobAdmitted(
         number, name, spec, "ann", 10 + number, 10 + (parent or number), parent, idempotency_key=f"k{number}"
     )
@@ -87,7 +87,7 @@ class Story:
             self.at_ms += 1
             self.ledger.apply(change, self.at_ms)
             self.retention.note(change)
-        self.ledger.told.clear()
+        self.ledger.facts.clear()
         self.retention.settle()
         return list(changes)
 
@@ -170,10 +170,10 @@ def test_a_job_forgotten_before_the_cutter_comes_back_to_it_is_not_in_it(story):
 
 def test_a_finished_job_is_kept_as_bytes_and_read_like_any_other(story):
     tasks = story.ledger.jobs[1].tasks
-    assert isinstance(tasks, Sealed)
+    assert isinstance(tasks, CompactedTasks)
     assert [task.state for task in tasks] == [TaskState.SUCCEEDED] * 2
     assert (len(tasks), tasks[1].attempts[0].worker, len(tasks[0:1])) == (2, "w0", 1)
-    assert not is_sealed(story.ledger.jobs[2])
+    assert not is_compacted(story.ledger.jobs[2])
 
 
 def test_a_snapshot_of_a_later_release_is_refused(story):
@@ -207,6 +207,6 @@ def test_a_finished_task_costs_less_than_a_kilobyte(story):
     story.tell(job(9, "/many", 1000), *(change for index in range(1000) for change in done(9, index)))
     story.tell(JobMoved(9, JobState.SUCCEEDED, Cause.EXITED))
     tasks = story.ledger.jobs[9].tasks
-    assert isinstance(tasks, Sealed)
+    assert isinstance(tasks, CompactedTasks)
     assert len(tasks.data) / 1000 < 150
     assert len(msgspec.msgpack.decode(tasks.data)) == 1000

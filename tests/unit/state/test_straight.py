@@ -5,7 +5,7 @@ import pytest
 from iris_core import codec, subjects
 from iris_core.messages import AdminCommand, Answer, Caller, CancelJob, Query, RerunJob, SubmitJob
 from iris_core.spec import JobSpec
-from iris_state.machine import Asked, Command, Machine
+from iris_state.machine import Command, Machine, Request
 from iris_state.policy import Policy
 
 SUBMIT = subjects.CMD_SUBMIT
@@ -17,8 +17,8 @@ def submission() -> bytes:
     return codec.pack(SubmitJob(JobSpec(name="/a", command=("true",)), ANN, "r1", 1, answer_to=INBOX))
 
 
-def said(subject: str, data: bytes, by: str = "straight") -> Asked:
-    return Asked(subjects.straight(subject), data, by)
+def said(subject: str, data: bytes, by: str = "straight") -> Request:
+    return Request(subjects.direct_subject(subject), data, by)
 
 
 def test_it_is_answered_to_who_said_it():
@@ -50,8 +50,8 @@ def test_every_kind_of_command_can_be_said():
         subjects.CMD_RERUN: RerunJob("/a", ANN, "r3", 3),
         subjects.CMD_ADMIN: AdminCommand("set_quota", "ann", Caller("root", "admin"), "r4", 4, {}),
     }
-    for subject, wish in rest.items():
-        [(_, answer)] = machine.step([said(subject, codec.pack(wish))], 2_000).replies
+    for subject, command in rest.items():
+        [(_, answer)] = machine.step([said(subject, codec.pack(command))], 2_000).replies
         assert codec.unpack(answer, Answer).status in ("accepted", "created"), subject
 
 

@@ -46,11 +46,11 @@ def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
         place /a/0 w0
         stop w0             -> draining
     """)
-    from iris_state.inputs import Delivered, Fate
+    from iris_state.inputs import DeliveryResult, Fate
 
     world = script.world
     [order] = world.hosts["w0"].held
-    world.step(Delivered("w0", order, "worker w0 is stopping", Fate.NEVER))
+    world.step(DeliveryResult("w0", order, "worker w0 is stopping", Fate.NEVER))
     script.play("""
         /a/0                -> PENDING preemptions=0
         place /a/0 w1       -> placed
@@ -58,7 +58,7 @@ def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
 
 
 def test_an_order_that_expired_unread_has_ended_with_the_next_beat(script):
-    """The host beats and is deaf: nothing of this attempt can ever start there, and its task waits no longer."""
+    """The host heartbeats and is deaf: nothing of this attempt can ever start there, and its task waits no longer."""
     script.play(TWO)
     script.play("""
         orders w0 held
@@ -127,13 +127,13 @@ def test_no_order_outlives_the_first_for_the_same_attempt(script):
 def test_an_order_tells_its_time_by_the_clock_of_its_host():
     """Whatever it says, and whatever the clocks of others say."""
     from iris_core import codec
-    from iris_core.messages import Beat
-    from iris_state.machine import Heard
+    from iris_core.messages import HeartbeatMessage
+    from iris_state.machine import Heartbeat
 
     script = Script()
     script.play(TWO)
     world = script.world
-    world.step(Heard(codec.pack(Beat("w0", "1", 1, at_ms=5, monotonic_ms=77_000))))
+    world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 1, at_ms=5, monotonic_ms=77_000))))
     world.now_ms += 1_500
     script.play("place /a/0 w0")
     assert world.hosts["w0"].orders[-1].expires_ms == 77_000 + 1_500 + 10_000
@@ -243,11 +243,11 @@ def test_a_host_that_says_itself_what_ails_it_is_not_healed_by_an_order(script):
         orders w0 deaf
         submit /a
         place /a/0 w0
-        beat w0 unhealthy   -> degraded
+        heartbeat w0 unhealthy   -> degraded
         orders w0 listens
-        beat w0 unhealthy
+        heartbeat w0 unhealthy
         worker? w0          -> degraded
-        beat w0             -> healthy
+        heartbeat w0             -> healthy
     """)
 
 
@@ -263,9 +263,9 @@ def test_a_new_leader_does_not_take_a_deaf_host_for_healed(script):
     script.world._lead()
     script.world.mirror = None
     script.play("""
-        beat w0             -> degraded
+        heartbeat w0             -> degraded
         orders w0 listens
-        beat w0             -> healthy
+        heartbeat w0             -> healthy
     """)
 
 
@@ -368,8 +368,8 @@ def test_the_clock_of_terminating_begins_when_the_kernel_was_told_to_stop(script
 
 def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(script):
     from iris_core.states import SessionStatus
-    from iris_state import snapshot
     from iris_state.machine import Machine
+    from iris_state.snapshots import snapshot
 
     def restored() -> Machine:
         machine, other = script.world.machine, Machine(script.world.policy, "other")
@@ -385,9 +385,9 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
         cancel /a
     """)
     line = SessionStatus.TERMINATING
-    assert list(restored().ledger.lines[line].items()) == list(script.world.ledger.lines[line].items()) != []
+    assert list(restored().ledger.timeouts[line].items()) == list(script.world.ledger.timeouts[line].items()) != []
     script.play("wait 121")
-    assert not restored().ledger.lines[line]
+    assert not restored().ledger.timeouts[line]
     assert restored().ledger.session_status(restored().ledger.jobs[1], 0) is SessionStatus.TERMINATED
 
 
@@ -476,7 +476,7 @@ def test_no_lost_draining_or_degraded_host_counts_as_free(script):
     assert free() == (3, False, 12)
     script.play("admin drain w1")
     assert free() == (2, False, 8)
-    script.play("beat w2 unhealthy")
+    script.play("heartbeat w2 unhealthy")
     assert free() == (1, False, 4)
     script.play("lose w3")
     assert free() == (0, False, 0)

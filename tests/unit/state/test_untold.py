@@ -3,17 +3,17 @@
 import pytest
 
 from iris_core.spec import JobSpec
-from iris_state import untold
 from iris_state.changes import JobAdmitted
 from iris_state.ledger import Ledger
-from iris_state.untold import Untold
+from iris_state.replication import unpublished
+from iris_state.replication.unpublished import UnpublishedEvents
 
 
 def facts():
     """What the admission of a job of two tasks makes: three events."""
     ledger = Ledger()
     ledger.apply(JobAdmitted(1, "/a", JobSpec(name="/a", command=("true",), replicas=2), "ann", 1, 1), 1)
-    return ledger.told
+    return ledger.facts
 
 
 def ids(events):
@@ -22,11 +22,11 @@ def ids(events):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(untold, "KEPT", 1)
-    kept = Untold()
+    monkeypatch.setattr(unpublished, "KEPT", 1)
+    kept = UnpublishedEvents()
     for sequence in (1, 2, 3):
         kept.add(sequence, facts())
-    kept.heard("3.0")
+    kept.note_published("3.0")
     return kept
 
 
@@ -42,6 +42,6 @@ def test_events_that_fell_back_into_a_commit_let_go_are_missed(few):
 
 def test_events_that_fell_back_into_a_commit_of_the_snapshot_are_missed():
     """Between the look at the stream and the take-over it forgot an event that the snapshot takes for told."""
-    recovered = Untold(10, "5.3")
+    recovered = UnpublishedEvents(10, "5.3")
     assert ids(recovered.behind("5.3")) == []
     assert recovered.behind("5.2") is None

@@ -12,7 +12,7 @@ Attempts are job-index-attempt; job 2 has a bundle; `launch` is asked after ever
 from __future__ import annotations
 
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
 
@@ -46,14 +46,14 @@ class Story:
 
     def __init__(self) -> None:
         self.agent = Agent(SELF)
-        self._under_way: tuple[Stage, ...] = ()
+        self._in_flight: tuple[Stage, ...] = ()
 
     def play(self, text: str) -> None:
         for line in filter(None, map(str.strip, text.splitlines())):
-            said, _, expected = line.partition("->")
-            verb, *rest = said.split()
+            configured, _, expected = line.partition("->")
+            verb, *rest = configured.split()
             answer = ", ".join([*getattr(self, f"on_{verb}")(*rest), *self._launches()])
-            assert answer == expected.strip(), f"{said.strip()} -> {answer}"
+            assert answer == expected.strip(), f"{configured.strip()} -> {answer}"
 
     def _launches(self) -> list[str]:
         found = []
@@ -64,7 +64,7 @@ class Story:
     def _order(self, incarnation: str = SELF, epoch: int = 1, **parts: tuple[AttemptRef, ...]) -> list[str]:
         jobs = {ref.job for refs in parts.values() for ref in refs}
         bundle = {2: "ab" * 32}
-        templates = [TaskTemplate(j, f"/j{j}", ("true",), {}, 1, ResourceAsk(), "", bundle.get(j)) for j in jobs]
+        templates = [TaskTemplate(j, f"/j{j}", ("true",), {}, 1, ResourceRequest(), "", bundle.get(j)) for j in jobs]
         stop = tuple(Stop(ref, 1000) for ref in parts.pop("stop", ()))
         taken, todo = self.agent.on_order(Order(incarnation, epoch, tuple(templates), stop=stop, **parts), 0)
         return ["taken" if taken.taken else "refused", *map(instruction, todo)]
@@ -122,11 +122,11 @@ class Story:
         return []
 
     def on_doubt(self) -> list[str]:
-        self.agent.in_doubt = True
+        self.agent.unconfirmed = True
         return []
 
     def on_trust(self) -> list[str]:
-        self.agent.in_doubt = False
+        self.agent.unconfirmed = False
         return []
 
     def on_shutdown(self) -> list[str]:
@@ -134,23 +134,23 @@ class Story:
 
     def on_tell(self) -> list[str]:
         """What is told now; on its way until `taken` or `lost`."""
-        self._under_way = self.agent.reports.take()
-        return [*map(words, self._under_way)]
+        self._in_flight = self.agent.reports.take()
+        return [*map(words, self._in_flight)]
 
-    def on_tell_all(self) -> list[str]:
-        self._under_way = self.agent.tell_all()
-        return [*map(words, self._under_way)]
+    def on_report_all(self) -> list[str]:
+        self._in_flight = self.agent.report_all()
+        return [*map(words, self._in_flight)]
 
     def on_taken(self) -> list[str]:
-        return [*map(instruction, self.agent.on_taken(self._under_way, ReportTaken(), 0))]
+        return [*map(instruction, self.agent.on_taken(self._in_flight, ReportTaken(), 0))]
 
     def on_taken_but_drop(self, *refs: str) -> list[str]:
         answer = ReportTaken(True, tuple(map(ref_of, refs)))
-        return [*map(instruction, self.agent.on_taken(self._under_way, answer, 0))]
+        return [*map(instruction, self.agent.on_taken(self._in_flight, answer, 0))]
 
     def on_lost(self) -> list[str]:
-        self.agent.on_untaken(self._under_way)
+        self.agent.on_untaken(self._in_flight)
         return []
 
-    def on_beat(self) -> list[str]:
+    def on_heartbeat(self) -> list[str]:
         return [*map(words, self.agent.attempts())]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent import Agent
 from tests.unit.worker.story import Story
@@ -22,12 +22,12 @@ def test_a_run_order_prepares_starts_and_reports(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
         started 1-0-0
-        beat           -> 1-0-0 PREPARING, 1-0-0 RUNNING
+        heartbeat           -> 1-0-0 PREPARING, 1-0-0 RUNNING
         ended 1-0-0 3
         tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
-        beat           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
+        heartbeat           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 3
         taken
-        beat           ->
+        heartbeat           ->
     """)
 
 
@@ -77,7 +77,7 @@ def test_stopping_kills_once_and_reports_a_cancelled_end(story: Story):
         tell           -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED cancelled 0
         stop 1-0-0     -> taken
         taken
-        beat           ->
+        heartbeat           ->
     """)
 
 
@@ -209,7 +209,7 @@ def test_what_was_taken_away_during_a_doubt_never_starts(story: Story):
         start 2-0-0           -> taken
         doubt
         prepared 2-0-0        ->
-        tell_all              -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 PREPARED, 2-0-0 CREATING
+        report_all              -> 2-0-0 PREPARING, 2-0-0 PULLING, 2-0-0 PREPARED, 2-0-0 CREATING
         taken_but_drop 2-0-0  -> discard 2-0-0
         trust                 ->
         tell                  -> 2-0-0 TERMINATED cancelled
@@ -221,7 +221,7 @@ def test_what_still_counts_after_a_doubt_starts_then(story: Story):
         run 2-0-0        -> taken, prepare 2-0-0
         doubt
         prepared 2-0-0   ->
-        tell_all         -> 2-0-0 PREPARING, 2-0-0 PULLING
+        report_all         -> 2-0-0 PREPARING, 2-0-0 PULLING
         taken
         trust            -> launch 2-0-0
     """)
@@ -258,7 +258,7 @@ def test_a_beat_says_of_an_end_that_nobody_has_answered_what_came_before_it(stor
         taken
         started 1-0-0
         ended 1-0-0 0
-        beat           -> 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0
+        heartbeat           -> 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0
     """)
 
 
@@ -271,14 +271,14 @@ def test_what_is_not_this_workers_any_more_is_stopped(story: Story):
         ended 1-0-0 0
         tell                  -> 1-0-0 TERMINATED cancelled 0
         taken_but_drop 1-0-0  ->
-        beat                  ->
+        heartbeat                  ->
     """)
 
 
 def test_an_adopted_attempt_is_told_and_can_be_stopped(story: Story):
     story.play("""
         adopt 1-0-0
-        tell_all       -> 1-0-0 RUNNING
+        report_all       -> 1-0-0 RUNNING
         taken
         run 1-0-0      -> taken
         stop 1-0-0     -> taken, kill 1-0-0
@@ -293,11 +293,11 @@ def test_a_registration_tells_everything_and_nothing_twice(story: Story):
         started 1-0-0
         ended 1-0-0 0
         run 1-1-0      -> taken, launch 1-1-0
-        tell_all       -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0, 1-1-0 PREPARING
+        report_all       -> 1-0-0 PREPARING, 1-0-0 RUNNING, 1-0-0 TERMINATED exited 0, 1-1-0 PREPARING
         started 1-1-0
         taken
         tell           -> 1-1-0 RUNNING
-        beat           -> 1-1-0 RUNNING
+        heartbeat           -> 1-1-0 RUNNING
     """)
 
 
@@ -338,10 +338,10 @@ words = st.sampled_from(["run", "prepare", "start", "stop", "end", "take", "lose
 @given(st.lists(st.tuples(words, refs), max_size=60))
 def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: list[tuple[str, AttemptRef]]):
     agent = Agent("me")
-    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceRequest())
     started: list[AttemptRef] = []
     stopped: set[AttemptRef] = set()
-    under_way = ()
+    in_flight = ()
     for word, ref in steps:
         if word in ("run", "prepare", "start"):
             agent.on_order(Order("me", 1, (template,), **{word: (ref,)}), 0)
@@ -351,14 +351,14 @@ def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: 
         elif word == "end" and ref in started:
             agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
         elif word == "take":
-            under_way = agent.reports.take()
+            in_flight = agent.reports.take()
         elif word == "lose":
-            agent.on_untaken(under_way)
-            under_way = ()
+            agent.on_untaken(in_flight)
+            in_flight = ()
         elif word in ("doubt", "trust"):
-            agent.in_doubt = word == "doubt"
+            agent.unconfirmed = word == "doubt"
         while (held := agent.next_launch()) is not None:
-            assert not agent.in_doubt
+            assert not agent.unconfirmed
             assert held.ref not in stopped
             started.append(held.ref)
     assert len(started) == len(set(started))
@@ -367,7 +367,7 @@ def test_no_schedule_of_orders_starts_an_attempt_twice_or_after_its_stop(steps: 
 @given(st.lists(st.tuples(words, refs), max_size=60))
 def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(steps: list[tuple[str, AttemptRef]]):
     agent = Agent("me")
-    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceRequest())
     for word, ref in steps:
         if word in ("run", "prepare", "start", "stop"):
             part = {word: (Stop(ref) if word == "stop" else ref,)}
@@ -375,8 +375,8 @@ def test_every_attempt_that_was_ordered_is_told_of_until_its_end_is_taken(steps:
         elif word == "end":
             agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
         agent.next_launch()
-    told = {stage.ref: stage for stage in agent.reports.take()}
-    assert {stage.ref: stage for stage in agent.attempts()} == told
+    reported = {stage.ref: stage for stage in agent.reports.take()}
+    assert {stage.ref: stage for stage in agent.attempts()} == reported
 
 
 sayings = st.sampled_from(["run", "end", "tell", "tell", "beat", "all", "answered", "lost"])
@@ -385,32 +385,32 @@ sayings = st.sampled_from(["run", "end", "tell", "tell", "beat", "all", "answere
 @given(st.lists(st.tuples(sayings, refs), max_size=60))
 def test_whatever_is_lost_no_end_is_heard_of_without_its_start(steps: list[tuple[str, AttemptRef]]):
     agent = Agent("me")
-    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceAsk())
+    template = TaskTemplate(1, "/t", ("true",), {}, 3, ResourceRequest())
     launched: set[AttemptRef] = set()
     known: set[AttemptRef] = set()
-    under_way: list[tuple[Stage, ...]] = []
+    in_flight: list[tuple[Stage, ...]] = []
     for word, ref in steps:
-        said: tuple[Stage, ...] = ()
+        configured: tuple[Stage, ...] = ()
         if word == "run":
             agent.on_order(Order("me", 1, (template,), run=(ref,)), 0)
         elif word == "end" and ref in launched:
             agent.on_ended(ref, Ended(Cause.EXITED, 0), 0)
         elif word == "beat":
-            said = agent.attempts()
+            configured = agent.attempts()
         elif word in ("tell", "all"):
-            said = agent.reports.take() if word == "tell" else agent.tell_all()
-            under_way.append(said)
-        elif word == "answered" and under_way:
-            answered = under_way.pop(0)
+            configured = agent.reports.take() if word == "tell" else agent.report_all()
+            in_flight.append(configured)
+        elif word == "answered" and in_flight:
+            answered = in_flight.pop(0)
             agent.on_taken(answered, ReportTaken(), 0)
             known |= starts(answered)
-        elif word == "lost" and under_way:
-            agent.on_untaken(under_way.pop(0))
+        elif word == "lost" and in_flight:
+            agent.on_untaken(in_flight.pop(0))
         while (held := agent.next_launch()) is not None:
             launched.add(held.ref)
             agent.on_started(held.ref, 0)
-        ends = {stage.ref for stage in said if stage.ended is not None}
-        assert ends <= known | starts(said)
+        ends = {stage.ref for stage in configured if stage.ended is not None}
+        assert ends <= known | starts(configured)
 
 
 def starts(stages: tuple[Stage, ...]) -> set[AttemptRef]:

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from iris_worker.bundle import BundleStore, digest_of, unpack
-from iris_worker.manifest import BadBundle, BundleLimits
+from iris_worker.bundles.bundle import BundleStore, digest_of, unpack
+from iris_worker.bundles.manifest import BadBundle, BundleLimits
 
 LIMITS = BundleLimits(entries=50, bytes=1 << 20, ratio=200, ratio_from=1 << 16)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
-from iris_core.resources import ResourceAsk
+from iris_core.resources import ResourceRequest
 from iris_worker import environment
 
 PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
 
 
 def template(**env: str) -> TaskTemplate:
-    return TaskTemplate(7, "/train", ("true",), env, 4, ResourceAsk())
+    return TaskTemplate(7, "/train", ("true",), env, 4, ResourceRequest())
 
 
 def test_a_task_is_told_who_and_where_it_is():

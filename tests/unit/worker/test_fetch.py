@@ -8,16 +8,16 @@ from pathlib import Path
 
 from iris_bus.memory import Memory
 from iris_core import subjects
-from iris_worker.bundle import BundleStore
-from iris_worker.clock import Clock
-from iris_worker.fetch import Fetcher
+from iris_worker.bundles.bundle import BundleStore
+from iris_worker.bundles.fetch import Fetcher
+from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 from tests.unit.worker.test_bundle import tar
 
 
 async def test_no_lock_is_left_of_a_bundle_that_is_here(tmp_path: Path):
     blobs = Memory().connect().blobs(subjects.BUNDLES_BUCKET)
-    fetcher = Fetcher(blobs, BundleStore(tmp_path / "bundles", keep=2), 4, Clock(), WorkerMetrics(lambda: 0))
+    fetcher = Fetcher(blobs, BundleStore(tmp_path / "bundles", keep=2), 4, HostClock(), WorkerMetrics(lambda: 0))
     for number in range(20):
         data = tar(("number", str(number).encode()))
         digest = hashlib.sha256(data).hexdigest()

@@ -1,54 +1,57 @@
-"""When to beat, and when not to trust."""
+"""When to heartbeat, and when not to trust."""
 
 from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import Beat
-from iris_worker.heartbeat import Heartbeat, Pulse
+from iris_core.messages import HeartbeatMessage
+from iris_worker.heartbeat import Heartbeat, StallDetector
 
 
 @pytest.fixture
-def pulse() -> Pulse:
-    made = Pulse(pause_s=3.0, fresh_s=10.0)
+def stall_detector() -> StallDetector:
+    made = StallDetector(pause_s=3.0, fresh_s=10.0)
     made.begin(100.0)
     return made
 
 
-def test_a_worker_that_ticks_regularly_did_not_sleep(pulse: Pulse):
-    assert [pulse.tick(at) for at in (100.25, 100.5, 103.5)] == [False, False, False]
+def test_a_worker_that_ticks_regularly_did_not_sleep(stall_detector: StallDetector):
+    assert [stall_detector.tick(at) for at in (100.25, 100.5, 103.5)] == [False, False, False]
 
 
-def test_a_long_gap_is_a_sleep_whoever_notices_it_first(pulse: Pulse):
-    assert pulse.slept(103.1)
-    assert not pulse.may_launch(103.1)
-    assert pulse.tick(103.1)
-    assert pulse.may_launch(103.2)
+def test_a_long_gap_is_a_sleep_whoever_notices_it_first(stall_detector: StallDetector):
+    assert stall_detector.slept(103.1)
+    assert not stall_detector.may_launch(103.1)
+    assert stall_detector.tick(103.1)
+    assert stall_detector.may_launch(103.2)
 
 
-def test_nothing_is_launched_on_contact_that_is_too_old(pulse: Pulse):
+def test_nothing_is_launched_on_contact_that_is_too_old(stall_detector: StallDetector):
     for at in range(101, 115):
-        pulse.tick(at)
-    assert not pulse.may_launch(114)
-    pulse.touch(114)
-    assert pulse.may_launch(114)
+        stall_detector.tick(at)
+    assert not stall_detector.may_launch(114)
+    stall_detector.touch(114)
+    assert stall_detector.may_launch(114)
 
 
 def test_beats_are_due_at_fixed_times():
     heart = Heartbeat("w0", "me", 5.0)
-    lags = [heart.beat((), at, 7)[1] for at in (100.0, 105.5, 110.0, 115.25)]
+    lags = [heart.heartbeat((), at, 7)[1] for at in (100.0, 105.5, 110.0, 115.25)]
     assert lags == [0.0, 0.5, 0.0, 0.25]
     assert heart.wait_s(116.0) == 4.0
 
 
 def test_beats_that_were_missed_are_not_made_up_for():
     heart = Heartbeat("w0", "me", 5.0)
-    heart.beat((), 100.0, 7)
-    assert heart.beat((), 130.0, 7)[1] == 25.0
+    heart.heartbeat((), 100.0, 7)
+    assert heart.heartbeat((), 130.0, 7)[1] == 25.0
     assert heart.wait_s(130.0) == 5.0
 
 
 def test_a_beat_says_what_ails_the_host():
     heart = Heartbeat("w0", "me", 5.0)
-    assert heart.beat((), 0.0, 7, "disk full") == (Beat("w0", "me", 1, 7, (), False, "disk full", 1), 0.0)
-    assert heart.beat((), 5.0, 8)[0] == Beat("w0", "me", 2, 8, monotonic_ms=5000)
+    assert heart.heartbeat((), 0.0, 7, "disk full") == (
+        HeartbeatMessage("w0", "me", 1, 7, (), False, "disk full", 1),
+        0.0,
+    )
+    assert heart.heartbeat((), 5.0, 8)[0] == HeartbeatMessage("w0", "me", 2, 8, monotonic_ms=5000)

@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 
 from iris_core import codec
 from iris_core.messages import AttemptRef, LogChunk, TaskOutput
-from iris_worker.budget import CHUNK, LogLimits
-from iris_worker.logs import Batch, Logs
-from iris_worker.slots import Slot, Slots
-from iris_worker.tail import last_lines
+from iris_worker.output.logs import Batch, OutputLogs
+from iris_worker.output.quota import CHUNK, LogLimits
+from iris_worker.output.tail import last_lines
+from iris_worker.workspaces import Workspace, Workspaces
 
 REF = AttemptRef(1, 2, 3)
 
 
 @pytest.fixture
-def slot(tmp_path: Path) -> Iterator[Slot]:
-    slots = Slots(tmp_path)
+def slot(tmp_path: Path) -> Iterator[Workspace]:
+    slots = Workspaces(tmp_path)
     made = slots.take(REF)
     yield made
     slots.give(made, printed=True)
     slots.close()
 
 
-def following(slot: Slot, limits: LogLimits | None = None) -> Logs:
-    logs = Logs(limits)
+def following(slot: Workspace, limits: LogLimits | None = None) -> OutputLogs:
+    logs = OutputLogs(limits)
     logs.follow(slot, 0.0)
     return logs
 
@@ -39,58 +39,58 @@ def chunks(batch: Batch) -> list[LogChunk]:
     return [chunk for _, data in batch.messages for chunk in codec.unpack(data, TaskOutput).chunks]
 
 
-def said(batch: Batch) -> list[tuple[str, int, bytes, bool]]:
+def configured(batch: Batch) -> list[tuple[str, int, bytes, bool]]:
     return [(chunk.stream, chunk.offset, chunk.data, chunk.final) for chunk in chunks(batch)]
 
 
-def test_both_outputs_are_told_with_their_offsets(slot: Slot):
+def test_both_outputs_are_told_with_their_offsets(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"one\n")
     first = logs.collect(1.0, 1000)
     logs.stored(first)
     os.write(slot.out, b"two\n")
     os.write(slot.err, b"oh\n")
-    assert said(first) == [("stdout", 0, b"one\n", False)]
-    assert said(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
+    assert configured(first) == [("stdout", 0, b"one\n", False)]
+    assert configured(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
     assert first.messages[0][0] == "iris.log.0.0"
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
-def test_a_silent_attempt_has_nothing_to_wait_for(slot: Slot):
+def test_a_silent_attempt_has_nothing_to_wait_for(slot: Workspace):
     logs = following(slot)
     assert logs.finish(REF)
     assert not logs.is_urgent
     assert len(logs) == 0
 
 
-def test_the_end_waits_until_everything_is_stored(slot: Slot):
+def test_the_end_waits_until_everything_is_stored(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"one\n")
     assert not logs.finish(REF)
     batch = logs.collect(0.0, 0)
-    assert said(batch) == [("stdout", 0, b"one\n", True)]
+    assert configured(batch) == [("stdout", 0, b"one\n", True)]
     assert [tail.ref for tail in batch.ended] == [REF]
     assert logs.is_urgent
     logs.stored(batch)
     assert not logs.is_urgent
 
 
-def test_output_that_was_told_before_the_end_is_closed_by_an_empty_chunk(slot: Slot):
+def test_output_that_was_told_before_the_end_is_closed_by_an_empty_chunk(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"one\n")
     logs.stored(logs.collect(1.0, 0))
     logs.finish(REF)
-    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
+    assert configured(logs.collect(1.0, 0)) == [("stdout", 4, b"", True)]
 
 
-def test_an_attempt_has_one_message_in_a_batch_so_that_its_output_is_stored_in_order(slot: Slot):
+def test_an_attempt_has_one_message_in_a_batch_so_that_its_output_is_stored_in_order(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"one\n" * CHUNK)
     os.write(slot.err, b"oh\n" * CHUNK)
     assert len(logs.collect(1.0, 0).messages) == 1
 
 
-def test_large_chunks_end_at_a_line(slot: Slot):
+def test_large_chunks_end_at_a_line(slot: Workspace):
     logs = following(slot)
     line = b"x" * 999 + b"\n"
     os.write(slot.out, line * 100)
@@ -98,20 +98,20 @@ def test_large_chunks_end_at_a_line(slot: Slot):
     assert [len(chunk.data) for chunk in found] == [65_000, 35_000]
 
 
-def test_output_goes_on_after_a_task_emptied_its_own_file(slot: Slot):
+def test_output_goes_on_after_a_task_emptied_its_own_file(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"a long line before\n")
     logs.stored(logs.collect(1.0, 0))
     os.ftruncate(slot.out, 0)
     os.write(slot.out, b"after\n")
-    assert said(logs.collect(2.0, 0)) == [("stdout", 19, b"after\n", False)]
+    assert configured(logs.collect(2.0, 0)) == [("stdout", 19, b"after\n", False)]
     os.ftruncate(slot.out, 0)
     os.write(slot.out, b"more than there was\n")
     logs.finish(REF)
-    assert said(logs.collect(3.0, 0)) == [("stdout", 25, b"more than there was\n", True)]
+    assert configured(logs.collect(3.0, 0)) == [("stdout", 25, b"more than there was\n", True)]
 
 
-def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
+def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Workspace):
     logs = following(slot)
     os.write(slot.err, b"one\n")
     assert logs.stored(logs.collect(1.0, 0)) == [(REF, 0, 4)]
@@ -119,14 +119,14 @@ def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Slot):
     assert logs.stored(logs.collect(1.0, 0)) == []
 
 
-def test_an_adopted_attempt_goes_on_where_it_stood(slot: Slot):
+def test_an_adopted_attempt_goes_on_where_it_stood(slot: Workspace):
     os.write(slot.out, b"old\nnew\n")
-    logs = Logs()
+    logs = OutputLogs()
     logs.follow(slot, 0.0, (4, 0))
-    assert said(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
+    assert configured(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
 
 
-def test_a_silent_attempt_is_looked_at_less_and_less(slot: Slot):
+def test_a_silent_attempt_is_looked_at_less_and_less(slot: Workspace):
     logs = following(slot)
     tail = logs._live[REF]
     waits = []
@@ -136,13 +136,13 @@ def test_a_silent_attempt_is_looked_at_less_and_less(slot: Slot):
     assert waits[0] < waits[1] < waits[-1] == 0.4
 
 
-def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slot: Slot):
+def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slot: Workspace):
     logs = following(slot, LogLimits(bytes_per_s=CHUNK, burst_bytes=2 * CHUNK))
     os.write(slot.out, b"y\n" * (4 * CHUNK))
     first = logs.collect(0.1, 0)
     logs.stored(first)
     assert sum(len(chunk.data) for chunk in chunks(first)) <= 3 * CHUNK
-    assert said(logs.collect(0.3, 0)) == []
+    assert configured(logs.collect(0.3, 0)) == []
     later = logs.collect(10.0, 0)
     logs.stored(later)
     logs.finish(REF)
@@ -152,7 +152,7 @@ def test_what_is_printed_faster_than_it_may_be_sent_waits_and_is_not_dropped(slo
     assert sum(chunk.dropped for chunk in found) == 0
 
 
-def test_what_is_over_the_limit_of_an_attempt_is_dropped_and_said_where_it_was_but_for_the_last_lines(slot: Slot):
+def test_what_is_over_the_limit_of_an_attempt_is_dropped_and_said_where_it_was_but_for_the_last_lines(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=2 * CHUNK))
     os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
     first = logs.collect(0.1, 0)
@@ -168,7 +168,7 @@ def test_what_is_over_the_limit_of_an_attempt_is_dropped_and_said_where_it_was_b
     assert last.dropped_lines == last.dropped // 2
 
 
-def test_the_last_lines_are_told_whatever_the_limit(slot: Slot):
+def test_the_last_lines_are_told_whatever_the_limit(slot: Workspace):
     logs = following(slot, LogLimits(bytes_per_s=0, burst_bytes=0, attempt_bytes=0))
     os.write(slot.out, b"y\n" * (4 * CHUNK) + b"the end\n")
     logs.finish(REF)
@@ -180,7 +180,7 @@ def test_the_last_lines_are_told_whatever_the_limit(slot: Slot):
     assert [tail.dropped for tail in batch.ended] == [last.dropped]
 
 
-def test_told_output_gives_its_disk_space_back(slot: Slot):
+def test_told_output_gives_its_disk_space_back(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=1 << 30, burst_bytes=1 << 30))
     block = os.urandom(1 << 20)
     for _ in range(20):
@@ -192,16 +192,16 @@ def test_told_output_gives_its_disk_space_back(slot: Slot):
     assert seen.st_blocks * 512 < 6 << 20
 
 
-def test_dropped_output_gives_its_disk_space_back_at_once(slot: Slot):
+def test_dropped_output_gives_its_disk_space_back_at_once(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=0))
     block = os.urandom(1 << 20)
     for tick in range(60):
         os.write(slot.out, block)
-        assert said(logs.collect(tick * 1.0, 0)) == []
+        assert configured(logs.collect(tick * 1.0, 0)) == []
     assert os.fstat(slot.out).st_blocks * 512 < 20 << 20
 
 
-def test_dropped_output_gives_its_disk_space_back_while_nothing_can_be_stored(slot: Slot):
+def test_dropped_output_gives_its_disk_space_back_while_nothing_can_be_stored(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=4 << 20))
     block = os.urandom(1 << 20)
     for tick in range(3):
@@ -214,7 +214,7 @@ def test_dropped_output_gives_its_disk_space_back_while_nothing_can_be_stored(sl
     assert logs.dropped() == (63 - 4 << 20) - CHUNK // 2
 
 
-def test_a_few_bytes_at_a_time_are_given_back_too(slot: Slot):
+def test_a_few_bytes_at_a_time_are_given_back_too(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=0))
     for _ in range(1000):
         os.write(slot.out, b"y\n" * 500)
@@ -222,14 +222,14 @@ def test_a_few_bytes_at_a_time_are_given_back_too(slot: Slot):
     assert os.fstat(slot.out).st_blocks * 512 < 64 << 10
 
 
-def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: Slot):
+def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: Workspace):
     logs = following(slot, LogLimits(attempt_bytes=100_000))
     os.write(slot.out, b"y\n" * 50_000)
     batch = logs.collect(1.0, 0)
     os.write(slot.out, b"y\n" * 500_000 + b"the end\n")
     logs.accept()
     [(_, *positions)] = logs.stored(batch)
-    again = Logs(LogLimits(attempt_bytes=100_000))
+    again = OutputLogs(LogLimits(attempt_bytes=100_000))
     again.follow(slot, 0.0, (positions[0], positions[1]))
     os.write(slot.out, b"y\n" * 50_000)
     again.finish(REF)
@@ -239,7 +239,7 @@ def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: S
     assert sum(chunk.dropped for chunk in found) > 900_000
 
 
-def test_output_that_is_given_up_counts_as_dropped(slot: Slot):
+def test_output_that_is_given_up_counts_as_dropped(slot: Workspace):
     logs = following(slot)
     os.write(slot.out, b"stored\n")
     logs.stored(logs.collect(1.0, 0))
@@ -258,7 +258,7 @@ pieces = st.tuples(st.sampled_from(["out", "err"]), st.binary(max_size=300))
 def test_whatever_is_sent_twice_readers_get_exactly_what_was_printed(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[str, bytes]], data: st.DataObject
 ):
-    slots = Slots(tmp_path_factory.mktemp("logs"))
+    slots = Workspaces(tmp_path_factory.mktemp("logs"))
     slot = slots.take(REF)
     logs = following(slot)
     got: dict[str, dict[int, bytes]] = {"stdout": {}, "stderr": {}}
@@ -292,11 +292,11 @@ def rebuilt(pieces: dict[int, bytes]) -> bytes:
     return whole
 
 
-def test_the_end_of_standard_error_is_kept_for_the_record(slot: Slot):
+def test_the_end_of_standard_error_is_kept_for_the_record(slot: Workspace):
     os.write(slot.err, b"".join(b"line %d\n" % n for n in range(1000)))
     assert last_lines(slot.err) == "\n".join(f"line {n}" for n in range(980, 1000))
 
 
-def test_one_endless_line_is_cut(slot: Slot):
+def test_one_endless_line_is_cut(slot: Workspace):
     os.write(slot.err, b"x" * 10_000)
     assert last_lines(slot.err) == "x" * 4096

@@ -6,25 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_worker.manifest import BadBundle, BundleLimits, Entry, Manifest
+from iris_worker.bundles.manifest import ArchiveEntry, BadBundle, BundleLimits, Manifest
 
 
-def admit(*entries: Entry, packed: int = 1 << 20, limits: BundleLimits | None = None) -> list[str]:
+def admit(*entries: ArchiveEntry, packed: int = 1 << 20, limits: BundleLimits | None = None) -> list[str]:
     manifest = Manifest(packed, limits)
     return ["/".join(manifest.admit(entry)) for entry in entries]
 
 
-def file(name: str, size: int = 0) -> Entry:
-    return Entry(name, "file", size)
+def file(name: str, size: int = 0) -> ArchiveEntry:
+    return ArchiveEntry(name, "file", size)
 
 
-def link(name: str, target: str) -> Entry:
-    return Entry(name, "symlink", target=target)
+def link(name: str, target: str) -> ArchiveEntry:
+    return ArchiveEntry(name, "symlink", target=target)
 
 
 def test_an_ordinary_bundle_is_admitted():
     assert admit(
-        Entry("./", "dir"), file("./train.py", 10), Entry("lib", "dir"), file("lib/a.py"), link("lib/b.py", "a.py")
+        ArchiveEntry("./", "dir"),
+        file("./train.py", 10),
+        ArchiveEntry("lib", "dir"),
+        file("lib/a.py"),
+        link("lib/b.py", "a.py"),
     ) == ["", "train.py", "lib", "lib/a.py", "lib/b.py"]
 
 
@@ -45,7 +49,7 @@ def test_a_link_may_lead_up_and_down_inside():
         pytest.param([file("x/" * 600)], id="a path of 1200 characters"),
         pytest.param([file("")], id="a file without a name"),
         pytest.param([file(".")], id="a file in place of the root"),
-        pytest.param([Entry("dev", "other")], id="a device"),
+        pytest.param([ArchiveEntry("dev", "other")], id="a device"),
         pytest.param([link("x", "/etc")], id="an absolute link"),
         pytest.param([link("x", "../etc")], id="a link out of the root"),
         pytest.param([link("a/x", "../../etc")], id="a link out from below"),
@@ -56,14 +60,14 @@ def test_a_link_may_lead_up_and_down_inside():
         pytest.param([file("x"), file("x/y")], id="a file below a file"),
         pytest.param([file("x"), file("x")], id="a file twice"),
         pytest.param([link("x", "y"), file("x")], id="a file in place of a link"),
-        pytest.param([file("x"), Entry("x", "dir")], id="a directory in place of a file"),
-        pytest.param([Entry("x", "hardlink", target="y")], id="a hard link to what is not there"),
-        pytest.param([link("y", "z"), Entry("x", "hardlink", target="y")], id="a hard link to a link"),
-        pytest.param([Entry("x", "hardlink", target="/etc/passwd")], id="a hard link out"),
+        pytest.param([file("x"), ArchiveEntry("x", "dir")], id="a directory in place of a file"),
+        pytest.param([ArchiveEntry("x", "hardlink", target="y")], id="a hard link to what is not there"),
+        pytest.param([link("y", "z"), ArchiveEntry("x", "hardlink", target="y")], id="a hard link to a link"),
+        pytest.param([ArchiveEntry("x", "hardlink", target="/etc/passwd")], id="a hard link out"),
         pytest.param([file("x", -1)], id="a negative size"),
     ],
 )
-def test_hostile_entries_are_refused(entries: list[Entry]):
+def test_hostile_entries_are_refused(entries: list[ArchiveEntry]):
     with pytest.raises(BadBundle):
         admit(*entries)
 
@@ -87,11 +91,11 @@ def test_a_bundle_that_unpacks_to_too_many_times_its_size_is_refused():
 
 parts = st.sampled_from(["a", "b", "c", "..", ".", ""])
 paths = st.lists(parts, min_size=1, max_size=5).map("/".join)
-entries = st.one_of(paths.map(file), st.builds(link, paths, paths), paths.map(lambda p: Entry(p, "dir")))
+entries = st.one_of(paths.map(file), st.builds(link, paths, paths), paths.map(lambda p: ArchiveEntry(p, "dir")))
 
 
 @given(st.lists(entries, max_size=12))
-def test_following_any_links_never_leads_out(found: list[Entry]):
+def test_following_any_links_never_leads_out(found: list[ArchiveEntry]):
     manifest, links, made = Manifest(1 << 20), {}, []
     for entry in found:
         try:

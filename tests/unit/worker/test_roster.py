@@ -12,7 +12,7 @@ import pytest
 
 from iris_core.messages import AttemptRef, Ended, Stage
 from iris_core.states import Cause, KernelStatus
-from iris_worker.roster import Entry, Roster, Started
+from iris_worker.process.store import ProcessStore, Started, StoredProcess
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0)
 
@@ -30,98 +30,98 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "roster"
 
 
-def opened(path: Path, boot: str = "boot") -> tuple[Roster, dict[AttemptRef, Entry]]:
-    roster = Roster(path, boot)
-    return roster, roster.recover()
+def opened(path: Path, boot: str = "boot") -> tuple[ProcessStore, dict[AttemptRef, StoredProcess]]:
+    store = ProcessStore(path, boot)
+    return store, store.recover()
 
 
 def test_the_next_worker_finds_what_was_flushed(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.read_up_to([(A, 5, 7)])
-    roster.started(started(B, slot=1))
-    roster.over(ended(B))
-    roster.flush()
-    roster.close()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.read_up_to([(A, 5, 7)])
+    store.started(started(B, slot=1))
+    store.over(ended(B))
+    store.flush()
+    store.close()
     _, found = opened(path)
-    assert found == {A: Entry(started(A), (5, 7)), B: Entry(started(B, slot=1), over=ended(B))}
+    assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=ended(B))}
 
 
 def test_what_is_acknowledged_is_forgotten(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.over(ended(A))
-    roster.gone([A])
-    roster.flush()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.over(ended(A))
+    store.gone([A])
+    store.flush()
     assert opened(path)[1] == {}
 
 
 def test_it_survives_any_number_of_restarts(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.flush()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.flush()
     for _ in range(3):
         _, found = opened(path)
-        assert found == {A: Entry(started(A))}
+        assert found == {A: StoredProcess(started(A))}
 
 
 def test_a_torn_last_record_is_what_was_not_written(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.flush()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.flush()
     whole = path.read_bytes()
-    roster.over(ended(A))
-    roster.flush()
+    store.over(ended(A))
+    store.flush()
     longer = path.read_bytes()
     for length in range(len(whole), len(longer)):
         path.write_bytes(longer[:length])
-        assert opened(path)[1] == {A: Entry(started(A))}
+        assert opened(path)[1] == {A: StoredProcess(started(A))}
 
 
 def test_after_a_new_start_of_the_host_nothing_lives_but_ends_are_still_told(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.started(started(B, slot=1))
-    roster.over(ended(B))
-    roster.flush()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.started(started(B, slot=1))
+    store.over(ended(B))
+    store.flush()
     _, found = opened(path, boot="another")
     assert list(found) == [B]
 
 
 def test_output_of_a_slot_that_was_given_on_is_not_read_again(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.over(ended(A))
-    roster.started(started(B))
-    roster.flush()
+    store, _ = opened(path)
+    store.started(started(A))
+    store.over(ended(A))
+    store.started(started(B))
+    store.flush()
     _, found = opened(path)
     assert {ref: entry.reused for ref, entry in found.items()} == {A: True, B: False}
 
 
 def test_it_does_not_grow_with_what_is_gone(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(B, slot=1))
+    store, _ = opened(path)
+    store.started(started(B, slot=1))
     for number in range(60_000):
         ref = AttemptRef(2, number, 0)
-        roster.started(started(ref))
-        roster.over(ended(ref))
-        roster.gone([ref])
+        store.started(started(ref))
+        store.over(ended(ref))
+        store.gone([ref])
         if number % 100 == 0:
-            roster.flush()
+            store.flush()
     assert path.stat().st_size < 5 << 20
     assert next(iter(opened(path)[1])) == B
 
 
 def test_what_a_full_disk_refused_is_written_later_and_leaves_no_torn_record(path: Path):
-    roster, _ = opened(path)
-    roster.started(started(A))
-    roster.flush()
-    roster.started(started(B, slot=1))
+    store, _ = opened(path)
+    store.started(started(A))
+    store.flush()
+    store.started(started(B, slot=1))
     room = path.stat().st_size + 10
     with limited_files(room), pytest.raises(OSError, match=r"File too large|No space"):
-        roster.flush()
+        store.flush()
     assert path.stat().st_size == room - 10
-    roster.flush()
+    store.flush()
     assert list(opened(path)[1]) == [A, B]
 
 

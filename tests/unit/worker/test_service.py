@@ -9,7 +9,7 @@ from typing import Any, cast
 from iris_bus.memory import Memory
 from iris_core.messages import AttemptRef, Ended, ReportTaken, Stage
 from iris_core.states import Cause, KernelStatus
-from iris_worker.service import Worker
+from iris_worker.service import WorkerService
 from iris_worker.settings import WorkerSettings
 
 DAY_S = 86_400.0
@@ -21,7 +21,7 @@ def timers() -> int:
 
 
 async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_path: Path):
-    worker = Worker(WorkerSettings(id="w0", data=str(tmp_path)), Memory().connect(), "", asyncio.Event())
+    worker = WorkerService(WorkerSettings(id="w0", data=str(tmp_path)), Memory().connect(), "", asyncio.Event())
     refs, before = [AttemptRef(job, 0, 0) for job in range(1000)], timers()
     for ref in refs:
         worker._limit(ref, DAY_S)
@@ -29,4 +29,4 @@ async def test_an_attempt_that_ends_long_before_its_timeout_leaves_no_timer(tmp_
     worker._taken([Stage(ref, KernelStatus.TERMINATED, 1, Ended(Cause.EXITED, 0)) for ref in refs], ReportTaken())
     assert timers() == before
     worker._failed.cancel()
-    worker._workshop.close()
+    worker._executor.close()

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_worker.slots import ERROR_FILE, Slots, read_error_file
+from iris_worker.workspaces import ERROR_FILE, Workspaces, read_error_file
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 LATER_NS = 1 << 62
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> Slots:
-    made = Slots(tmp_path)
+def slots(tmp_path: Path) -> Workspaces:
+    made = Workspaces(tmp_path)
     made.begin(set(), set())
     return made
 
 
-def test_a_slot_that_was_left_clean_serves_the_next_attempt(slots: Slots):
+def test_a_slot_that_was_left_clean_serves_the_next_attempt(slots: Workspaces):
     first = slots.take(A)
     assert not slots.clean(first, LATER_NS)
     slots.give(first, printed=False)
@@ -29,12 +29,12 @@ def test_a_slot_that_was_left_clean_serves_the_next_attempt(slots: Slots):
     assert first.ref == B
 
 
-def test_a_new_slot_is_made_while_others_are_taken(slots: Slots):
+def test_a_new_slot_is_made_while_others_are_taken(slots: Workspaces):
     assert slots.take(A).workdir != slots.take(B).workdir
 
 
 @pytest.mark.parametrize("round_", [0, 1, 2])
-def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Slots, tmp_path: Path, round_: int):
+def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Workspaces, tmp_path: Path, round_: int):
     for _ in range(round_):
         slot = slots.take(A)
         slots.clean(slot, LATER_NS)
@@ -51,7 +51,7 @@ def test_nothing_an_attempt_leaves_is_there_for_the_next(slots: Slots, tmp_path:
     assert os.listdir(tmp_path / "trash") == []
 
 
-def test_a_change_time_is_believed_only_when_a_later_change_must_show(slots: Slots):
+def test_a_change_time_is_believed_only_when_a_later_change_must_show(slots: Workspaces):
     slot = slots.take(A)
     changed_ns = os.stat(slot.workdir).st_ctime_ns
     slots.clean(slot, changed_ns + 1)
@@ -60,13 +60,13 @@ def test_a_change_time_is_believed_only_when_a_later_change_must_show(slots: Slo
     assert slot.empty_ns == changed_ns
 
 
-def test_a_directory_whose_rights_were_changed_is_not_used_again(slots: Slots):
+def test_a_directory_whose_rights_were_changed_is_not_used_again(slots: Workspaces):
     slot = slots.take(A)
     os.chmod(slot.workdir, 0o500)
     assert slots.clean(slot, LATER_NS)
 
 
-def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Slots, tmp_path: Path):
+def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Workspaces, tmp_path: Path):
     slot = slots.take(A)
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -87,7 +87,7 @@ def test_what_a_task_left_is_deleted_however_deep_and_without_rights(slots: Slot
     assert (os.listdir(tmp_path / "trash"), (outside / "kept").read_text()) == ([], "kept")
 
 
-def test_a_directory_that_was_deleted_is_made_again(slots: Slots):
+def test_a_directory_that_was_deleted_is_made_again(slots: Workspaces):
     slot = slots.take(A)
     os.rmdir(slot.workdir)
     assert not slots.clean(slot, LATER_NS)
@@ -95,16 +95,16 @@ def test_a_directory_that_was_deleted_is_made_again(slots: Slots):
     assert os.path.isdir(slots.take(B).workdir)
 
 
-def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(slots: Slots, tmp_path: Path):
+def test_a_new_worker_keeps_what_lives_and_what_is_untold_and_throws_the_rest(slots: Workspaces, tmp_path: Path):
     taken = [slots.take(AttemptRef(1, n, 0)) for n in range(3)]
-    again = Slots(tmp_path)
+    again = Workspaces(tmp_path)
     again.begin({taken[0].number}, {taken[1].number})
     assert os.listdir(tmp_path / "attempts") == ["0"]
     assert sorted(os.listdir(tmp_path / "output")) == ["0.err", "0.out", "1.err", "1.out"]
     assert again.take(B).number == 2
 
 
-def test_the_error_file_is_read_as_one_short_line(slots: Slots):
+def test_the_error_file_is_read_as_one_short_line(slots: Workspaces):
     slot = slots.take(A)
     Path(slot.workdir, ERROR_FILE).write_text("no\n  luck " + "x" * 5000)
     assert read_error_file(slot.workdir).startswith("no luck xxx")
@@ -112,18 +112,18 @@ def test_the_error_file_is_read_as_one_short_line(slots: Slots):
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
-def test_an_error_file_that_is_no_file_says_nothing(slots: Slots, make):
+def test_an_error_file_that_is_no_file_says_nothing(slots: Workspaces, make):
     slot = slots.take(A)
     make(f"{slot.workdir}/{ERROR_FILE}")
     assert read_error_file(slot.workdir) == ""
 
 
 @pytest.mark.parametrize("leaves", ["nothing", "a file"])
-def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Slots, tmp_path: Path, leaves: str):
+def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Workspaces, tmp_path: Path, leaves: str):
     adopted = slots.take(A)
     if leaves == "a file":
         Path(adopted.workdir, "left").touch()
-    after = Slots(tmp_path)
+    after = Workspaces(tmp_path)
     after.begin({adopted.number}, set())
     slot = after.open(adopted.number)
     slot.ref = A
@@ -133,7 +133,7 @@ def test_the_slot_of_an_adopted_attempt_serves_the_next_one(slots: Slots, tmp_pa
     assert (again.number, os.listdir(again.workdir)) == (adopted.number, [])
 
 
-def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Slots):
+def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Workspaces):
     os.rmdir(slots.attempts)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(FileNotFoundError):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.spawn import NotRunnable, find, spawn
+from iris_worker.process.spawn import NotRunnable, find, spawn
 
 
 def program(path: Path, text: str = "#!/bin/sh\nexit 5\n") -> Path:

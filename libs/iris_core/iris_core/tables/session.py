@@ -129,7 +129,7 @@ SINGLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StatusTimeout:
     """How long a session may be in a status, ms; None is for ever. PENDING's is its job's scheduling timeout."""
 
     scheduled_ms: int = 60_000
@@ -148,7 +148,7 @@ class Patience:
         }.get(status)
 
 
-CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if Patience().of(status) is not None)})
+CLOCKED = frozenset({S.PENDING, *(status for status in SessionStatus if StatusTimeout().of(status) is not None)})
 
 WAYS_OUT: dict[SessionStatus, SessionRule | Promotion] = {**OWNER, S.RUNNING: DETECT_TERMINATION}
 """A running session ends with its kernels, and the loss of a worker ends those."""

@@ -120,7 +120,7 @@ TABLE: tuple[TaskRule, ...] = (
 )
 
 WAYS_OUT: dict[TaskState, TaskRule] = {T.PENDING: EXPIRE, T.ASSIGNED: LOSE, T.BUILDING: OVERDUE, T.RUNNING: LOSE}
-"""The scheduling timeout, the loss of a worker, the patience of what is built."""
+"""The scheduling timeout, the loss of a worker, the timeout of what is built."""
 
 guard("task", (state for state in TaskState if state is not T.UNSPECIFIED), TERMINAL, TABLE, WAYS_OUT)
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from iris_gateway.bodies import chunks
 from iris_gateway.endpoint import BYTES, Answers, Call, Endpoint
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "application/x-tar", "application/zip"})
 
@@ -14,7 +14,7 @@ ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "applicat
 async def head(call: Call) -> Response:
     call.parameters().finish()
     if not await call.gateway.bundles.has(call.segment("sha256")):
-        raise Problem("not_found", "this bundle is not stored here")
+        raise ProblemResponse("not_found", "this bundle is not stored here")
     return Response(status_code=200)
 
 
@@ -22,7 +22,9 @@ async def put(call: Call) -> Response:
     call.parameters().finish()
     given = call.request.headers.get("content-type", BYTES).partition(";")[0].strip().lower()
     if given not in ACCEPTED:
-        raise Problem("unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES})
+        raise ProblemResponse(
+            "unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES}
+        )
     limits, digest = call.gateway.limits, call.segment("sha256")
     parts = chunks(call.request, limits.bundle_bytes, limits.bundle_s, limits.body_idle_s)
     new = await call.gateway.bundles.put(call.caller.user, digest, parts)

@@ -11,7 +11,7 @@ from iris_core.messages import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
 from iris_core.views import QueueRow, SessionView, WorkerView
-from iris_gateway.api.asking import PAGING, page, request_key, view
+from iris_gateway.api.handling import PAGING, page, request_key, view
 from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import Envelope

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from iris import __version__
+from iris_core import __version__
 from iris_core.codec import to_json
 from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.openapi import describe

@@ -8,13 +8,13 @@ import msgspec
 from starlette.responses import Response
 
 from iris_core.views import Page
-from iris_gateway.api.asking import PAGING
+from iris_gateway.api.handling import PAGING
 from iris_gateway.api.jobs import job_of
 from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Call, Endpoint, json_response
-from iris_gateway.occurrence import A_TYPE, Filter, is_event_type
+from iris_gateway.event import A_TYPE, Filter, is_event_type
+from iris_gateway.event_history import newest_first, oldest_first
 from iris_gateway.parameters import Parameter, Parameters, job_reference
-from iris_gateway.problem import Problem
-from iris_gateway.retrospect import newest_first, oldest_first
+from iris_gateway.problem import ProblemResponse
 from iris_gateway.sse import resume_point, stream_events
 
 _FARTHEST = 10**18
@@ -39,7 +39,7 @@ async def of_job(call: Call) -> Response:
 
 
 async def name_of(call: Call, job: str) -> str:
-    """The name of a job that exists. Raises Problem not_found."""
+    """The name of a job that exists. Raises ProblemResponse not_found."""
     return msgspec.json.decode(await call.read("job", job=job), type=_Job).name
 
 
@@ -73,7 +73,7 @@ def _place(cursor: str) -> int | None:
     if not cursor:
         return None
     if cursor[0] != "e" or not cursor[1:].isdigit():
-        raise Problem("invalid", "this cursor is not from a page of events")
+        raise ProblemResponse("invalid", "this cursor is not from a page of events")
     return int(cursor[1:])
 
 

@@ -9,7 +9,7 @@ from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Ping
 from iris_core.subjects import STATE_PING
 from iris_gateway.endpoint import TEXT, Answers, Call, Endpoint
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 _PING_S = 2.0
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,19 +21,19 @@ async def healthz(call: Call) -> Response:
 
 async def readyz(call: Call) -> Response:
     if call.gateway.closing:
-        raise Problem("unavailable", "this gateway is draining")
+        raise ProblemResponse("unavailable", "this gateway is draining")
     if not (await ping(call)).ready:
-        raise Problem("unavailable", "the state service is still recovering")
+        raise ProblemResponse("unavailable", "the state service is still recovering")
     return PlainTextResponse("ready\n")
 
 
 async def ping(call: Call) -> Ping:
-    """The state service's word that it leads. Raises Problem unavailable."""
+    """The state service's word that it leads. Raises ProblemResponse unavailable."""
     try:
         message = await call.gateway.bus.request(STATE_PING, pack(Ping()), timeout=_PING_S)
         return unpack(message.data, Ping)
     except (Unavailable, Undecodable) as error:
-        raise Problem("unavailable", f"the state service does not answer: {error}") from None
+        raise ProblemResponse("unavailable", f"the state service does not answer: {error}") from None
 
 
 async def metrics(call: Call) -> Response:

@@ -1,6 +1,6 @@
 """Jobs: submit, list, show, end, submit again.
 
-Not in this room: what is allowed (`iris_gateway.admission`, then the state service).
+Out of scope: what is allowed (`iris_gateway.admission`, then the state service).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
-from iris_gateway.api.asking import PAGING, idempotency_key, json_body, page, request_key, view
+from iris_gateway.api.handling import PAGING, idempotency_key, json_body, page, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.bodies import check_media_type, read_body
 from iris_gateway.commands import Envelope
 from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import Parameter, job_reference
-from iris_gateway.problem import Problem, invalid
+from iris_gateway.problem import ProblemResponse, invalid
 
 JOB_STATES = tuple(display_name(state) for state in JobState if state)
 TASK_STATES = tuple(display_name(state) for state in TaskState if state)
@@ -93,7 +93,7 @@ async def submit(call: Call) -> Response:
 
 
 async def read_spec(call: Call) -> JobSpec:
-    """The specification in the body, judged as far as possible here. Raises Problem."""
+    """The specification in the body, judged as far as possible here. Raises ProblemResponse."""
     check_media_type(call.request, JSON)
     limits = call.gateway.limits
     spec = spec_from(await read_body(call.request, limits.body_bytes, limits.body_s), call.caller)
@@ -145,7 +145,7 @@ async def sessions(call: Call) -> Response:
 async def cancel(call: Call) -> Response:
     job, key = job_of(call), request_key(call, call.caller)
     if call.caller.role == "worker":
-        raise Problem("forbidden", "a worker's token cancels nothing")
+        raise ProblemResponse("forbidden", "a worker's token cancels nothing")
     call.parameters().finish()
     body = await json_body(call, CancelBody, CancelBody())
 
@@ -159,12 +159,12 @@ async def cancel(call: Call) -> Response:
 async def rerun(call: Call) -> Response:
     job, key = job_of(call), request_key(call, call.caller)
     if call.caller.role == "worker":
-        raise Problem("forbidden", "a worker's token submits nothing")
+        raise ProblemResponse("forbidden", "a worker's token submits nothing")
     call.parameters().finish()
     body = await json_body(call, RerunBody, RerunBody())
     found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Coded)
     if found.spec.bundle is not None and not await call.gateway.bundles.has(found.spec.bundle):
-        raise Problem("gone", "the code of this job is not kept any more: run it again from its directory")
+        raise ProblemResponse("gone", "the code of this job is not kept any more: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only, envelope.answer_to)

@@ -14,13 +14,13 @@ from iris_core.views import LogLineView
 from iris_gateway.api.jobs import job_of
 from iris_gateway.api.tasks import task_of
 from iris_gateway.auth import may_read
-from iris_gateway.ending import Ending
+from iris_gateway.completion import Completion
 from iris_gateway.endpoint import EVENT_STREAM, JSON_LINES, TEXT, Answers, Call, Endpoint
-from iris_gateway.lines import Line
-from iris_gateway.logbook import Shown, Write, write_job_text, write_text
-from iris_gateway.logs import Reading, Wish
+from iris_gateway.log_formats import Shown, Write, write_job_text, write_text
+from iris_gateway.log_lines import LogLine
+from iris_gateway.logs import LogQuery, Reading
 from iris_gateway.parameters import Parameter, Parameters
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 from iris_gateway.sse import frame, resume_point, stream
 
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
@@ -56,7 +56,7 @@ class _Job(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LogRequest:
     """One request for output, fully understood.
 
     Attributes:
@@ -65,7 +65,7 @@ class Request:
         after: the sequence to go on behind, 0 for the beginning.
     """
 
-    wish: Wish
+    query: LogQuery
     job: str
     task: str
     state: str
@@ -91,11 +91,11 @@ async def of_task(call: Call) -> Response:
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
     job, index = _numbers(task)
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
-        raise Problem("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
+        raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
     only = int(attempt) if attempt.isdigit() else last if attempt == "last" and not follow else None
-    wish = Wish(job, index, only, last if attempt == "last" else 0, _streams(parameters), _since(call, parameters))
-    return await _respond(call, parameters, wish, (task.job, task.task, task.state), ask, write_text)
+    query = LogQuery(job, index, only, last if attempt == "last" else 0, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, query, (task.job, task.task, task.state), ask, write_text)
 
 
 async def of_job(call: Call) -> Response:
@@ -114,23 +114,25 @@ async def of_job(call: Call) -> Response:
     if attempt == "last":
         parameters.wrong("attempt", "wrong_value", "of a whole job cannot be 'last'", "a number, or all")
     only = int(attempt) if attempt.isdigit() else None
-    wish = Wish(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
-    return await _respond(call, parameters, wish, (job.name, "", job.state), ask, write_job_text)
+    query = LogQuery(int(job.id[1:]), None, only, 0, _streams(parameters), _since(call, parameters))
+    return await _respond(call, parameters, query, (job.name, "", job.state), ask, write_job_text)
 
 
 async def _check_may_read(call: Call, job: str) -> None:
-    """What tasks print is for the owner of their job and for admins. Raises Problem forbidden."""
+    """What tasks print is for the owner of their job and for admins. Raises ProblemResponse forbidden."""
     if call.caller.role == "admin":
         return
     owner = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
     if not may_read(call.caller, owner):
-        raise Problem("forbidden", f"{job} belongs to {owner}; only its owner or an admin may read what it prints")
+        raise ProblemResponse(
+            "forbidden", f"{job} belongs to {owner}; only its owner or an admin may read what it prints"
+        )
 
 
 async def _respond(
     call: Call,
     parameters: Parameters,
-    wish: Wish,
+    query: LogQuery,
     known: tuple[str, str, str],
     ask: Callable[[], Awaitable[str]],
     plain: Write,
@@ -144,8 +146,8 @@ async def _respond(
     after = resume_point(call, None) or 0
     shown = Shown(job)
     write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
-    request = Request(wish, job, task, state, ask, media_type, write, follow, None if after else tail, after)
-    body = _written(call, request, await call.gateway.logs.last(wish))
+    request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else tail, after)
+    body = _written(call, request, await call.gateway.logs.last(query))
     if media_type == EVENT_STREAM or follow:
         response = stream(call, body)
         response.headers["content-type"] = _content_type(media_type)
@@ -153,13 +155,13 @@ async def _respond(
     return StreamingResponse(body, media_type=media_type)
 
 
-async def _written(call: Call, request: Request, until: int) -> AsyncIterator[bytes]:
-    reading = Reading(request.wish, request.after)
+async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator[bytes]:
+    reading = Reading(request.query, request.after)
     state = request.state
     async for piece in _there(call, request, reading, until):
         yield piece
     if request.follow:
-        async with Ending(call.gateway.feed, request.job, request.task, request.ask) as ending:
+        async with Completion(call.gateway.feed, request.job, request.task, request.ask) as ending:
             async for piece in _coming(call, request, reading, ending):
                 yield piece
             if ending.cut_off:
@@ -170,11 +172,11 @@ async def _written(call: Call, request: Request, until: int) -> AsyncIterator[by
         yield frame("end", {"state": state}, reading.position)
 
 
-async def _there(call: Call, request: Request, reading: Reading, until: int) -> AsyncIterator[bytes]:
+async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:
     """What has been printed; the last lines only when that was asked for."""
     if until <= reading.position:
         return
-    last: deque[Line] = deque(maxlen=request.tail)
+    last: deque[LogLine] = deque(maxlen=request.tail)
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.present(reading, reader, until):
             if request.tail is None:
@@ -185,7 +187,7 @@ async def _there(call: Call, request: Request, reading: Reading, until: int) -> 
         yield request.write(last, reading.safe)
 
 
-async def _coming(call: Call, request: Request, reading: Reading, ending: Ending) -> AsyncIterator[bytes]:
+async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Completion) -> AsyncIterator[bytes]:
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.coming(reading, reader, ending):
             if lines:
@@ -210,7 +212,7 @@ def _numbers(task: _Task) -> tuple[int, int]:
     """The job's number and the task's index, by which its output is kept."""
     match = _LOG_SUBJECT.match(task.log_subject)
     if match is None:
-        raise Problem("internal", "the state service does not say where this task's output is")
+        raise ProblemResponse("internal", "the state service does not say where this task's output is")
     return int(match["job"]), int(match["index"])
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from iris import __version__
-from iris_core import states
+from iris_core import __version__, states
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
 from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS

@@ -12,7 +12,7 @@ from iris_core.subjects import SCHEDULER_PLAN
 from iris_core.views import PlacementView, PlanView
 from iris_gateway.api.jobs import read_spec
 from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 _TIMEOUT_S = 10.0
 
@@ -34,16 +34,16 @@ async def planned(call: Call) -> Response:
 
 
 async def ask_scheduler(call: Call, request: PlanRequest) -> PlanPreview:
-    """The scheduler's answer. Raises Problem unavailable."""
+    """The scheduler's answer. Raises ProblemResponse unavailable."""
     try:
         message = await call.gateway.bus.request(SCHEDULER_PLAN, pack(request), timeout=_TIMEOUT_S)
         return unpack(message.data, PlanPreview)
     except NoResponders:
-        raise Problem("unavailable", "no scheduler is running") from None
+        raise ProblemResponse("unavailable", "no scheduler is running") from None
     except Unavailable:
-        raise Problem("unavailable", "the scheduler has not answered") from None
+        raise ProblemResponse("unavailable", "the scheduler has not answered") from None
     except Undecodable as error:
-        raise Problem("internal", f"the scheduler's answer cannot be read: {error}") from None
+        raise ProblemResponse("internal", f"the scheduler's answer cannot be read: {error}") from None
 
 
 ENDPOINTS = (

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from iris_core.spec import BandName
 from iris_core.states import PriorityBand
 from iris_core.views import QuotaView
-from iris_gateway.api.asking import PAGING, json_body, page, view
 from iris_gateway.api.cluster import administer
+from iris_gateway.api.handling import PAGING, json_body, page, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import identifier

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from iris_core.views import AttemptView, TaskView
-from iris_gateway.api.asking import PAGING, page, view
+from iris_gateway.api.handling import PAGING, page, view
 from iris_gateway.api.jobs import TASK_STATES, job_of
 from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint

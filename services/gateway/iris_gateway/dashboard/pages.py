@@ -14,11 +14,11 @@ from starlette.responses import RedirectResponse, Response
 from iris_core.messages import Caller
 from iris_gateway.auth import own_pages
 from iris_gateway.bodies import check_media_type, read_body
-from iris_gateway.dashboard import looks, render
-from iris_gateway.dashboard.looks import Facts, Look
+from iris_gateway.dashboard import page_data, render
+from iris_gateway.dashboard.page_data import Facts, PageData
 from iris_gateway.endpoint import Answers, Call, Endpoint, Handler
 from iris_gateway.identity import COOKIE, identify
-from iris_gateway.problem import Problem
+from iris_gateway.problem import ProblemResponse
 
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"
@@ -31,14 +31,14 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STATIC = resources.files("iris_gateway.dashboard") / "static"
 
 
-def page(title: str, template: str, collect: Callable[[Look], Awaitable[Facts]]) -> Handler:
+def page(title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> Handler:
     """The endpoint that shows one template."""
 
     async def show(call: Call) -> Response:
         try:
             caller = identify(call.gateway.keyring, call.request)
             facts = await collect(_look(call, caller))
-        except Problem as problem:
+        except ProblemResponse as problem:
             if problem.code == "unauthenticated":
                 return RedirectResponse("/login", 303)
             return html("problem.html", problem.kind.status, title=problem.kind.title, problem=problem)
@@ -47,9 +47,9 @@ def page(title: str, template: str, collect: Callable[[Look], Awaitable[Facts]])
     return show
 
 
-def _look(call: Call, caller: Caller) -> Look:
+def _look(call: Call, caller: Caller) -> PageData:
     segments = {name: call.segment(name) for name in call.request.path_params}
-    return Look(call.gateway, caller, segments, dict(call.request.query_params))
+    return PageData(call.gateway, caller, segments, dict(call.request.query_params))
 
 
 def html(template: str, status: int = 200, **facts: object) -> Response:
@@ -69,7 +69,7 @@ async def signed_in(call: Call) -> Response:
     token = parse_qs(body.decode("latin-1")).get("token", [""])[0]
     try:
         call.gateway.keyring.identify(f"Bearer {token}")
-    except Problem:
+    except ProblemResponse:
         return html("login.html", 401, title="Sign in", wrong=True)
     response = RedirectResponse("/", 303)
     response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=call.request.url.scheme == "https")
@@ -87,7 +87,7 @@ async def asset(call: Call) -> Response:
     """A style sheet, script or picture of our own."""
     name = call.segment("file")
     if name not in ASSETS:
-        raise Problem("not_found", "there is no such file")
+        raise ProblemResponse("not_found", "there is no such file")
     body, kind = ASSETS[name]
     return Response(body, 200, {"cache-control": "no-cache"}, kind)
 
@@ -105,16 +105,16 @@ def _assets() -> dict[str, tuple[bytes, str]]:
 ASSETS = _assets()
 
 _PAGES = (
-    ("/", "Overview", "overview.html", looks.overview),
-    ("/jobs", "Jobs", "jobs.html", looks.jobs),
-    ("/jobs/{job}", "Job", "job.html", looks.job),
-    ("/tasks/{task}", "Task", "task.html", looks.task),
-    ("/queue", "Queue", "queue.html", looks.queue),
-    ("/workers", "Workers", "workers.html", looks.workers),
-    ("/workers/{worker}", "Worker", "worker.html", looks.worker),
-    ("/sessions", "Sessions", "sessions.html", looks.sessions),
-    ("/users", "Users", "users.html", looks.users),
-    ("/events", "Events", "events.html", looks.events),
+    ("/", "Overview", "overview.html", page_data.overview),
+    ("/jobs", "Jobs", "jobs.html", page_data.jobs),
+    ("/jobs/{job}", "Job", "job.html", page_data.job),
+    ("/tasks/{task}", "Task", "task.html", page_data.task),
+    ("/queue", "Queue", "queue.html", page_data.queue),
+    ("/workers", "Workers", "workers.html", page_data.workers),
+    ("/workers/{worker}", "Worker", "worker.html", page_data.worker),
+    ("/sessions", "Sessions", "sessions.html", page_data.sessions),
+    ("/users", "Users", "users.html", page_data.users),
+    ("/events", "Events", "events.html", page_data.events),
 )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from iris_bus import log_lines
 from iris_bus.contract import DamagedCommit, Full, Unavailable
 from iris_bus.nats_binary import NoServer
-from iris_bus.nats_process import Occupied, StartFailed
+from iris_bus.nats_process import DirectoryInUse, StartFailed
 from iris_bus.run import DAMAGED, FAILED, MISUSED, OK, NatsSettings, read_settings
 from iris_bus.settings import BadSetting
 from iris_core import subjects
@@ -28,9 +28,19 @@ from iris_state.admin.examine import Examination, examine
 from iris_state.admin.repair import repair
 from iris_state.admin.stored import Stored, copy_of, in_files, on_servers, set_aside
 from iris_state.policy import Policy
-from iris_state.snapshot import TooNew
+from iris_state.snapshots.snapshot import TooNew
 
-_REFUSALS = (BadArchive, Full, InvariantBroken, NoServer, Occupied, StartFailed, TooNew, Unavailable, backup.NotEmpty)
+_REFUSALS = (
+    BadArchive,
+    Full,
+    InvariantBroken,
+    NoServer,
+    DirectoryInUse,
+    StartFailed,
+    TooNew,
+    Unavailable,
+    backup.NotEmpty,
+)
 
 
 async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
@@ -69,7 +79,7 @@ async def verify(options: argparse.Namespace, nats: NatsSettings) -> int:
 
 async def looked_at(stored: Stored) -> int:
     found = await examine(stored, Policy())
-    tell(found)
+    print_examination(found)
     bad = await bad_bundles(stored)
     for wrong in bad:
         say(f"bundle {wrong}")
@@ -106,7 +116,7 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
                 say("a state service leads: stop the state services first")
                 return FAILED
             found = await examine(stored, Policy())
-            tell(found)
+            print_examination(found)
             if not found.is_damaged:
                 say("nothing to repair")
                 return OK
@@ -148,7 +158,7 @@ def agreed(found: Examination) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def tell(found: Examination) -> None:
+def print_examination(found: Examination) -> None:
     for line in words.examination(found):
         say(line)
 

@@ -1,6 +1,6 @@
 """The file of a backup: a magic, then records with a checksum each, the last of them with a digest of all before it.
 
-Written beside its place and moved there when it is whole and on disk. Not in this room: what the records mean
+Written beside its place and moved there when it is whole and on disk. Out of scope: what the records mean
 (`backup`).
 """
 

@@ -2,7 +2,7 @@
 
 The records are those of one commit: the newest snapshot and the journal behind it, replayed here beside the leader and
 cut anew. With them: commands that this commit has not read, bundles, and on request events and output.
-Not in this room: the file (`archive`).
+Out of scope: the file (`archive`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from pathlib import Path
 
 import msgspec
 
-from iris_bus.contract import Message, Telling
+from iris_bus.contract import Message, Publication
 from iris_bus.jetstream import Connection
-from iris_bus.teller import MARK
+from iris_bus.publisher import MARK
 from iris_core import codec, subjects
 from iris_core.subjects import Stream
-from iris_state import check, snapshot
+from iris_state import check
 from iris_state.admin.archive import Item, Writer, read
 from iris_state.clock import Clock
-from iris_state.outbox import told_before
+from iris_state.outbox import event_place
 from iris_state.policy import Policy
-from iris_state.replica import Replica
-from iris_state.snapshot import name_of
+from iris_state.replication.replica import Replica
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.snapshot import name_of
 
 _AT_ONCE = 64
 
@@ -44,7 +45,7 @@ class About(msgspec.Struct, frozen=True):
     at_ms: int
     sequence: int
     cursor: int
-    told: str
+    last_published: str
     events: int
     jobs: int
     workers: int
@@ -61,15 +62,15 @@ async def backup(connection: Connection, path: Path, *, events: bool, logs: bool
     await replica.recover()
     machine = replica.machine
     check.check(machine.ledger)
-    told = await connection.streams.last(subjects.EVENTS.name)
-    published = told.headers.get("Nats-Msg-Id", "") if told is not None else ""
-    unpublished = replica.untold.behind(published) or []
+    newest_event = await connection.streams.last(subjects.EVENTS.name)
+    published = newest_event.headers.get("Nats-Msg-Id", "") if newest_event is not None else ""
+    unpublished = replica.unpublished.behind(published) or []
     about = About(
         machine.last_ms,
         machine.sequence,
         machine.cursor,
-        max([*(event.message_id for event in unpublished), published], key=told_before),
-        told.sequence if told is not None else 0,
+        max([*(event.message_id for event in unpublished), published], key=event_place),
+        newest_event.sequence if newest_event is not None else 0,
         len(machine.ledger.jobs),
         len(machine.ledger.workers),
         events,
@@ -77,7 +78,7 @@ async def backup(connection: Connection, path: Path, *, events: bool, logs: bool
     )
     with Writer(path) as out:
         out.add(Item("about", "", codec.to_json(about)))
-        data = snapshot.cut(machine.ledger, machine.sequence, machine.cursor, machine.last_ms, about.told)
+        data = snapshot.cut(machine.ledger, machine.sequence, machine.cursor, machine.last_ms, about.last_published)
         out.add(Item("snapshot", name_of(machine.sequence, machine.cursor), data))
         async for message in _stored(connection, subjects.COMMANDS, machine.cursor):
             out.add(_item("command", message))
@@ -122,7 +123,7 @@ async def restore(connection: Connection, path: Path) -> About:
             elif item.kind == "snapshot":
                 image = item
     events = await raw[subjects.EVENTS].state()
-    await raw[subjects.EVENTS].annotate(MARK, f"{events.last_seq if events else 0} {about.told}")
+    await raw[subjects.EVENTS].annotate(MARK, f"{events.last_seq if events else 0} {about.last_published}")
     await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(image.name, image.data)
     await connection.raw(subjects.JOURNAL.name).replace(about.sequence + 1)
     return about
@@ -148,16 +149,16 @@ async def _stored(connection: Connection, stream: Stream, after: int) -> AsyncIt
             yield message
 
 
-async def _events(connection: Connection, end: int, unpublished: Sequence[Telling]) -> AsyncIterator[Item]:
+async def _events(connection: Connection, end: int, unpublished: Sequence[Publication]) -> AsyncIterator[Item]:
     """Every event of commits up to ``end``, in order, also those that nobody has published yet."""
     last = (0, -1)
     async for message in _stored(connection, subjects.EVENTS, 0):
-        place = told_before(message.headers.get("Nats-Msg-Id", ""))
+        place = event_place(message.headers.get("Nats-Msg-Id", ""))
         if place[0] <= end:
             last = place
             yield _item("event", message)
     for event in unpublished:
-        if told_before(event.message_id) > last:
+        if event_place(event.message_id) > last:
             yield Item("event", event.subject, event.data, {**event.headers, "Nats-Msg-Id": event.message_id})
 
 

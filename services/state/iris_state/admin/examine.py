@@ -12,14 +12,14 @@ import msgspec
 
 from iris_bus.contract import Blobs
 from iris_core import subjects
-from iris_state import snapshot
 from iris_state.admin.salvage import Salvaged, salvage
 from iris_state.admin.stored import Stored
 from iris_state.admin.survey import Lost, Survey, survey
-from iris_state.outbox import told_before
+from iris_state.outbox import event_place
 from iris_state.policy import Policy
-from iris_state.sealed import encoder
-from iris_state.snapshot import Damaged, place_of
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.compacted import encoder
+from iris_state.snapshots.snapshot import Damaged, place_of
 
 
 class Examination(msgspec.Struct):
@@ -44,7 +44,7 @@ class Examination(msgspec.Struct):
     end: int
     proof: str
     survey: Survey
-    told: str
+    last_published: str
     lacking: list[int]
     touched: list[str]
     unlike: list[str]
@@ -64,13 +64,13 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
     blobs = stored.connection.blobs(subjects.SNAPSHOTS_BUCKET)
     found, wrong = await _snapshots(blobs)
     begin, image = max(found.items(), default=(0, None))
-    told = await last_told(stored)
+    last_published = await last_published_event(stored)
     state = await stored.connection.raw(subjects.JOURNAL.name).state()
     first, last = (state.first_seq, state.last_seq) if state is not None else (0, 0)
     proofs = {
         last: "",
         begin: "the newest snapshot holds it",
-        told_before(told)[0]: "its events were published",
+        event_place(last_published)[0]: "its events were published",
         max(stored.on_disk, default=0): "the server's files hold it",
     }
     end = max(proofs)
@@ -83,7 +83,7 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
         end=end,
         proof=proofs[end] if end > last else "",
         survey=behind,
-        told=told,
+        last_published=last_published,
         lacking=stored.lacking,
         touched=await _touched(stored, behind.lost),
         unlike=await _unlike(stored, policy, found),
@@ -109,7 +109,7 @@ async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
     return found, wrong
 
 
-async def last_told(stored: Stored) -> str:
+async def last_published_event(stored: Stored) -> str:
     """The id of the last event in the stream that can be read; empty when there is none. Raises Unavailable."""
     raw = stored.connection.raw(subjects.EVENTS.name)
     state = await raw.state()
@@ -128,7 +128,7 @@ async def _touched(stored: Stored, lost: list[Lost]) -> list[str]:
     names: set[str] = set()
     if state is not None:
         async for message in raw.readable(max(state.first_seq - 1, 0), state.last_seq):
-            sequence, _ = told_before(message.headers.get("Nats-Msg-Id", ""))
+            sequence, _ = event_place(message.headers.get("Nats-Msg-Id", ""))
             if any(one.first <= sequence <= one.last for one in lost):
                 names.add(message.headers.get("Iris-Job", ""))
     return sorted(names - {""})
@@ -156,7 +156,7 @@ def digests(data: bytes) -> dict[str, str]:
     for name, value in msgspec.structs.asdict(image.rest).items():
         if name not in _OF_THE_MOMENT:
             parts[name] = sorted(map(encoder.encode, value)) if isinstance(value, list) else value
-    for job in (*image.sealed, *image.open):
+    for job in (*image.compacted, *image.open):
         job.children = sorted(job.children)
         parts[f"job j{job.number}"] = job
     return {name: hashlib.sha256(_canonical(part)).hexdigest() for name, part in parts.items()}

@@ -1,24 +1,25 @@
 """Replacing what is damaged: one snapshot of everything that could be read, and an empty journal behind it.
 
 In this order, so that it can be interrupted anywhere and run again: events that were not published yet, the snapshot,
-the journal. Not in this room: what could be read (`examine`), the copy of what is replaced (`__main__`).
+the journal. Out of scope: what could be read (`examine`), the copy of what is replaced (`__main__`).
 """
 
 from __future__ import annotations
 
 import logging
 
-from iris_bus.contract import Connection, Telling
+from iris_bus.contract import Connection, Publication
 from iris_core import subjects
-from iris_state import outbox, snapshot
+from iris_state import outbox
 from iris_state.admin.examine import Examination
 from iris_state.admin.stored import Stored
-from iris_state.outbox import told_before
-from iris_state.snapshot import name_of
+from iris_state.outbox import event_place
+from iris_state.snapshots import snapshot
+from iris_state.snapshots.snapshot import name_of
 
 log = logging.getLogger(__name__)
 
-_TELL_S = 60.0
+_PUBLISH_S = 60.0
 
 
 async def repair(stored: Stored, found: Examination) -> None:
@@ -26,23 +27,23 @@ async def repair(stored: Stored, found: Examination) -> None:
     connection, machine = stored.connection, found.salvaged.machine
     if await connection.raw(subjects.JOURNAL.name).state() is None:  # else they stay as they are declared
         await connection.streams.ensure()
-    told = await _publish(connection, found)
-    data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, told)
+    last_published = await _publish(connection, found)
+    data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, last_published)
     await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(name_of(found.end, machine.cursor), data)
     await connection.raw(subjects.JOURNAL.name).replace(found.end + 1)
 
 
 async def _publish(connection: Connection, found: Examination) -> str:
     """Publish the events of commits that nobody published; the id of the last one. Raises Unavailable."""
-    teller = connection.teller()
+    publisher = connection.publisher()
     try:
-        told = await teller.resume() or found.told
-        place = told_before(told)
-        events: list[Telling] = []
+        last_published = await publisher.resume() or found.last_published
+        place = event_place(last_published)
+        events: list[Publication] = []
         for sequence, facts in found.salvaged.facts:
             events += outbox.unheard(facts, sequence, place)
-        teller.tell(events)
-        await teller.drain(_TELL_S)
-        return events[-1].message_id if events else told
+        publisher.publish(events)
+        await publisher.drain(_PUBLISH_S)
+        return events[-1].message_id if events else last_published
     finally:
-        await teller.close()
+        await publisher.close()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import msgspec
 
 from iris_core import codec
-from iris_state import check, snapshot
+from iris_state import check
 from iris_state.admin.survey import Found, Survey
 from iris_state.changes import Assigned, Change, Commit, JobAdmitted
 from iris_state.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records import Told
+from iris_state.records import Fact
+from iris_state.snapshots import snapshot
 
 NUMBERS = 1_000_000
 """Job numbers that are left out after a loss: a worker may still run a job of a lost commit, under its number."""
@@ -35,7 +36,7 @@ class Salvaged(msgspec.Struct):
     """
 
     machine: Machine
-    facts: list[tuple[int, list[Told]]]
+    facts: list[tuple[int, list[Fact]]]
     stopped: dict[int, str]
     left_out: int
     wrong: list[str]
@@ -63,7 +64,7 @@ class _Attempt:
         self._machine = Machine(policy, "repair")
         self._found = found
         self._stopped = stopped
-        self._facts: list[tuple[int, list[Told]]] = []
+        self._facts: list[tuple[int, list[Fact]]] = []
         self._left_out = 0
         if image is not None:
             self._machine.restore(image)
@@ -84,16 +85,16 @@ class _Attempt:
         names = {number: ledger.jobs[number].name if number in ledger.jobs else "" for number in sorted(self._stopped)}
         return Salvaged(self._machine, self._facts, names, self._left_out, list(check.violations(ledger)))
 
-    def _replay(self, one: Found, changes: list[Change]) -> list[Told]:
+    def _replay(self, one: Found, changes: list[Change]) -> list[Fact]:
         commit = one.commit
         self._machine.serial = -1
         return self._machine.replay(
             one.sequence, codec.pack(Commit(commit.epoch, commit.serial, commit.cursor, commit.at_ms, changes))
         )
 
-    def _behind_loss(self, one: Found) -> list[Told]:
+    def _behind_loss(self, one: Found) -> list[Fact]:
         """Change by change, so that one that does not fit costs no other."""
-        facts: list[Told] = []
+        facts: list[Fact] = []
         for change in one.commit.changes:
             admitted = isinstance(change, JobAdmitted)
             job = None if admitted else getattr(change, "job", None)
@@ -106,7 +107,7 @@ class _Attempt:
                 facts += self._replay(one, [change])
             except _DOES_NOT_FIT:
                 self._left_out += 1
-                self._machine.ledger.told.clear()
+                self._machine.ledger.facts.clear()
                 if job is not None:
                     self.doubtful.add(job)
         return facts

@@ -1,6 +1,6 @@
 """A cluster's stored data as one sees it who takes no part: on every server of NATS, or in the files of a stopped one.
 
-Not in this room: what it means (`examine`), and changing it (`repair`).
+Out of scope: what it means (`examine`), and changing it (`repair`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from iris_core import subjects
 
 _PING_S = 1.0
 _AT_ONCE = 256
-_ASKED = 30
+_ASKED_TIMES = 30
 """How often an entry is asked for: any server may answer, and none says which it is. Of three, one is missed by all
 30 answers in 5 of a million cases: (2/3)^30."""
 
@@ -57,7 +57,7 @@ class Stored:
         lacking: set[int] = set()
         for at in range(after, end, _AT_ONCE):
             sequences = range(at + 1, min(at + _AT_ONCE, end) + 1)
-            for raw in islice(cycle(raws), _ASKED):
+            for raw in islice(cycle(raws), _ASKED_TIMES):
                 for sequence, copy in zip(sequences, await asyncio.gather(*map(raw.copy, sequences)), strict=True):
                     if copy is None:
                         lacking.add(sequence)
@@ -88,7 +88,7 @@ async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
                         credentials=settings.credentials(),
                         replicas=settings.replicas,
                         table=settings.streams(),
-                        patience=settings.patience_s,
+                        retry_for_s=settings.retry_for_s,
                     )
                 )
         if not made:

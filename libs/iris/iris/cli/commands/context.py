@@ -1,0 +1,61 @@
+"""`iris context`: gateways by name."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from iris.cli.options import form_option
+from iris.cli.tables import Column, print_page
+from iris.client.address import check_url
+from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
+from iris.client.problems import InvalidOption
+
+COLUMNS = (
+    Column("CURRENT", lambda row: "*" if row["current"] else ""),
+    Column("NAME", lambda row: row["name"]),
+    Column("URL", lambda row: row["url"]),
+    Column("TOKEN", lambda row: "yes" if row["token"] else ""),
+)
+
+
+@click.group()
+def context() -> None:
+    """Name gateways and choose one."""
+
+
+@context.command()
+@click.argument("name")
+@click.argument("url")
+@click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; better said in IRIS_TOKEN.")
+def add(name: str, url: str, token: str) -> None:
+    """Remember a gateway under NAME; the first one is used from now on."""
+    path = contexts_path()
+    known = load_contexts(path)
+    kept = Contexts(known.current or name, {**known.known, name: Context(check_url(url), token)})
+    save_contexts(path, kept)
+    click.echo(f"{name} is kept in {path}; in use: {kept.current}", err=True)
+
+
+@context.command("list")
+@form_option()
+def list_contexts(form: str) -> None:
+    """List what is known; tokens are not shown."""
+    contexts = load_contexts(contexts_path())
+    rows = [
+        {"name": name, "url": one.url, "token": bool(one.token), "current": name == contexts.current}
+        for name, one in contexts.known.items()
+    ]
+    print_page(rows, COLUMNS, form)
+
+
+@context.command()
+@click.argument("name")
+def use(name: str) -> None:
+    """Use this gateway from now on; `-` uses none."""
+    path = contexts_path()
+    contexts = load_contexts(path)
+    if name != "-" and name not in contexts.known:
+        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    save_contexts(path, msgspec.structs.replace(contexts, current="" if name == "-" else name))
+    click.echo(f"in use: {name}", err=True)

@@ -1,0 +1,18 @@
+"""`iris down`: stop the cluster on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from iris.client.address import data_dir
+
+
+@click.command()
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Which cluster.")
+def down(data: Path | None) -> int:
+    """Stop the cluster on this machine, tasks included. Its data stays, and `iris up` goes on where it was."""
+    from iris.cluster.teardown import tear_down
+
+    return tear_down((data or data_dir()).absolute())

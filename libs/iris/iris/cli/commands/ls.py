@@ -1,0 +1,88 @@
+"""`iris ls`: jobs, newest first."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from iris.cli.options import connected, form_option, full
+from iris.cli.tables import Column, Row, print_page, state_word
+from iris.cli.times import age, show_moment, span_between, standing
+from iris.client.client import Client
+from iris.client.transport import Query
+
+_STATES = ("pending", "running", "succeeded", "failed", "killed", "worker_failed", "unschedulable")
+_WATCH_S = 2.0
+
+
+def show_counts(job: Row) -> str:
+    """``3/8``: tasks that succeeded of all."""
+    return f"{job['task_counts'].get('succeeded', 0)}/{job['replicas']}"
+
+
+def show_note(job: Row) -> str:
+    """Why it does not run though its state says so, and why it waits."""
+    reason = job.get("pending_reason")
+    waits = reason["message"] if reason and not job["task_counts"].get("running") else ""
+    return "; ".join(part for part in (standing(job), waits) if part)
+
+
+COLUMNS = (
+    Column("NAME", lambda job: job["name"]),
+    Column("STATE", lambda job: state_word(job["state"])),
+    Column("DONE", show_counts, right=True),
+    Column("USER", lambda job: job["user"]),
+    Column("BAND", lambda job: job["band"]),
+    Column("TIME", lambda job: span_between(job["started_at"], job["finished_at"]), right=True),
+    Column("AGE", lambda job: age(job["submitted_at"]), right=True),
+    Column("NOTE", show_note),
+    Column("ID", lambda job: job["id"], wide=True),
+    Column("SUBMITTED", lambda job: show_moment(job["submitted_at"]), wide=True),
+    Column("FINISHED", lambda job: show_moment(job["finished_at"]), wide=True),
+    Column("ERROR", lambda job: job["error"] or "", wide=True),
+)
+
+
+@click.command()
+@click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
+@click.option("--user", help="Only this user's jobs.")
+@click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Only this band.")
+@click.option("--prefix", help="Only jobs whose name begins so.", metavar="NAME")
+@click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
+@click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
+@click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@click.option("-w", "--watch", is_flag=True, help="Show again every two seconds.")
+@form_option()
+@connected
+def ls(
+    client: Client,
+    state: str | None,
+    user: str | None,
+    band: str | None,
+    prefix: str | None,
+    label: str | None,
+    parent: str | None,
+    everything: bool,
+    limit: int,
+    watch: bool,
+    form: str,
+) -> None:
+    """List jobs, newest first."""
+    query: Query = {
+        "state": state,
+        "user": user,
+        "band": band,
+        "name_prefix": full(prefix) if prefix else None,
+        "label": label,
+        "parent": full(parent) if parent else None,
+    }
+    while True:
+        found = client.pages("/v1/jobs", dict, query, None if everything else limit)
+        if watch and form in ("table", "wide"):
+            click.clear()
+        print_page(found, COLUMNS, form)
+        if not watch:
+            return
+        time.sleep(_WATCH_S)

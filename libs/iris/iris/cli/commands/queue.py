@@ -1,0 +1,40 @@
+"""`iris queue`: what waits, in the exact order in which it is looked at."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.options import connected, form_option
+from iris.cli.tables import Column, Row, print_page
+from iris.cli.times import age
+from iris.client.client import Client
+
+
+def reason_words(row: Row) -> str:
+    """The pending reason's sentence, empty for none."""
+    reason = row.get("pending_reason")
+    return reason["message"] if reason else ""
+
+
+COLUMNS = (
+    Column("POS", lambda row: str(row["position"]), right=True),
+    Column("JOB", lambda row: row["job"]),
+    Column("TASKS", lambda row: str(row["tasks"]), right=True),
+    Column("BAND", lambda row: row["band"]),
+    Column("DEPTH", lambda row: str(row["depth"]), right=True),
+    Column("ROOT AGE", lambda row: age(row["root_submitted_at"]), right=True),
+    Column("AGE", lambda row: age(row["submitted_at"]), right=True),
+    Column("SEQ", lambda row: str(row["sequence"]), right=True),
+    Column("USER", lambda row: row["user"]),
+    Column("WHY", reason_words),
+)
+
+
+@click.command()
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many jobs.")
+@click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
+@form_option()
+@connected
+def queue(client: Client, limit: int, everything: bool, form: str) -> None:
+    """Show what waits, in its exact order, with the columns of the key."""
+    print_page(client.pages("/v1/queue", dict, None, None if everything else limit), COLUMNS, form, name="job")

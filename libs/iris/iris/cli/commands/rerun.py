@@ -1,0 +1,23 @@
+"""`iris rerun`: submit again what a job was."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.follow import follow_to_end
+from iris.cli.options import NAME, connected
+from iris.client.client import Client
+
+
+@click.command()
+@click.argument("job", type=NAME, metavar="JOB")
+@click.option("--failed", is_flag=True, help="Only the tasks that did not succeed.")
+@click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")
+@connected
+def rerun(client: Client, job: str, failed: bool, detach: bool) -> int:
+    """Submit again what JOB was, all of it or only what did not succeed."""
+    again = client.rerun(job, failed_only=failed)
+    if detach:
+        click.echo(again.name)
+        return 0
+    return follow_to_end(client, again)

@@ -1,0 +1,186 @@
+"""`iris run` submits a job, `iris plan` asks what would become of it. Both take the same options, also from lines of
+the script that begin with ``#IRIS``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from iris.cli.exit_codes import PLAN_EXITS, ExitCode
+from iris.cli.follow import detached, follow_to_end, note
+from iris.cli.options import NAME, connected, form_option
+from iris.cli.script import ScriptedCommand, sent_along, to_send
+from iris.cli.tables import print_json
+from iris.cli.terminal import raw_option
+from iris.client.client import Client
+from iris.client.job_options import JobOptions, job_spec
+from iris_core.views import PlanView
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PLACEMENTS_SHOWN = 16
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
+    click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
+    click.option("--user", help="Whose it is.", metavar="USER"),
+    click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
+    click.option("--cpu", help="Cores of one task, for example 0.5.  [default: 1]", metavar="N"),
+    click.option("--memory", help="Memory of one task, for example 4GiB.", metavar="SIZE"),
+    click.option("--disk", help="Disk of one task.", metavar="SIZE"),
+    click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
+    click.option("--tpu", help="A TPU slice, for example v5litepod-16; its hosts are taken together.", metavar="TPU"),
+    click.option(
+        "-c",
+        "--constraint",
+        "constraints",
+        multiple=True,
+        help="What a host must be: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
+        metavar="COND",
+    ),
+    click.option("--prefer", multiple=True, help="What a host had better be.", metavar="COND"),
+    click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
+    click.option("--success", type=click.Choice(["all", "leader"]), help="Whose exit 0 ends a gang.  [default: all]"),
+    click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
+    click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
+    click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),
+    click.option("--max-task-failures", type=int, help="Failed tasks the job bears; a gang bears none.  [default: 0]"),
+    click.option("--scheduling-timeout", help="Give up when it has not started by then: 10m.", metavar="TIME"),
+    click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
+    click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
+    click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
+    click.option("--port", "ports", multiple=True, help="A free port, told in IRIS_PORT_<NAME>.", metavar="NAME"),
+    click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
+)
+_PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
+
+
+def job_options(command: F) -> F:
+    """Every option that describes a job, and the command line to run."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")(command)
+
+
+def read_options(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> JobOptions:
+    """Parsed options as the SDK takes them. Raises UsageError."""
+    options: dict[str, Any] = {key: given[key] for key in _PLAIN if given[key] is not None}
+    options["env"] = dict(read_pair(pair, environ) for pair in given["env"])
+    options["labels"] = dict(read_pair(pair, None) for pair in given["labels"])
+    return options  # type: ignore[return-value]
+
+
+def read_pair(text: str, environ: Mapping[str, str] | None) -> tuple[str, str]:
+    """``KEY=VALUE``, or a lone ``KEY`` looked up in ``environ``. Raises UsageError."""
+    key, equals, value = text.partition("=")
+    if not key or (not equals and environ is None):
+        raise click.UsageError(f"{text!r} is not KEY=VALUE")
+    if equals:
+        return key, value
+    if environ is None or key not in environ:
+        raise click.UsageError(f"-e {key}: there is no such variable here; write {key}=VALUE")
+    return key, environ[key]
+
+
+_CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
+
+
+@click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
+@job_options
+@click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
+@click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
+@click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no host here could ever take it.")
+@click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
+@raw_option
+@connected
+def run(
+    client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, wait_for_capacity: bool, **given: Any
+) -> int:
+    """Submit COMMAND as a job, show its output, and end as it ends.
+
+    Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
+    detaches.
+    """
+    options, command = read_options(given), given["command"]
+    script = to_send(command) if given["workdir"] is None else None
+    if script is not None:
+        command, options["bundle"] = sent_along(command, script), send_script(client, script)
+    elif given["workdir"] is not None:
+        options["bundle"] = client.send_bundle(given["workdir"])
+    spec = job_spec(command, options, seed=client.seed(idempotency_key))
+    job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
+    for warning in () if wait_for_capacity else job.view.warnings:
+        note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
+    if detach:
+        click.echo(job.name)
+        return ExitCode.SUCCEEDED
+    try:
+        note(f"{job.name} submitted")
+        if sys.stderr.isatty():
+            note(f"  {client.address.url.rstrip('/')}/jobs/{job.id}")
+    except KeyboardInterrupt:
+        detached(job)
+        return ExitCode.DETACHED
+    return follow_to_end(client, job)
+
+
+def send_script(client: Client, script: Path) -> str:
+    """Store a script as a bundle of one file that may be run; its digest."""
+    with tempfile.TemporaryDirectory(prefix="iris-script-") as made:
+        copy = Path(made) / script.name
+        shutil.copyfile(script, copy)
+        copy.chmod(0o755)
+        return client.send_bundle(Path(made))
+
+
+@click.command(cls=ScriptedCommand, context_settings=_CONTEXT)
+@job_options
+@form_option(forms=("table", "json"))
+@connected
+def plan(client: Client, form: str, **given: Any) -> int:
+    """Say what would become of COMMAND as a job: now, after preempting what, not now, never. Creates nothing.
+
+    Exit codes: 0 it would start, 12 not now, 13 never.
+    """
+    found = client.plan(job_spec(given["command"], read_options(given)))
+    if form == "json":
+        print_json(found)
+    else:
+        for line in plan_lines(found):
+            click.echo(line)
+    sys.stdout.flush()
+    return PLAN_EXITS.get(found.verdict, ExitCode.UNEXPECTED)
+
+
+def plan_lines(found: PlanView) -> list[str]:
+    """The dry run in sentences."""
+    words = {
+        "now": "it would start now",
+        "after_preemption": f"it would start after preempting {', '.join(found.victims)}",
+        "not_now": "it would wait",
+        "never": "it would never start here",
+    }
+    lines = [words.get(found.verdict, found.verdict)]
+    lines += placement_lines(found)
+    if found.reason is not None:
+        lines.append(f"  {found.reason.message}  ({found.reason.code})")
+    if found.ahead:
+        lines.append(f"  behind {found.ahead} tasks")
+    return lines
+
+
+def placement_lines(found: PlanView) -> list[str]:
+    """Where each task would go; of many, how many go where."""
+    if len(found.placements) <= _PLACEMENTS_SHOWN:
+        return [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
+    counts = Counter(placed.worker for placed in found.placements)
+    return [f"  {count} tasks on {worker}" for worker, count in counts.items()]

@@ -1,0 +1,173 @@
+"""`iris show`: one job with its tasks, or one task with its attempts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from iris.cli.options import NAME, connected, form_option
+from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
+from iris.cli.times import show_bytes, show_cores, show_moment, span_between, standing
+from iris.client.client import Client, is_task
+from iris.client.transport import in_path
+
+_TASKS_SHOWN = 40
+_JUDGEMENTS_READ = 500
+_JUDGEMENTS_SHOWN = 20
+
+
+def outcome(row: Row) -> str:
+    """``exit 3``, ``signal 9``, or nothing."""
+    if row.get("signal"):
+        return f"signal {row['signal']}"
+    return f"exit {row['exit_code']}" if row.get("exit_code") is not None else ""
+
+
+def why_pending(task: Row) -> str:
+    """The pending reason's sentence, what a gang's member waits for that is done, or the error of an ended task."""
+    reason = task.get("pending_reason")
+    return reason["message"] if reason else task.get("note") or task.get("error") or ""
+
+
+TASKS = (
+    Column("TASK", lambda task: str(task["index"]), right=True),
+    Column("STATE", lambda task: state_word(task["state"])),
+    Column("WORKER", lambda task: task["worker"] or ""),
+    Column("FAILED", lambda task: str(task["failure_count"]), right=True),
+    Column("PREEMPTED", lambda task: str(task["preemption_count"]), right=True),
+    Column("END", outcome),
+    Column("WHY", why_pending),
+)
+ATTEMPTS = (
+    Column("ATTEMPT", lambda attempt: str(attempt["number"]), right=True),
+    Column("STATE", lambda attempt: state_word(attempt["state"])),
+    Column("CAUSE", lambda attempt: attempt["cause"] or ""),
+    Column("BY", lambda attempt: attempt["initiator"] or ""),
+    Column("CHARGED", lambda attempt: attempt["charged_to"] or ""),
+    Column("WORKER", lambda attempt: attempt["worker"]),
+    Column("END", outcome),
+    Column("RAN", lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]), right=True),
+    Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else ""),
+    Column("ERROR", lambda attempt: attempt["error"] or ""),
+    Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
+    Column("STARTED", lambda attempt: show_moment(attempt["started_at"]), wide=True),
+)
+HISTORY = (
+    Column("HANDLER", lambda row: row["handler"]),
+    Column("RESULT", lambda row: f"{row['result'].lower()}{f' x {n}' if (n := row['attempts']) > 1 else ''}"),
+    Column("FROM", lambda row: row["from"]),
+    Column("TO", lambda row: row["to"]),
+    Column("FIRST", lambda row: show_moment(row["first_at"])),
+    Column("LAST", lambda row: show_moment(row["last_at"])),
+    Column("REASON", lambda row: row["reason"]),
+)
+
+
+@click.command()
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@form_option()
+@connected
+def show(client: Client, name: str, form: str) -> None:
+    """Show a job with its tasks, or a task with its attempts and a timeline."""
+    kind = "tasks" if is_task(name) else "jobs"
+    found: Row = client.get(f"/v1/{kind}/{in_path(name)}", dict)
+    if print_object(found, form, name="task" if kind == "tasks" else "name"):
+        return
+    if kind == "tasks":
+        show_task(found, wide=form == "wide")
+        show_history(client, found["log_subject"].partition(".")[0], f"-{found['index']}", wide=form == "wide")
+    else:
+        tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
+        show_job(found, tasks, wide=form == "wide")
+        show_history(client, found["id"], "", wide=form == "wide")
+
+
+def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
+    """Facts, then tasks; without ``wide`` the first of them."""
+    print_facts(job_facts(job))
+    click.echo()
+    some = list(tasks if wide else islice(tasks, _TASKS_SHOWN))
+    print_table(some, TASKS)
+    if len(some) < job["replicas"] and not wide:
+        click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
+
+
+def show_history(client: Client, job: str, session: str, *, wide: bool) -> None:
+    """What was judged of a job's sessions, or of the one that ends so; without ``wide`` only what did not succeed."""
+    kept = islice(client.pages(f"/v1/jobs/{in_path(job)}/history", dict), _JUDGEMENTS_READ)
+    rows = [row for row in kept if "-" not in row["entity"] or row["entity"].endswith(session)]
+    shown = [row for row in rows if wide or row["result"] != "SUCCESS"][-_JUDGEMENTS_SHOWN:]
+    if shown:
+        click.echo("\nhistory:")
+        print_table(shown, HISTORY)
+
+
+def job_facts(job: Row) -> Iterator[tuple[str, str]]:
+    """What is known of a job, by name."""
+    spec = job["spec"]
+    reason = job.get("pending_reason")
+    yield "name", job["name"]
+    yield "id", job["id"]
+    now = standing(job)
+    yield "state", state_word(job["state"]) + (f": {now}" if now else "")
+    yield "error", job["error"] or ""
+    yield "waits", reason["message"] if reason else ""
+    yield "user", job["user"]
+    yield "band", job["band"]
+    yield "parent", job["parent"] or ""
+    yield "command", shlex.join(spec["command"])
+    yield "asks", show_resources(spec["resources"])
+    yield "tasks", ", ".join(f"{count} {state}" for state, count in job["task_counts"].items() if count)
+    yield "children", str(job.get("children") or "")
+    yield "submitted", show_moment(job["submitted_at"])
+    yield "started", show_moment(job["started_at"])
+    yield "finished", show_moment(job["finished_at"])
+    yield "ran", span_between(job["started_at"], job["finished_at"])
+
+
+def show_resources(requested: dict[str, Any]) -> str:
+    """``2 cpu, 4GiB memory, 4 x tpu v5litepod-16``."""
+    device = requested.get("device")
+    parts = [
+        f"{show_cores(requested.get('cpu_millis', 0))} cpu",
+        f"{show_bytes(requested['memory_bytes'])} memory" if requested.get("memory_bytes") else "",
+        f"{show_bytes(requested['disk_bytes'])} disk" if requested.get("disk_bytes") else "",
+        f"{device['count']} x {device['kind']} {device['variant']}" if device else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def show_task(task: Row, *, wide: bool) -> None:
+    """Facts, attempts, the timeline of the last one, and what it printed to stderr before its end."""
+    print_facts(
+        (
+            ("task", task["task"]),
+            ("state", state_word(task["state"])),
+            ("why", why_pending(task)),
+            ("failures", str(task["failure_count"])),
+            ("preemptions", str(task["preemption_count"])),
+        )
+    )
+    click.echo()
+    print_table(task["attempts"], [column for column in ATTEMPTS if wide or not column.wide])
+    for attempt in task["attempts"][-1:]:
+        click.echo()
+        print_facts(timeline(attempt))
+        if attempt["stderr_tail"]:
+            click.echo("\nlast lines of stderr:")
+            click.echo(attempt["stderr_tail"].rstrip("\n"))
+
+
+def timeline(attempt: Row) -> Iterator[tuple[str, str]]:
+    """When an attempt came to each of its stages, and how long it had taken to get there."""
+    before: str | None = None
+    for stage in ("assigned", "building", "started", "finished"):
+        at = attempt.get(f"{stage}_at")
+        if at:
+            after = f"  +{span_between(before, at)}" if before else ""
+            yield stage, show_moment(at) + after
+            before = at

@@ -1,0 +1,65 @@
+"""`iris wait`: until jobs have ended."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.cli.follow import detached, note, summarise
+from iris.cli.options import NAME, connected
+from iris.client.client import Client
+from iris.client.events import read_events
+from iris.client.jobs import TERMINAL, Job
+from iris.client.problems import WaitTimeout, gave_up
+from iris.client.units import parse_duration
+
+_SHOW_S = 0.5
+
+
+@click.command()
+@click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
+@click.option("--timeout", help="Give up waiting after this time, with exit code 7; jobs go on.", metavar="TIME")
+@click.option("--progress", is_flag=True, help="Show how far they are.")
+@connected
+def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: bool) -> int:
+    """Wait for JOBs to end; the exit code is that of the first one that did not succeed."""
+    limit = None if timeout is None else parse_duration(timeout)
+    deadline = None if limit is None else time.monotonic() + limit
+    codes = [wait_for(client.job(job), deadline, limit, progress) for job in jobs]
+    return next((code for code in codes if code), ExitCode.SUCCEEDED)
+
+
+def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bool) -> int:
+    """How one job ended. Raises WaitTimeout, which tells of all of ``limit`` seconds."""
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    try:
+        if progress:
+            show_progress(job, left)
+        job.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+    except WaitTimeout:
+        raise gave_up(job.name, job.state, limit) from None
+    except KeyboardInterrupt:
+        detached(job)
+        return ExitCode.DETACHED
+    summarise(job.view)
+    return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
+
+
+def show_progress(job: Job, timeout: float | None) -> None:
+    """A line of counts whenever they have changed, at most twice a second, until the job has ended."""
+    shown, shown_at = "", 0.0
+    with job.stream(timeout) as stream:
+        for event in read_events(stream):
+            if time.monotonic() - shown_at < _SHOW_S and not job.is_end(event):
+                continue
+            view, shown_at = job.refresh(), time.monotonic()
+            counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
+            why = view.interrupted.message if view.interrupted and not view.task_counts.get("running") else ""
+            line = f"{counts} ({why})" if why else counts
+            if line != shown:
+                note(f"{job.name}: {line}")
+            shown = line
+            if view.state in TERMINAL:
+                return

@@ -1,0 +1,74 @@
+"""`iris why`: why something waits, or how it came to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from iris.cli.options import NAME, connected, form_option
+from iris.cli.tables import Row, print_json, state_word
+from iris.cli.times import age, standing
+from iris.client.client import Client, is_task
+from iris.client.jobs import TERMINAL
+from iris.client.transport import in_path
+
+_GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
+_GIVEN_UP_SHOWN = 3
+ENDED = TERMINAL | {"preempted"}
+
+
+@click.command()
+@click.argument("name", type=NAME, metavar="JOB|TASK")
+@form_option(forms=("table", "json"))
+@connected
+def why(client: Client, name: str, form: str) -> None:
+    """Say why JOB or TASK waits, in words and numbers, or how it came to its end."""
+    kind = "tasks" if is_task(name) else "jobs"
+    found: Row = client.get(f"/v1/{kind}/{in_path(name)}/why", dict)
+    if form == "json":
+        print_json(found)
+        return
+    for line in explain_lines(found, is_task(name)):
+        click.echo(line)
+
+
+def headline(found: Row, of_task: bool) -> str:
+    """``/train/0 has ended: failed``, ``/train is running, 3 of its tasks are pending``."""
+    name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
+    if state in ENDED:
+        return f"{name} has ended: {state_word(state)}"
+    now = "" if of_task else standing(found)
+    if now:
+        return f"{name} is {state_word(state)}: {now}"
+    waiting = "" if of_task or state == "pending" else f", {found['pending_tasks']} of its tasks are pending"
+    return f"{name} is {state_word(state)}{waiting}"
+
+
+def setback_lines(found: Row, of_task: bool) -> Iterator[str]:
+    """What took it off its worker, and the latest judgements that gave its session up."""
+    interrupted = found.get("interrupted")
+    if interrupted and (of_task or interrupted["task"] != found["task"]):
+        yield f"  {interrupted['task']}: {interrupted['message']} {age(interrupted['at'])} ago"
+    for row in [row for row in found.get("history", ()) if row["result"] in _GIVEN_UP][-_GIVEN_UP_SHOWN:]:
+        times = f" x {row['attempts']}" if row["attempts"] > 1 else ""
+        yield f"  {row['handler']} {row['result'].lower()}{times} {age(row['last_at'])} ago: {row['reason']}"
+
+
+def explain_lines(found: Row, of_task: bool) -> list[str]:
+    """The answer as sentences."""
+    lines = [headline(found, of_task)]
+    reason = found.get("pending_reason")
+    if reason:
+        lines.append(f"  {reason['message']}  ({reason['code']})")
+        lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
+    if found["state" if of_task else "job_state"] not in ENDED:
+        lines += setback_lines(found, of_task)
+    return lines + ([f"  {found['error']}"] if found.get("error") else [])
+
+
+def show_fact(value: object) -> str:
+    """A number or word, or a small table on one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {count}" for key, count in value.items())
+    return str(value)

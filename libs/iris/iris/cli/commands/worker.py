@@ -1,0 +1,117 @@
+"""`iris worker`: hosts. Draining and giving up are for admins."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.options import connected, form_option
+from iris.cli.tables import Column, Row, print_facts, print_object, print_page, state_word
+from iris.cli.times import age, show_bytes, show_cores
+from iris.client.client import Client
+from iris.client.transport import in_path
+
+
+def used_cores(row: Row) -> str:
+    """``1.5/8``."""
+    return f"{show_cores(row['committed'].get('cpu_millis', 0))}/{show_cores(row['total'].get('cpu_millis', 0))}"
+
+
+def used_memory(row: Row) -> str:
+    """``1GiB/16GiB``."""
+    committed, total = row["committed"].get("memory_bytes", 0), row["total"].get("memory_bytes", 0)
+    return f"{show_bytes(committed)}/{show_bytes(total)}"
+
+
+def used_chips(row: Row) -> str:
+    """``4/4``, empty on a host that has none."""
+    total = row["total"].get("chips", 0)
+    return f"{row['committed'].get('chips', 0)}/{total}" if total else ""
+
+
+def show_attributes(row: Row) -> str:
+    """``device-type=tpu tpu-name=slice-0 ...``."""
+    return " ".join(f"{key}={value}" for key, value in row["attributes"].items())
+
+
+COLUMNS = (
+    Column("ID", lambda row: row["id"]),
+    Column("STATE", lambda row: state_word(row["state"])),
+    Column("CPU", used_cores, right=True),
+    Column("MEMORY", used_memory, right=True),
+    Column("CHIPS", used_chips, right=True),
+    Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
+    Column("BEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
+    Column("DETAIL", lambda row: row["detail"]),
+    Column("ATTRIBUTES", show_attributes, wide=True),
+)
+
+
+@click.group()
+def worker() -> None:
+    """Look at hosts, drain them, give them up."""
+
+
+@worker.command("list")
+@click.option("--state", type=click.Choice(["healthy", "degraded", "draining", "lost"]), help="Only these.")
+@form_option()
+@connected
+def list_workers(client: Client, state: str | None, form: str) -> None:
+    """List hosts with what they have and what is committed."""
+    print_page(client.pages("/v1/workers", dict, {"state": state}), COLUMNS, form, name="id")
+
+
+@worker.command("show")
+@click.argument("worker_id", metavar="WORKER")
+@form_option()
+@connected
+def show_worker(client: Client, worker_id: str, form: str) -> None:
+    """Show one host with its attributes and tasks."""
+    found: Row = client.get(f"/v1/workers/{in_path(worker_id)}", dict)
+    if print_object(found, form, name="id"):
+        return
+    print_facts((column.title.lower(), column.cell(found)) for column in COLUMNS if not column.wide)
+    print_facts((key, str(value)) for key, value in found["attributes"].items())
+    for task in found["tasks"]:
+        click.echo(task)
+
+
+def act(client: Client, workers: tuple[str, ...], action: str) -> None:
+    """Ask for one thing for each of some hosts."""
+    for one in workers:
+        found: Row = client.post(f"/v1/workers/{in_path(one)}/{action}", dict)
+        click.echo(f"{one} {found.get('state', action)}", err=True)
+
+
+@worker.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@connected
+def drain(client: Client, workers: tuple[str, ...]) -> None:
+    """Give hosts no new work; what runs there goes on."""
+    act(client, workers, "drain")
+
+
+@worker.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@connected
+def undrain(client: Client, workers: tuple[str, ...]) -> None:
+    """Give drained hosts work again."""
+    act(client, workers, "undrain")
+
+
+@worker.command()
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@connected
+def forget(client: Client, workers: tuple[str, ...]) -> None:
+    """Forget lost hosts that do not come back; what they ran keeps their names."""
+    act(client, workers, "forget")
+
+
+@worker.command("mark-lost")
+@click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@connected
+def mark_lost(client: Client, workers: tuple[str, ...], yes: bool) -> None:
+    """Give hosts up at once: their tasks are taken for lost and go elsewhere."""
+    if not yes:
+        click.confirm(f"Give up {', '.join(workers)} and everything that runs there?", abort=True, err=True)
+    act(client, workers, "mark-lost")

@@ -1,0 +1,56 @@
+"""Every refusal in words for a person, on stderr, with the exit code that goes with it."""
+
+from __future__ import annotations
+
+import click
+
+from iris.cli.exit_codes import JOB_EXITS, ExitCode, exit_of_answer
+from iris.client.problems import FieldMistake, InvalidOption, JobEnded, NoGateway, Problem, Unreachable, WaitTimeout
+from iris_core.errors import Refused
+
+_SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
+    (InvalidOption, ExitCode.USAGE),
+    (Refused, ExitCode.USAGE),
+    (NoGateway, ExitCode.UNREACHABLE),
+    (Unreachable, ExitCode.UNREACHABLE),
+    (WaitTimeout, ExitCode.WAIT_TIMEOUT),
+)
+
+
+def explain(error: Exception) -> ExitCode | None:
+    """Say what went wrong and return the exit code; None for an error that is a bug."""
+    if isinstance(error, Problem):
+        return explain_problem(error)
+    if isinstance(error, JobEnded):
+        complain(str(error))
+        return JOB_EXITS.get(error.state, ExitCode.UNEXPECTED)
+    for kind, code in _SIMPLE:
+        if isinstance(error, kind):
+            for line in str(error).splitlines() or [""]:
+                complain(line)
+            return code
+    return None
+
+
+def explain_problem(problem: Problem) -> ExitCode:
+    """The problem document as lines: what, then each wrong field with its hint, then how to find it in the logs."""
+    if len(problem.mistakes) == 1:
+        complain(mistake_line(problem.mistakes[0]))
+    else:
+        complain(str(problem))
+        for mistake in problem.mistakes:
+            click.echo(f"  {mistake_line(mistake)}", err=True)
+    if problem.status >= 500 and problem.document.request_id:
+        click.echo(f"  request {problem.document.request_id}", err=True)
+    return exit_of_answer(problem.status)
+
+
+def mistake_line(mistake: FieldMistake) -> str:
+    """``/resources/device/variant: no such variant (write for example v5litepod-16)``."""
+    where = f"{mistake.pointer}: " if mistake.pointer else ""
+    return f"{where}{mistake.message}{f' ({mistake.hint})' if mistake.hint else ''}"
+
+
+def complain(text: str) -> None:
+    """One line that says no."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)

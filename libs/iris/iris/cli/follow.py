@@ -1,0 +1,163 @@
+"""Following a job on a terminal: its output to stdout and stderr as it comes, what becomes of it in words on stderr.
+
+Ctrl-C detaches; the job goes on. Out of scope: submitting (`commands.run`).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import click
+
+from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.cli.progress import Progress
+from iris.cli.tables import state_word
+from iris.cli.times import show_span
+from iris.client.client import Client
+from iris.client.event_stream import EventStream
+from iris.client.events import Event, read_lines
+from iris.client.jobs import Job
+from iris.client.problems import ClientError
+from iris_core.views import JobEvent, JobView, LogLineView, TaskEvent
+
+_LAST_OUTPUT_S = 10.0
+_WAITING_S = 2.0
+_DRAWN_S = 0.5
+_PLACES_SHOWN = 16
+"""Tasks of a job whose workers are named; of larger ones there is the page."""
+_AT_WORK = ("assigned", "building", "running")
+_TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
+
+
+def follow_to_end(client: Client, job: Job) -> int:
+    """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130.
+
+    On a terminal also where tasks run, how many are in which state, and whose each line of output is.
+    """
+    progress = Progress(sys.stderr)
+    try:
+        with FollowOutput(client, job, progress), Waiting(client, job, progress):
+            for event in job.follow():
+                if not job.is_end(event):
+                    with progress.above():
+                        print_event_line(event, places=progress.on and job.view.replicas <= _PLACES_SHOWN)
+    except KeyboardInterrupt:
+        progress.end()
+        detached(job)
+        return ExitCode.DETACHED
+    progress.end()
+    summarise(job.view)
+    return JOB_EXITS.get(job.state, ExitCode.UNEXPECTED)
+
+
+class FollowOutput:
+    """Prints a job's output from a thread of its own; on leaving waits for the last lines, a while."""
+
+    def __init__(self, client: Client, job: Job, progress: Progress) -> None:
+        self._stream = client.open_logs(job.id, {"follow": True})
+        prefix = job.view.replicas > 1 and sys.stdout.isatty()
+        self._thread = threading.Thread(target=print_stream, args=(self._stream, progress, prefix), daemon=True)
+
+    def __enter__(self) -> FollowOutput:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._thread.join(_LAST_OUTPUT_S)
+        self._stream.close()
+
+
+class Waiting:
+    """Says why the job waits when it has waited for a while, again whenever the reason changes; draws how far it is."""
+
+    def __init__(self, client: Client, job: Job, progress: Progress) -> None:
+        self._client = client
+        self._progress = progress
+        self._path = f"/v1/jobs/{job.id}"
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Waiting:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+
+    def _watch(self) -> None:
+        shown = ""
+        while not self._left.wait(_DRAWN_S if self._progress.on else _WAITING_S):
+            try:
+                view = self._client.get(self._path, JobView)
+            except ClientError:
+                continue
+            if self._progress.on and not self._left.is_set():
+                self._progress.show(view)
+            stands = not any(view.task_counts.get(state) for state in _AT_WORK)
+            reason = view.pending_reason.message if stands and view.pending_reason else ""
+            if reason and reason != shown:
+                before = f"{view.interrupted.message}; " if view.interrupted else ""
+                with self._progress.above():
+                    note(f"{view.name} waits: {before}{reason}")
+            shown = reason or shown
+
+
+def print_stream(stream: EventStream, progress: Progress, prefix: bool) -> None:
+    """Every line to the stream it was printed on; an unreachable gateway ends it quietly, the news tell of it."""
+    try:
+        for line in read_lines(stream):
+            with progress.above():
+                print_line(line, prefix=prefix)
+    except ClientError as error:
+        note(f"the output cannot be shown: {error}")
+
+
+def print_line(line: LogLineView, *, prefix: bool) -> None:
+    """One line on the stream it was printed to; ``prefix`` says whose it is."""
+    whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
+    out = sys.stderr if line.stream == "stderr" else sys.stdout
+    out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
+    out.flush()
+
+
+def print_event_line(event: Event, *, places: bool = False) -> None:
+    """The news worth a line: what becomes of the job and its children, a task that ended badly or goes back.
+
+    ``places``: also where each task runs.
+    """
+    if isinstance(event, JobEvent):
+        if event.previous:
+            note(f"{event.job} {state_word(event.state)}")
+        return
+    if not isinstance(event, TaskEvent):
+        return
+    why = f" (exit code {event.exit_code})" if event.exit_code else f" ({event.cause})" if event.cause else ""
+    if event.state in _TROUBLE:
+        note(f"{event.task} {state_word(event.state)}{why}")
+    elif event.state == "running" and places:
+        note(f"{event.task} runs on {event.worker}")
+    elif event.state == "pending" and event.previous:
+        note(f"{event.task} goes back to the queue{why}")
+
+
+def summarise(view: JobView) -> None:
+    """``/train failed after 3.1s: 1 failed, 2 succeeded``, and why when that is known."""
+    end = view.finished_at or view.started_at
+    after = f" after {show_span((end - view.submitted_at).total_seconds())}" if end and view.submitted_at else ""
+    counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
+    note(f"{view.name} {state_word(view.state)}{after}: {counts}")
+    if view.error:
+        note(f"  {view.error}")
+
+
+def detached(job: Job) -> None:
+    """How to come back."""
+    note(f"\ndetached; {job.name} goes on")
+    note(f"  come back: iris logs -f {job.name}    wait: iris wait {job.name}    end it: iris cancel {job.name}")
+
+
+def note(text: str) -> None:
+    """One line for people."""
+    click.echo(text, err=True)

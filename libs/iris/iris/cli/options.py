@@ -1,0 +1,73 @@
+"""Options and arguments that many commands share: which gateway, which form of output, which job."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from iris.client.client import Client
+from iris.client.problems import ClientError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMS = ("table", "wide", "json", "jsonl", "name")
+_ID = re.compile(r"j\d+(/\d+)?\Z")
+
+
+def connected(command: F) -> F:
+    """Give a command ``--url`` and ``--context``, and a `Client` as its first argument."""
+
+    @click.option("--url", help="Address of the gateway.", metavar="URL")
+    @click.option("--context", help="Use this named gateway.", metavar="NAME")
+    @click.pass_context
+    @functools.wraps(command)
+    def with_client(ctx: click.Context, /, url: str | None, context: str | None, **given: Any) -> Any:
+        with connect(ctx, url, context) as client:
+            return command(client, **given)
+
+    return with_client  # type: ignore[return-value]
+
+
+def connect(ctx: click.Context, url: str | None = None, context: str | None = None) -> Client:
+    """The gateway the options of this command, else those before its name, say."""
+    above = ctx.find_root().obj or {}
+    return Client(url or above.get("url"), context=context or above.get("context"))
+
+
+def form_option(default: str = "table", forms: Sequence[str] = FORMS) -> Callable[[F], F]:
+    """``-o``: how results are written to stdout."""
+    return click.option(
+        "-o", "--output", "form", type=click.Choice(list(forms)), default=default, show_default=True, help="Form."
+    )
+
+
+def full(name: str) -> str:
+    """A job or task as the API knows it: an id (``j7``, ``j7/0``) as it is, a name with its leading slash."""
+    return name if name.startswith("/") or _ID.match(name) else f"/{name}"
+
+
+class Name(click.ParamType):  # type: ignore[type-arg]
+    """A job or task by name or id; completed from the gateway's list of jobs."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value.strip("/"):
+            self.fail("a name is not empty", param, ctx)
+        return full(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with connect(ctx) as client:
+                found = client.pages("/v1/jobs", dict, {"name_prefix": full(incomplete) if incomplete else None}, 50)
+                return [CompletionItem(job["name"], help=job["state"]) for job in found]
+        except ClientError:
+            return []
+
+
+NAME = Name()

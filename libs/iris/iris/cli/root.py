@@ -1,0 +1,120 @@
+"""The command table and how one command line is run: parsing, refusals in words, exit codes.
+
+A command's module is imported when the command is called, so `iris --help` loads none of them. Out of scope: the
+commands (`commands`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+
+import click
+
+from iris.cli.exit_codes import ExitCode
+from iris.cli.terminal import guarded
+
+COMMANDS = {
+    "up": ("Start a whole cluster on this machine.", "up:up"),
+    "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
+    "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
+    "plan": ("Say what would become of a job; creates nothing.", "run:plan"),
+    "ls": ("List jobs.", "ls:ls"),
+    "show": ("Show a job or a task with its attempts.", "show:show"),
+    "tree": ("Show a job and everything below it.", "tree:tree"),
+    "why": ("Say why something waits or how it ended.", "why:why"),
+    "logs": ("Print what tasks wrote.", "logs:logs"),
+    "wait": ("Wait for jobs to end.", "wait:wait"),
+    "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
+    "rerun": ("Submit again what a job was.", "rerun:rerun"),
+    "events": ("Print public events.", "events:events"),
+    "queue": ("Show the queue in its order.", "queue:queue"),
+    "top": ("Watch the cluster.", "top:top"),
+    "worker": ("Look at hosts, drain them, give them up.", "worker:worker"),
+    "quota": ("Show and set what users may take.", "quota:quota"),
+    "session": ("Look at sessions.", "session:session"),
+    "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
+    "context": ("Name gateways and choose one.", "context:context"),
+    "admin": ("Verify, repair, back up and restore what is stored.", "admin:admin"),
+    "completion": ("Print completion for a shell.", "completion:completion"),
+    "server": ("Run one service.", "server:server"),
+}
+"""Name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def __init__(self, *, table: Mapping[str, tuple[str, str]], **options: object) -> None:
+        super().__init__(**options)  # type: ignore[arg-type]
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._table:
+            return None
+        module, _, attribute = self._table[cmd_name][1].partition(":")
+        command: click.Command = getattr(import_module(f"iris.cli.commands.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self._table and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], self._table, n=3, cutoff=0.5)
+            meant = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (words, _) in self._table.items()])
+
+
+@click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--url", help="Address of the gateway.", metavar="URL")
+@click.option("--context", help="Use this named gateway.", metavar="NAME")
+@click.version_option(package_name="iris", prog_name="iris")
+@click.pass_context
+def root(ctx: click.Context, url: str | None, context: str | None) -> None:
+    """Jobs on clusters of CPUs, GPUs and TPU slices.
+
+    The gateway is found through --url, IRIS_URL, the context, or the local cluster that is up.
+    """
+    ctx.obj = {"url": url, "context": context}
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run one command line; what others have written never steers the terminal it is printed on."""
+    with guarded():
+        return run(arguments)
+
+
+def run(arguments: list[str]) -> int:
+    """Every way a command line can end has an exit code here; only bugs leave a traceback."""
+    from iris.cli.errors import explain
+
+    try:
+        result = root.main(arguments, prog_name="iris", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.ClickException as mistake:
+        mistake.show(sys.stderr)
+        return ExitCode.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.DETACHED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.UNEXPECTED
+    except Exception as error:
+        code = explain(error)
+        if code is None:
+            raise
+        return code
+    return result if isinstance(result, int) else ExitCode.SUCCEEDED

@@ -1,0 +1,81 @@
+"""What reaches a terminal: whoever wrote the text, nothing in it steers the terminal.
+
+Names, error texts and output come from others. On a terminal every control character is shown as its escape, but for
+tab, newline and colours (SGR); a carriage return shows what would have been left of its line. A pipe or a file gets
+the bytes as they are, as does a terminal where ``--raw`` asks for it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
+"""What the command line itself steers a terminal with, each in a write of its own: `click.clear`, `progress`."""
+
+_COLOUR_OR_CONTROL = re.compile(
+    "(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])"
+)
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])|\r")
+
+
+def shown(text: str) -> str:
+    """``text`` as a terminal may be given it."""
+    if text.isascii() and text.isprintable():
+        return text
+    if "\r" in text:
+        text = _OVERWRITTEN.sub("", text)
+    return _COLOUR_OR_CONTROL.sub(lambda found: found["colour"] or f"\\x{ord(found[0]):02x}", text)
+
+
+class Terminal(io.TextIOWrapper):
+    """A text stream whose text is `shown`, unless it was asked for as it is."""
+
+    as_it_is = False
+
+    def write(self, text: str) -> int:
+        super().write(text if self.as_it_is or text in OWN else shown(text))
+        return len(text)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Guard stdout and stderr where they are terminals."""
+    before = sys.stdout, sys.stderr
+    guards = sys.stdout, sys.stderr = _guard(sys.stdout), _guard(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for guard in guards:
+            if isinstance(guard, Terminal):
+                guard.detach()  # or the bytes below would be closed with it
+
+
+def _guard(stream: Any) -> Any:
+    """Nothing is left in ``client.event_stream`` that could come after what the guard writes."""
+    if stream is None or not stream.isatty() or not hasattr(stream, "buffer"):
+        return stream
+    stream.flush()
+    return Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True)
+
+
+def raw_option(command: F) -> F:
+    """``--raw``: give a terminal every byte as it is."""
+
+    def choose(ctx: click.Context, param: click.Parameter, raw: bool) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, Terminal):
+                stream.as_it_is = raw
+
+    return click.option(
+        "--raw", is_flag=True, expose_value=False, callback=choose, help="Control characters too, on a terminal."
+    )(command)

@@ -1,0 +1,97 @@
+"""Where the gateway is, and with which token: the first of five sources that says so.
+
+1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
+the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
+``IRIS_TOKEN``, else the context's. Source: interfaces.md section 2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from iris.client.contexts import Context, contexts_path, load_contexts
+from iris.client.decode import from_json
+from iris.client.problems import InvalidOption, NoGateway
+from iris_core.codec import Undecodable
+
+CLUSTER_FILE = "cluster.json"
+DAMAGE_FILE = "damage.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A gateway: scheme, host and port without a trailing slash; a bearer token or none; which source said so."""
+
+    url: str
+    token: str = ""
+    origin: str = ""
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """``DIR/cluster.json`` of a local cluster, for scripts: where it is, which processes it is, and their metrics."""
+
+    url: str
+    nats_url: str
+    pids: dict[str, list[int]] = {}
+    metrics: dict[str, list[str]] = {}
+
+
+def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the local cluster keeps its data unless told otherwise."""
+    if environ.get("IRIS_DATA"):
+        return Path(environ["IRIS_DATA"]).absolute()
+    state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "iris"
+
+
+def read_cluster(data: Path) -> ClusterFile | None:
+    """The local cluster on ``data``, None when none is up there."""
+    try:
+        return from_json((data / CLUSTER_FILE).read_bytes(), ClusterFile)
+    except (OSError, Undecodable):
+        return None
+
+
+def find_gateway(
+    url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
+) -> Address:
+    """The gateway to talk to. Raises NoGateway when no source names one, InvalidOption for an address that is none."""
+    token = environ.get("IRIS_TOKEN", "")
+    sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
+    if not context:
+        for given, origin in sources:
+            if given:
+                return Address(check_url(given), token, origin)
+    chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
+    if chosen is not None:
+        return Address(check_url(chosen.url), token or chosen.token, "context")
+    data = data_dir(environ)
+    if cluster := read_cluster(data):
+        return Address(check_url(cluster.url), token, f"the local cluster in {data}")
+    raise NoGateway("no gateway is known: start a local one with `iris up`, or say where it is with --url or IRIS_URL")
+
+
+def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None:
+    """The context of that name, or the current one. Raises InvalidOption for a name that is not known."""
+    contexts = load_contexts(contexts_path(environ))
+    if name and name not in contexts.known:
+        raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")
+    return contexts.known.get(name or contexts.current)
+
+
+def check_url(text: str) -> str:
+    """``http(s)://host[:port]`` without a trailing slash. Raises InvalidOption."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise InvalidOption(f"{text!r} is not the address of a gateway; write for example http://127.0.0.1:8080")
+    return text.rstrip("/")

@@ -1,0 +1,48 @@
+"""Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield.
+
+Source: interfaces.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iris.client.decode import from_json
+from iris.client.event_stream import EventStream, ServerEvent
+from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
+
+Event = TaskEvent | JobEvent | SessionEvent
+
+_KINDS: dict[str, type[TaskEvent] | type[JobEvent] | type[SessionEvent]] = {
+    "task": TaskEvent,
+    "job": JobEvent,
+    "session": SessionEvent,
+}
+
+
+def read_event(message: ServerEvent) -> Event | None:
+    """The event a server-sent event carries, by its name (``task.state.running``); None for a kind not known here."""
+    kind = _KINDS.get(message.name.partition(".")[0])
+    return None if kind is None else from_json(message.data, kind)
+
+
+def read_events(stream: EventStream) -> Iterator[Event]:
+    """The events of a stream, without those of a kind not known here; later answers are no older than any of them."""
+    for message in stream:
+        event = read_event(message)
+        if event is not None:
+            stream.transport.note(event.seq)
+            yield event
+
+
+def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
+    """The lines of output of a stream; those that come again after a lost connection are passed over."""
+    reached: dict[tuple[int, int, str], int] = {}
+    for message in stream:
+        if message.name != "log":
+            continue
+        line = from_json(message.data, LogLineView)
+        source = (line.index, line.attempt, line.stream)
+        if line.offset > reached.get(source, -1):
+            reached[source] = line.offset
+            yield line

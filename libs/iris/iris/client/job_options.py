@@ -1,0 +1,213 @@
+"""A job as a caller words it, made into the body of ``POST /v1/jobs``. Shared by the CLI and the SDK.
+
+Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
+refuse.
+Out of scope: reading options from a command line, sending. Source: interfaces.md sections 2, 3 and 5.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypedDict, TypeVar
+
+from iris.client.constraints import Mode, parse_constraint
+from iris.client.decode import from_builtins
+from iris.client.job_names import full_name
+from iris.client.problems import InvalidOption
+from iris.client.units import parse_cpu, parse_duration, parse_gpu, parse_size
+from iris_core.codec import Undecodable
+from iris_core.resources import Device, ResourceRequest
+from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessPolicy
+
+T = TypeVar("T")
+Command = list[str] | tuple[str, ...]
+"""The words of a command; a text, which would be a sequence of letters, is none."""
+
+TPU_GROUP = "tpu-name"
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be said of a job, each as in ``iris run``; whatever is left out has its default.
+
+    Sizes are bytes or texts like ``4GiB``, times seconds or texts like ``10m``, ``cpu`` cores.
+    ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
+    ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
+    ``user``: the owner; left out it is the token's, else the one who calls.
+    """
+
+    name: str | None
+    parent: str | None
+    user: str | None
+    env: Mapping[str, str]
+    replicas: int | None
+    cpu: float | str | None
+    memory: int | str | None
+    disk: int | str | None
+    gpu: str | int | None
+    tpu: str | None
+    constraints: Sequence[str | Constraint]
+    prefer: Sequence[str | Constraint]
+    group_by: str | None
+    success: SuccessPolicy | None
+    band: BandName
+    max_retries_failure: int
+    max_retries_preemption: int
+    max_task_failures: int
+    scheduling_timeout: float | str | None
+    timeout: float | str | None
+    bundle: str | None
+    ports: Sequence[str]
+    labels: Mapping[str, str]
+
+
+_PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
+
+
+class Reading:
+    """Reads the parts of a job and keeps every mistake, so that all of them are told at once."""
+
+    def __init__(self) -> None:
+        self._mistakes: list[str] = []
+
+    def read(self, parse: Callable[[], T], otherwise: T) -> T:
+        """What ``parse`` returns, or ``otherwise`` after noting why it could not be understood."""
+        try:
+            return parse()
+        except InvalidOption as error:
+            self._mistakes += str(error).splitlines()
+            return otherwise
+
+    def finish(self) -> None:
+        """Raises InvalidOption with one line for each mistake."""
+        if self._mistakes:
+            raise InvalidOption("\n".join(self._mistakes))
+
+
+def job_spec(
+    command: Command, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
+) -> JobSpec:
+    """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises InvalidOption.
+
+    ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
+    """
+    reading = Reading()
+    none: tuple[Device | None, int] = (None, 1)
+    no_words: tuple[str, ...] = ()
+    device, gang = reading.read(lambda: read_device(options), none)
+    group_by = options.get("group_by") or (TPU_GROUP if gang > 1 else None)
+    replicas = options.get("replicas")
+    given = {key: options[key] for key in _PLAIN if options.get(key) is not None}  # type: ignore[literal-required]
+    wanted = {
+        "name": reading.read(lambda: name_of(options, environ, seed), ""),
+        "command": reading.read(lambda: read_command(command), no_words),
+        "env": dict(options.get("env") or {}),
+        "replicas": gang if replicas is None else replicas,
+        "resources": read_resources(options, device, reading),
+        "constraints": read_constraints(options, reading),
+        "coscheduling": reading.read(lambda: read_coscheduling(group_by, options.get("success")), None),
+        "scheduling_timeout_s": reading.read(lambda: read_time(options.get("scheduling_timeout")), None),
+        "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
+        "ports": tuple(options.get("ports") or ()),
+        "labels": dict(options.get("labels") or {}),
+        "user": owner(options, environ),
+        **given,
+    }
+    reading.finish()
+    try:
+        return from_builtins(wanted, JobSpec)
+    except Undecodable as error:
+        raise InvalidOption(str(error)) from None
+
+
+def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:
+    """How the tasks go together; None when each goes alone. Raises InvalidOption."""
+    if group_by:
+        return Coscheduling(group_by, success or "all")
+    if success:
+        raise InvalidOption("only a gang has a success policy: say group_by too, or ask for a slice of several hosts")
+    return None
+
+
+def read_command(command: object) -> tuple[str, ...]:
+    """The words of a command; one text is not split. Raises InvalidOption."""
+    if not isinstance(command, Sequence) or isinstance(command, str | bytes):
+        raise InvalidOption(
+            f"a command is a list of words, not {command!r}; write for example ['sh', '-c', 'echo hello']"
+        )
+    return tuple(command)
+
+
+def name_of(options: JobOptions, environ: Mapping[str, str], seed: str) -> str:
+    """The job's whole name. Raises InvalidOption."""
+    return full_name(options.get("name"), parent_of(options, environ), seed and f"{seed}\0{owner(options, environ)}")
+
+
+def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
+    """The job above: as asked for, or inside a task its own job; a whole path stands for itself."""
+    if options.get("parent"):
+        return options["parent"]
+    inside = environ.get("IRIS_JOB")
+    return inside if inside and not (options.get("name") or "").startswith("/") else None
+
+
+def owner(options: JobOptions, environ: Mapping[str, str]) -> str:
+    """Who the job belongs to; empty leaves it to the gateway (the token's user, or the parent's owner)."""
+    if options.get("user"):
+        return options["user"] or ""
+    if environ.get("IRIS_TOKEN") or environ.get("IRIS_JOB"):
+        return ""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def read_device(options: JobOptions) -> tuple[Device | None, int]:
+    """The device of one task, and how many tasks a whole slice takes (1 unless a multi-host TPU).
+
+    Raises InvalidOption.
+    """
+    gpu, tpu = options.get("gpu"), options.get("tpu")
+    if gpu and tpu:
+        raise InvalidOption("a task has gpus or a tpu, not both")
+    if gpu:
+        return parse_gpu(str(gpu)), 1
+    return read_tpu(tpu) if tpu else (None, 1)
+
+
+def read_tpu(variant: str) -> tuple[Device, int]:
+    """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is not in the table."""
+    from iris_core.topology import topology_of  # only who asks for a slice needs the table
+
+    known = topology_of(variant)
+    return (Device("tpu", variant, known.chips_per_vm), known.vm_count) if known else (Device("tpu", variant), 1)
+
+
+def read_resources(options: JobOptions, device: Device | None, reading: Reading) -> ResourceRequest:
+    cpu, memory, disk = options.get("cpu"), options.get("memory"), options.get("disk")
+    return ResourceRequest(
+        cpu_millis=ResourceRequest().cpu_millis if cpu is None else reading.read(lambda: parse_cpu(str(cpu)), 0),
+        memory_bytes=0 if memory is None else reading.read(lambda: parse_size(str(memory)), 0),
+        disk_bytes=0 if disk is None else reading.read(lambda: parse_size(str(disk)), 0),
+        device=device,
+    )
+
+
+def read_constraints(options: JobOptions, reading: Reading) -> tuple[Constraint, ...]:
+    """Required ones first, then preferred ones, each in the order given; without those that cannot be read."""
+    given: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
+    given += [(one, "preferred") for one in options.get("prefer") or ()]
+    found = [reading.read(partial(_constraint, one, mode), None) for one, mode in given]
+    return tuple(one for one in found if one is not None)
+
+
+def _constraint(given: str | Constraint, mode: Mode) -> Constraint | None:
+    return given if isinstance(given, Constraint) else parse_constraint(given, mode)
+
+
+def read_time(given: float | str | None) -> float | None:
+    """Seconds, or None for never."""
+    return None if given is None else parse_duration(str(given))

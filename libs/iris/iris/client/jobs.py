@@ -1,0 +1,140 @@
+"""A submitted job in the caller's hand: wait for it, follow it, read its output, end it.
+
+Out of scope: how requests travel (`transport`), what else can be asked of a gateway (`client`). Source:
+interfaces.md section 5.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from iris.client.event_stream import EventStream
+from iris.client.events import Event, read_events
+from iris.client.problems import JobEnded, gave_up, job_ended
+from iris_core.states import JOB_TERMINAL, display_name
+from iris_core.views import JobEvent, JobView, LogLineView, TaskView
+
+if TYPE_CHECKING:
+    from iris.client.client import Client
+
+TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
+"""The words for a job that will not change any more."""
+
+
+class Job:
+    """One job. ``id`` never changes its meaning; ``name`` may be reused after the job has ended."""
+
+    def __init__(self, client: Client, job: JobView) -> None:
+        self._client = client
+        self.id = job.id
+        self.name = job.name
+        self._seen = job
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name} {self._seen.state}>"
+
+    @property
+    def state(self) -> str:
+        """Lower case, as last seen; `refresh` looks again."""
+        return self._seen.state
+
+    @property
+    def view(self) -> JobView:
+        """The whole object, as last seen."""
+        return self._seen
+
+    @property
+    def ended(self) -> bool:
+        """Whether it had ended when last seen."""
+        return self.state in TERMINAL
+
+    def refresh(self) -> JobView:
+        """Look again. Raises Problem, Unreachable."""
+        self._seen = self._client.get(f"/v1/jobs/{self.id}", JobView)
+        return self._seen
+
+    def wait(self, timeout: float | None = None) -> JobView:
+        """The job once it has ended, whatever became of it; see `raise_for_state`.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises WaitTimeout (the job goes on), Problem, Unreachable.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.refresh().state not in TERMINAL:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise gave_up(self.name, self.state, timeout)
+            self._watch(left)
+        return self._seen
+
+    def raise_for_state(self) -> None:
+        """Nothing when it succeeded or still lives; the fitting `JobEnded` otherwise."""
+        if self.ended and self.state != "succeeded":
+            raise self._ending()
+
+    def result(self, timeout: float | None = None) -> JobView:
+        """`wait`, then `raise_for_state`."""
+        self.wait(timeout)
+        self.raise_for_state()
+        return self._seen
+
+    def follow(self) -> Iterator[Event]:
+        """Every change of the job, its tasks and what is below it from this call on, until the job has ended.
+
+        Survives lost connections. Nothing is yielded when the job has ended already.
+        """
+        stream = self.stream()
+        if self.refresh().state in TERMINAL:
+            stream.close()
+            return iter(())
+        return self._changes(stream)
+
+    def _changes(self, stream: EventStream) -> Iterator[Event]:
+        with stream:
+            for event in read_events(stream):
+                yield event
+                if self.is_end(event) and self.refresh().state in TERMINAL:  # else it was an earlier job of this name
+                    break
+
+    def tasks(self, *, state: str | None = None) -> Iterator[TaskView]:
+        """Its tasks by index, page by page."""
+        return self._client.pages(f"/v1/jobs/{self.id}/tasks", TaskView, {"state": state})
+
+    def task(self, index: int) -> TaskView:
+        """One of its tasks. Raises NotFound."""
+        return self._client.task(f"{self.id}/{index}")
+
+    def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
+        """The lines its tasks printed, in order of arrival; with ``follow`` until the job has ended."""
+        return self._client.logs(self.id, follow=follow)
+
+    def cancel(self, reason: str = "") -> JobView:
+        """Kill it and everything below it; killing what has ended changes nothing. Raises Problem."""
+        self._seen = self._client.cancel(self.id, reason)
+        return self._seen
+
+    def stream(self, timeout: float | None = None) -> EventStream:
+        """Its events from this moment on; close it. ``timeout``: seconds after which it ends by itself."""
+        return self.unopened_stream(timeout).open()
+
+    def unopened_stream(self, timeout: float | None = None) -> EventStream:
+        """As `client.event_stream`, not connected yet."""
+        return self._client.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
+
+    def _watch(self, timeout: float | None) -> None:
+        """Return when the job may have ended, or the time is over."""
+        with self.stream(timeout) as stream:
+            if self.refresh().state not in TERMINAL:
+                any(self.is_end(event) for event in read_events(stream))
+
+    def is_end(self, event: Event) -> bool:
+        """Whether the event says that this job has ended."""
+        return isinstance(event, JobEvent) and event.job == self.name and event.state in TERMINAL
+
+    def _ending(self) -> JobEnded:
+        facts: dict[str, Any] = {"name": self.name, "state": self.state, "error": self._seen.error}
+        return job_ended(facts)

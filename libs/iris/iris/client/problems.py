@@ -1,0 +1,194 @@
+"""What a caller of the gateway can run into, as exceptions. Out of scope: who prints them (`iris.cli`).
+
+IrisError
+└── ClientError
+    ├── NoGateway           nothing says where the gateway is
+    ├── Unreachable         it does not answer
+    ├── InvalidOption              an option that cannot be understood, found before anything was sent
+    ├── Problem             it answered with a problem document (RFC 9457)
+    │   ├── Rejected        400, 405, 413, 415, 422: the request itself is wrong
+    │   ├── NotAllowed      401, 403
+    │   ├── NotFound        404
+    │   ├── Conflict        409, 410
+    │   └── TryAgain        429, 502, 503, 504: worth sending again later
+    ├── WaitTimeout         the job goes on, only the waiting ended
+    └── JobEnded            a job ended otherwise than by success
+        ├── JobFailed
+        ├── JobKilled
+        ├── JobWorkerFailed
+        └── JobUnschedulable
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from iris_core.errors import IrisError
+
+
+class ClientError(IrisError):
+    """Anything that can go wrong between a caller and the gateway."""
+
+
+class NoGateway(ClientError):
+    """Neither an option, the environment, a context nor a local cluster says where the gateway is."""
+
+
+class Unreachable(ClientError):
+    """Nobody answers at the gateway's address."""
+
+
+class InvalidOption(ClientError):
+    """An option whose text cannot be understood; the message names it and shows a good one."""
+
+
+class WaitTimeout(ClientError):
+    """The time to wait is over; the job goes on."""
+
+
+def gave_up(name: str, state: str, timeout: float | None) -> WaitTimeout:
+    """The error of a wait for a job that lasted longer than ``timeout`` seconds."""
+    return WaitTimeout(f"{name} is still {state} after {round(timeout or 0.0, 1):g} s; it goes on")
+
+
+class FieldMistake(msgspec.Struct, frozen=True):
+    """One wrong field of a request: a JSON pointer, a code, what is wrong, what would be right."""
+
+    pointer: str = ""
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+class Document(msgspec.Struct, frozen=True):
+    """The problem document as it came; members that are missing are empty."""
+
+    title: str = ""
+    code: str = ""
+    detail: str = ""
+    request_id: str = ""
+    retryable: bool = False
+    errors: tuple[FieldMistake, ...] = ()
+
+
+_read = msgspec.json.Decoder(Document).decode
+
+
+class Problem(ClientError):
+    """The gateway said no.
+
+    Args:
+        status: the HTTP status.
+        document: why, for people and programs.
+        retry_after_s: seconds the gateway asks to wait; None when it does not say.
+    """
+
+    def __init__(self, status: int, document: Document, retry_after_s: float | None = None) -> None:
+        super().__init__(document.detail or document.title or f"the gateway answered {status}")
+        self.status = status
+        self.document = document
+        self.retry_after_s = retry_after_s
+
+    @property
+    def code(self) -> str:
+        return self.document.code
+
+    @property
+    def mistakes(self) -> tuple[FieldMistake, ...]:
+        return self.document.errors
+
+
+class Rejected(Problem):
+    """The request is wrong and would be refused again."""
+
+
+class NotAllowed(Problem):
+    """Not without a token, or not with this one."""
+
+
+class NotFound(Problem):
+    """Nothing has that name."""
+
+
+class Conflict(Problem):
+    """It cannot be done in the present state."""
+
+
+class TryAgain(Problem):
+    """Not now; the same request may be sent again."""
+
+
+_KINDS: dict[int, type[Problem]] = {
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+    410: Conflict,
+    429: TryAgain,
+    502: TryAgain,
+    503: TryAgain,
+    504: TryAgain,
+}
+
+
+def problem_from(status: int, body: bytes, retry_after: str | None = None) -> Problem:
+    """The exception for an answer of 400 or more; a body that is no problem document is kept as its detail."""
+    try:
+        document = _read(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = Document(detail=body[:500].decode(errors="replace").strip())
+    kind = _KINDS.get(status, Rejected if status < 500 else Problem)
+    return kind(status, document, _seconds(retry_after))
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return max(0.0, float(text)) if text else None
+    except ValueError:
+        return None
+
+
+class JobEnded(ClientError):
+    """A job ended otherwise than by success.
+
+    Args:
+        name: the job. state: its last state, lower case. error: one line about why, may be empty.
+    """
+
+    def __init__(self, name: str, state: str, error: str = "") -> None:
+        super().__init__(f"{name} {state}: {error}" if error else f"{name} {state}")
+        self.name = name
+        self.state = state
+        self.error = error
+
+
+class JobFailed(JobEnded):
+    """Its tasks exited with other codes than 0 more often than allowed."""
+
+
+class JobKilled(JobEnded):
+    """It was cancelled, timed out, or its parent ended."""
+
+
+class JobWorkerFailed(JobEnded):
+    """Its hosts failed more often than its preemption budget allows."""
+
+
+class JobUnschedulable(JobEnded):
+    """It could not be placed in time."""
+
+
+_ENDINGS: dict[str, type[JobEnded]] = {
+    "failed": JobFailed,
+    "killed": JobKilled,
+    "worker_failed": JobWorkerFailed,
+    "unschedulable": JobUnschedulable,
+}
+
+
+def job_ended(job: dict[str, Any]) -> JobEnded:
+    """The exception for a job view whose state is terminal and not succeeded."""
+    kind = _ENDINGS.get(job["state"], JobEnded)
+    return kind(job["name"], job["state"], job.get("error") or "")

@@ -1,0 +1,222 @@
+"""Requests to one gateway over kept-alive connections of the standard library, sent again while that is safe.
+
+A request is sent again when nobody answered or the answer says "not now" (429, 502, 503, 504), until its timeout is
+over. That is safe because every POST carries an ``Idempotency-Key``. Out of scope: what is asked (`client`),
+streams of events (`client.event_stream`). Threads may share a `Transport`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO
+from urllib.parse import quote, urlencode, urlsplit
+
+from iris.client.address import Address
+from iris.client.problems import TryAgain, Unreachable, problem_from
+
+Query = Mapping[str, str | int | bool | None]
+BROKEN = (OSError, http.client.HTTPException)
+"""What a connection raises when it breaks."""
+
+POSITION = "Iris-Position"
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; ``body`` is bytes or a seekable file whose length is in ``headers``."""
+
+    method: str
+    path: str
+    query: Query = field(default_factory=dict)
+    body: bytes | IO[bytes] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """Path and query as sent; a member that is None is left out, a flag is ``true`` or ``false``."""
+        given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.query.items()}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return f"{self.path}?{query}" if query else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer of less than 400."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """An answer whose body is still coming."""
+
+    line: socket.socket
+    connection: http.client.HTTPConnection
+    response: http.client.HTTPResponse
+
+    def interrupt(self) -> None:
+        """Wake whoever waits for more; any thread may call it."""
+        with contextlib.suppress(OSError):
+            self.line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.response.close()
+            self.connection.close()
+
+
+def in_path(name: str) -> str:
+    """A job's or task's name as one path segment: its slashes are percent-encoded."""
+    return quote(name, safe="")
+
+
+def position_of(response: http.client.HTTPResponse) -> int:
+    """The position in the journal that an answer is as of; 0 when it does not say."""
+    text = response.getheader(POSITION) or ""
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+class Transport:
+    """Sends requests to one gateway.
+
+    Args:
+        address: where, and the token.
+        timeout_s: how long one answer may take.
+        retry_for_s: how long a request is repeated after the gateway has been seen to answer.
+        first_timeout_s: the same before it has ever answered; 0 says at once that nobody is there.
+
+    Attributes:
+        position: in the journal, of the newest answer or event there was; answers are as of then or later.
+    """
+
+    def __init__(
+        self, address: Address, *, timeout_s: float = 30.0, retry_for_s: float = 30.0, first_timeout_s: float = 0.0
+    ) -> None:
+        self.address = address
+        self.retry_for_s = retry_for_s
+        self._first_timeout_s = first_timeout_s
+        self._timeout_s = timeout_s
+        self.position = 0
+        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._answered = False
+        self._closed = False
+
+    def send(self, request: Request) -> Response:
+        """The answer. Raises Problem for one of 400 or more, Unreachable when nobody answers in time."""
+        start, pause = time.monotonic(), _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._send_once(request)
+            except TryAgain as problem:
+                wait = max(pause, problem.retry_after_s or 0.0)
+                if time.monotonic() + wait > start + self.retry_for_s:
+                    raise
+            except BROKEN as error:
+                wait = pause
+                if time.monotonic() + wait > start + self.current_timeout_s:
+                    raise self.unreachable(error) from error
+            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than was asked, and not all at once
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    @property
+    def current_timeout_s(self) -> float:
+        """How long silence is borne now."""
+        return self.retry_for_s if self._answered else self._first_timeout_s
+
+    def unreachable(self, error: Exception) -> Unreachable:
+        """One plain sentence about a connection that broke."""
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        origin = f" (from {self.address.origin})" if self.address.origin else ""
+        return Unreachable(f"the gateway at {self.address.url}{origin} does not answer: {why}")
+
+    def open(self, request: Request, timeout_s: float) -> Channel:
+        """Send one request, once, on a connection of its own, and leave the body unread. Raises Problem, OSError."""
+        connection = self.connect(timeout_s)
+        line = connection.sock
+        try:
+            response = self._exchange(connection, request)
+            if response.status >= 400:
+                raise problem_from(response.status, response.read(), response.getheader("Retry-After"))
+        except BaseException:
+            connection.close()
+            raise
+        self._answered = True
+        return Channel(line, connection, response)
+
+    def note(self, position: int) -> None:
+        """Something has been seen of the journal up to there."""
+        self.position = max(self.position, position)
+
+    def close(self) -> None:
+        """Let go of the kept connections; what is still under way closes its own."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A fresh connection; small writes leave at once. Raises OSError."""
+        parts = urlsplit(self.address.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def _send_once(self, request: Request) -> Response:
+        kept = self._take_idle()
+        if kept is not None:
+            try:
+                return self._answer(kept, request)
+            except BROKEN:
+                kept.close()  # the server may close a kept connection at any time: that is no failure yet
+        connection = self.connect(self._timeout_s)
+        try:
+            return self._answer(connection, request)
+        except BROKEN:
+            connection.close()
+            raise
+
+    def _take_idle(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _answer(self, connection: http.client.HTTPConnection, request: Request) -> Response:
+        response = self._exchange(connection, request)
+        body = response.read()
+        self._answered = True
+        self.note(position_of(response))
+        if response.will_close or self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        if response.status >= 400:
+            raise problem_from(response.status, body, response.getheader("Retry-After"))
+        return Response(response.status, response.headers, body)
+
+    def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
+        headers = {"Accept": "application/json", **request.headers}
+        if self.position:
+            headers[POSITION] = str(self.position)
+        if self.address.token:
+            headers["Authorization"] = f"Bearer {self.address.token}"
+        if request.body is not None and not isinstance(request.body, bytes):
+            request.body.seek(0)
+        connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)
+        return connection.getresponse()
+
+    @property
+    def _prefix(self) -> str:
+        return urlsplit(self.address.url).path.rstrip("/")

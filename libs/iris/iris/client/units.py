@@ -1,0 +1,87 @@
+"""Amounts as people write them: ``4GiB``, ``0.5``, ``H100x8``, ``1h30m``. Text in, numbers out; raises `InvalidOption`.
+
+Out of scope: what amounts are allowed (the gateway judges that). Source: interfaces.md section 2.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+
+from iris.client.problems import InvalidOption
+from iris_core.resources import AUTO, Device
+
+_POWERS = "kmgtp"
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtp]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
+_GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))?\Z")
+_PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
+_CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
+LEAST_BARE = 1 << 20
+"""A smaller number of bytes without a unit is a unit forgotten."""
+
+
+def parse_size(text: str) -> int:
+    """Bytes. ``4GiB``, ``4Gi`` and ``4G`` are 4 x 2**30, ``4GB`` is 4 x 10**9, a bare number is bytes, 1 MiB at least.
+
+    Fractions are rounded down to whole bytes. Raises InvalidOption.
+    """
+    match = _SIZE.match(text.strip())
+    if not match:
+        raise InvalidOption(f"{text!r} is not a size; write for example 512MiB or 4GiB")
+    unit, kind = match["unit"].lower(), match["kind"].lower()
+    if not unit and kind.startswith("i"):
+        raise InvalidOption(f"{text!r} is not a size; write for example 512MiB or 4GiB")
+    step = 1000 if kind == "b" else 1024
+    factor = step ** (_POWERS.index(unit) + 1) if unit else 1
+    size = int(Decimal(match["number"]) * factor)
+    if 0 < size < LEAST_BARE and not unit and not kind:
+        raise InvalidOption(
+            f"{text!r} would be {size} bytes; say the unit, for example {size}GiB, or {size}B if it is meant"
+        )
+    return size
+
+
+def parse_cpu(text: str) -> int:
+    """Millicores. ``0.5`` and ``500m`` are both 500;
+
+    finer than a thousandth of a core is refused. Raises InvalidOption.
+    """
+    plain = text.strip()
+    number, factor = (plain[:-1], 1) if plain.endswith("m") else (plain, 1000)
+    try:
+        millis = Decimal(number) * factor
+    except InvalidOperation:
+        raise InvalidOption(f"{text!r} is not a number of cores; write for example 0.5 or 8") from None
+    if not millis.is_finite() or millis < 0 or millis != int(millis):
+        raise InvalidOption(f"{text!r} cores cannot be asked for; write whole thousandths, for example 0.5 or 8")
+    return int(millis)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds. ``90``, ``90s``, ``10m``, ``1h30m``, ``1h 30m``, ``500ms``, ``2d``, ``01:30:00``.
+
+    Raises InvalidOption.
+    """
+    plain = re.sub(r"(?<=[a-z])\s+(?=\d)", "", text.strip().lower())
+    if _PLAIN.match(plain):
+        return float(plain)
+    if clock := _CLOCK.match(plain):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    parts = _DURATION_PART.findall(plain)
+    if not parts or "".join(number + unit for number, unit in parts) != plain:
+        raise InvalidOption(f"{text!r} is not a time; write for example 90s, 10m, 1h30m or 01:30:00")
+    return float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
+
+
+def parse_gpu(text: str) -> Device:
+    """``H100x8`` is eight of one kind, ``H100`` one, ``8`` eight of whatever kind. Raises InvalidOption."""
+    plain = text.strip()
+    if plain.isascii() and plain.isdigit() and int(plain) > 0:
+        return Device("gpu", AUTO, int(plain))
+    match = _GPU.match(plain)
+    if not match or (match["count"] and int(match["count"]) == 0):
+        raise InvalidOption(f"{text!r} is not a gpu; write for example H100x8, H100 or 2")
+    return Device("gpu", match["variant"], int(match["count"] or 1))

@@ -1,0 +1,109 @@
+"""The supervisor's process: ``python -m iris.cluster FD ORDERS``, started by `launch`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from iris.client.address import read_cluster
+from iris.client.problems import InvalidOption
+from iris.cluster.options import StartOptions
+from iris.cluster.paths import ClusterPaths, DirectoryInUse, note_damage, take_lock
+from iris.cluster.programs import ClusterPrograms
+from iris.cluster.settings import ClusterSettings, read_listen
+from iris.cluster.supervisor import Supervisor, wait_for_end
+from iris_bus.nats_binary import NoServer
+from iris_bus.nats_process import DamagedFiles, StartFailed
+from iris_bus.nats_process import DirectoryInUse as NatsOccupied
+from iris_bus.settings import BadSetting, load
+
+_PREDECESSOR_S = 20.0
+
+
+def main(reply: int, orders: StartOptions) -> int:
+    """Keep a cluster until told to stop. The first words go to ``reply``, which is then closed."""
+    layout = ClusterPaths(Path(orders.data))
+    try:
+        lock = take_lock(layout)
+        wait_for_predecessor(layout)
+        blueprint = draw(layout, orders)
+        supervisor = Supervisor(layout, blueprint.url, blueprint.programs, say)
+        supervisor.start()
+    except DirectoryInUse as error:
+        return answer(reply, f"occupied {error}")
+    except DamagedFiles as error:
+        return answer(reply, f"failed {note_damage(layout, str(error))}")
+    except (InvalidOption, BadSetting, NatsOccupied, NoServer, StartFailed, OSError) as error:
+        return answer(reply, f"failed {error}")
+    answer(reply, f"started {blueprint.url} {len(blueprint.hosts())} {blueprint.settings.ready_s}")
+    say(f"the cluster on {layout.data} is started as {blueprint.url}")
+    supervisor.run()
+    say("everything is stopped")
+    os.close(lock)
+    return 0
+
+
+def draw(layout: ClusterPaths, orders: StartOptions) -> ClusterPrograms:
+    """The cluster as ordered, its ports decided. Raises BadSetting, InvalidOption, OSError when a port is taken."""
+    config = Path(orders.config) if orders.config else None
+    given = load(config, os.environ)
+    read = given.section("cluster", ClusterSettings)
+    try:
+        settings = msgspec.convert({**msgspec.structs.asdict(read), **orders.given}, ClusterSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(str(error)) from None
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with ExitStack() as held:
+        http = hold(held, *read_listen(settings.http))
+        blueprint = ClusterPrograms(layout, settings, http, config, dict(os.environ), memory)
+        if metrics := given.text("run", "metrics"):
+            host, port = read_listen(metrics)
+            places = {name: hold(held, host, port and port + n) for n, name in enumerate(blueprint.served())}
+            blueprint = replace(blueprint, metrics=places)
+    return blueprint
+
+
+def hold(held: ExitStack, host: str, port: int) -> str:
+    """``host:port``, for port 0 of a free one, that nobody takes while ``held`` lasts. Raises OSError when taken."""
+    listener = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    except OverflowError as error:
+        raise OSError(f"cannot listen on {host}:{port}: {error}") from None
+    return f"{host}:{listener.getsockname()[1]}"
+
+
+def wait_for_predecessor(layout: ClusterPaths) -> None:
+    """Let what a killed supervisor left come to its end first. Raises OSError when it does not."""
+    before = read_cluster(layout.data)
+    pids = [pid for running in before.pids.values() for pid in running] if before else []
+    left = wait_for_end([pid for pid in pids if pid != os.getpid()], _PREDECESSOR_S)
+    if left:
+        raise OSError(f"processes of the cluster before still run: {left}; end them with `iris down`")
+
+
+def answer(reply: int, words: str) -> int:
+    """Say the first words; the exit code of a start that failed."""
+    os.write(reply, words.encode())
+    os.close(reply)
+    return 1
+
+
+def say(sentence: str) -> None:
+    """A line of the supervisor's log."""
+    sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {sentence}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=StartOptions)))

@@ -1,0 +1,169 @@
+"""Starting a local cluster from outside: a supervisor of its own, then waiting until the cluster can be used.
+
+The supervisor says on a pipe that everything is started, or in a sentence why not. Out of scope: keeping the
+processes (`supervisor`), stopping them (`cli.cluster.teardown`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from iris.cli.errors import complain
+from iris.cli.exit_codes import ExitCode
+from iris.cli.follow import note
+from iris.client.client import Client
+from iris.client.problems import ClientError, Problem
+from iris.client.transport import Request
+from iris.cluster.options import StartOptions
+from iris.cluster.paths import ClusterPaths
+from iris.cluster.process import ISOLATED, end_with_parent
+
+_LOOK_S = 0.03
+_TAIL_LINES = 15
+
+
+def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
+    """Start a cluster on ``data`` and wait until it can be used; without ``detach`` stay until it has ended."""
+    layout = ClusterPaths(data)
+    layout.prepare()
+    orders = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
+    supervisor, first_words = start_supervisor(orders, layout, detach=detach)
+    verdict, _, rest = first_words.partition(" ")
+    if verdict != "started":
+        supervisor.wait()
+        complain(rest or f"the supervisor ended at once; see {layout.logs / 'supervisor.log'}")
+        return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
+    url, workers, ready_s = rest.split()
+    try:
+        missing = wait_until_ready(url, int(workers), float(ready_s), supervisor)
+    except KeyboardInterrupt:
+        supervisor.terminate()
+        supervisor.wait()
+        return ExitCode.DETACHED
+    if missing:
+        complain(layout.damage.read_text() if layout.damage.exists() else missing)
+        show_logs(layout)
+        supervisor.terminate()
+        supervisor.wait()
+        return ExitCode.UNEXPECTED
+    if detach:
+        click.echo(url)
+        return ExitCode.SUCCEEDED
+    return stay(url, data, supervisor)
+
+
+def start_supervisor(
+    orders: StartOptions, layout: ClusterPaths, *, detach: bool
+) -> tuple[subprocess.Popen[bytes], str]:
+    """The supervisor's process and its first words."""
+    read_end, write_end = os.pipe()
+    program = [sys.executable, *ISOLATED, "-m", "iris.cluster"]
+    with (layout.logs / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*program, str(write_end), msgspec.json.encode(orders).decode()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[write_end],
+            start_new_session=True,
+            preexec_fn=None if detach else end_with_parent,  # noqa: PLW1509 - this process has one thread
+        )
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        return process, pipe.read()
+
+
+def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
+    """Return when jobs can be submitted, placed and run; else one sentence about what is missing."""
+    until = time.monotonic() + seconds
+    missing = ""
+    with Client(url, retry_for_s=0.0) as client:
+        for look in (look_ready, look_scheduler, look_workers(workers)):
+            while missing := look(client):
+                if time.monotonic() > until:
+                    return f"the cluster is not ready after {seconds:g} s: {missing}"
+                if supervisor.poll() is not None:
+                    return "the cluster could not start; its services said last:"
+                time.sleep(_LOOK_S)
+    return missing
+
+
+def look_ready(client: Client) -> str:
+    """What is missing until the gateway is ready, empty when nothing is."""
+    try:
+        client.transport.send(Request("GET", "/readyz"))
+    except Problem as problem:
+        return str(problem)
+    except ClientError:
+        return "the gateway does not listen"
+    return ""
+
+
+def look_scheduler(client: Client) -> str:
+    """Ask for a plan, which creates nothing; a caller who is not let in does not look."""
+    try:
+        client.post("/v1/jobs:plan", dict, body={"name": "/ready", "command": ["true"]})
+    except Problem as problem:
+        return "" if problem.status in (401, 403) else str(problem)
+    except ClientError as error:
+        return str(error)
+    return ""
+
+
+def look_workers(wanted: int) -> Callable[[Client], str]:
+    """Look for so many healthy workers; a caller who is not let in does not look."""
+
+    def look(client: Client) -> str:
+        if not wanted:
+            return ""
+        try:
+            found = sum(worker["state"] == "healthy" for worker in client.pages("/v1/workers", dict))
+        except Problem as problem:
+            return "" if problem.status in (401, 403) else str(problem)
+        except ClientError as error:
+            return str(error)
+        return "" if found >= wanted else f"{found} of {wanted} workers have registered"
+
+    return look
+
+
+def stay(url: str, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
+    """Say what to try and wait; Ctrl-C and TERM stop the cluster, from the first word on."""
+    words = [
+        f"the cluster is up; dashboard and API: {url}",
+        f"its data: {data}\n",
+        "try:  iris run --replicas 3 -- sh -c 'echo hello $IRIS_TASK_INDEX'\n      iris ls\n\nCtrl-C stops it.",
+    ]
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
+    while supervisor.returncode is None:
+        try:
+            while words:
+                note(words.pop(0))
+            supervisor.wait()
+        except KeyboardInterrupt:
+            words.clear()
+            note("stopping")
+            supervisor.terminate()
+    return ExitCode.SUCCEEDED if supervisor.returncode == 0 else ExitCode.UNEXPECTED
+
+
+def show_logs(layout: ClusterPaths) -> None:
+    """The last lines of every service's log, for a start that failed."""
+    for log in sorted(layout.logs.glob("*.log")):
+        with contextlib.suppress(OSError):
+            lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+            if lines:
+                note(f"--- {log}")
+                for line in lines:
+                    note(f"  {line}")

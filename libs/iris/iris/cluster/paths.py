@@ -1,0 +1,103 @@
+"""Files of a local cluster below its data directory, and what is in them for others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile
+
+
+class DirectoryInUse(Exception):
+    """A cluster is up on this directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPaths:
+    """Paths below one data directory."""
+
+    data: Path
+
+    @property
+    def cluster_file(self) -> Path:
+        """For scripts: address and process ids, while the cluster is up."""
+        return self.data / CLUSTER_FILE
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the supervisor as long as it lives; holds its process id."""
+        return self.data / "lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.data / "log"
+
+    @property
+    def nats(self) -> Path:
+        return self.data / "nats"
+
+    @property
+    def damage(self) -> Path:
+        """What was said of damaged data at the last start; not there when nothing was."""
+        return self.data / DAMAGE_FILE
+
+    def worker(self, worker: str) -> Path:
+        """Where one worker keeps its attempts."""
+        return self.data / "workers" / worker
+
+    def prepare(self) -> None:
+        """Make the directories; what is in them is the owner's only."""
+        for path in (self.data, self.logs):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def take_lock(layout: ClusterPaths) -> int:
+    """Hold the directory as long as the returned descriptor is open. Raises DirectoryInUse."""
+    descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DirectoryInUse(f"a cluster is already up on {layout.data}; stop it with `iris down`") from None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+    return descriptor
+
+
+def note_damage(layout: ClusterPaths, what: str) -> str:
+    """Keep for `iris doctor` that stored data is damaged, and say what to do."""
+    words = (
+        f"{what}. Stop what is left with `iris down`; `iris admin verify --data {layout.data}` says what is lost, "
+        f"`iris admin repair --data {layout.data}` repairs it; details are in {layout.logs}"
+    )
+    layout.damage.write_text(words)
+    return words
+
+
+def lock_holder(layout: ClusterPaths) -> int | None:
+    """The process id of the supervisor that holds the directory, None when nobody does."""
+    try:
+        descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.read(descriptor, 32)
+        return int(text) if text.isdigit() else None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def write_cluster(layout: ClusterPaths, cluster: ClusterFile) -> None:
+    """Replace ``cluster.json`` whole; it holds the bus password, so it is the owner's only."""
+    draft = layout.cluster_file.with_name(f".{CLUSTER_FILE}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
+    draft.replace(layout.cluster_file)

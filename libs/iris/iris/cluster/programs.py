@@ -1,0 +1,140 @@
+"""Which processes a local cluster is: settings in, programs out. Pure.
+
+Every worker stands for a host of its own; a slice of n VMs is n workers that share its attributes. Source:
+interfaces.md sections 1 and 2; CO "Worker Attributes".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris.cluster.paths import ClusterPaths
+from iris.cluster.process import ISOLATED, Program
+from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
+from iris_core.spec import Attribute
+from iris_core.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgram:
+    """One simulated host: its worker's id, what it is, how many chips it has."""
+
+    worker: str
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    chips: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPrograms:
+    """Everything needed to say how each process is started.
+
+    Attributes:
+        http: where the gateway listens, its port decided.
+        config: the `iris.toml` every service reads, if any.
+        environ: of this process; services inherit it.
+        metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
+    """
+
+    layout: ClusterPaths
+    settings: ClusterSettings
+    http: str
+    config: Path | None
+    environ: Mapping[str, str]
+    memory_bytes: int
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.http}"
+
+    def hosts(self) -> list[HostProgram]:
+        """CPU hosts first, then slice by slice."""
+        hosts = [HostProgram(f"worker-{number}") for number in range(self.settings.workers)]
+        for number, topology in enumerate(read_slices(self.settings.tpu)):
+            hosts += slice_hosts(f"slice-{number}", topology)
+        return hosts
+
+    def programs(self, nats_url: str) -> list[Program]:
+        """Every process but the bus."""
+        kept = [self._service(service, name, nats_url) for service, name in self._services()]
+        return [*kept, *self._workers(nats_url)]
+
+    def served(self) -> list[str]:
+        """The names of the processes that serve metrics on an address of their own: all but the gateway."""
+        services = [name for service, name in self._services() if service != "gateway"]
+        return services + [host.worker for host in self.hosts()]
+
+    def _services(self) -> list[tuple[str, str]]:
+        return [
+            (service, service if count == 1 else f"{service}-{number}")
+            for service, count in read_replicas(self.settings.replicas).items()
+            for number in range(count)
+        ]
+
+    def _service(self, service: str, name: str, nats_url: str) -> Program:
+        given = {"gateway.http": self.http} if service == "gateway" else {}
+        return self._program(service, name, given, nats_url)
+
+    def _workers(self, nats_url: str) -> Iterator[Program]:
+        hosts = self.hosts()
+        memory = self.settings.worker_memory or self.memory_bytes // max(1, len(hosts))
+        for host in hosts:
+            given = worker_settings(host, self, memory)
+            yield self._program("worker", host.worker, given, nats_url, self.settings.restart_workers)
+
+    def _program(
+        self, service: str, name: str, given: Mapping[str, object], nats_url: str, kept: bool = True
+    ) -> Program:
+        address = self.metrics.get(name, "")
+        argv = [sys.executable, *ISOLATED, "-m", f"iris_{service}"]
+        argv += ["--config", str(self.config)] if self.config else []
+        for key, value in {**given, **({"run.metrics": address} if address else {})}.items():
+            argv += ["--set", f"{key}={value}"]
+        shown = self.http if service == "gateway" else address
+        return Program(service, name, argv, self._env(nats_url), kept, f"http://{shown}/metrics" if shown else "")
+
+    def _env(self, nats_url: str) -> dict[str, str]:
+        """The bus' address goes here and not on the command line, for it holds the password; tasks find `iris`."""
+        programs = str(Path(sys.executable).parent)
+        return {
+            **self.environ,
+            "PATH": f"{programs}:{self.environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}",
+            "IRIS_NATS_URL": nats_url,
+            "IRIS_DATA": str(self.layout.data),
+        }
+
+
+def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
+    """One host per VM of a slice, in the order of their worker ids."""
+    return [
+        HostProgram(
+            f"{name}-w{number}",
+            {
+                "tpu-name": name,
+                "tpu-worker-id": number,
+                "tpu-topology": topology.variant,
+                "tpu-vm-count": topology.vm_count,
+                "device-type": "tpu",
+                "device-variant": topology.variant,
+            },
+            topology.chips_per_vm,
+        )
+        for number in range(topology.vm_count)
+    ]
+
+
+def worker_settings(host: HostProgram, blueprint: ClusterPrograms, memory_bytes: int) -> dict[str, object]:
+    """What one worker is told beside what all are told."""
+    return {
+        "worker.id": host.worker,
+        "worker.data": blueprint.layout.worker(host.worker),
+        "worker.gateway_url": blueprint.url,
+        "worker.address": "127.0.0.1",
+        "worker.cpu_millis": round(blueprint.settings.worker_cpu * 1000),
+        "worker.memory_bytes": memory_bytes,
+        "worker.chips": host.chips,
+        "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
+    }

@@ -1,0 +1,72 @@
+"""What a local cluster consists of: the section ``[cluster]`` of `iris.toml`, and what the command line says."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from iris.client.problems import InvalidOption
+from iris_core.topology import Topology, topology_of
+
+KEPT_SERVICES = ("state", "scheduler", "gateway")
+_SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+
+
+class ClusterSettings(msgspec.Struct, frozen=True):
+    """The section ``[cluster]``.
+
+    Attributes:
+        http: where the gateway listens; port 0 takes a free one.
+        workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a slice's.
+        worker_memory: bytes of every host; 0 is an equal share of this machine's.
+        tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
+        replicas: processes of a service other than one, e.g. ``state=2``.
+        restart_workers: start a worker again that died, as if its host had come back; otherwise a dead host stays dead.
+        ready_s: how long a start may take.
+    """
+
+    http: str = "127.0.0.1:8080"
+    workers: Count = 2
+    worker_cpu: Annotated[float, msgspec.Meta(gt=0)] = 8
+    worker_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
+    tpu: tuple[str, ...] = ()
+    replicas: tuple[str, ...] = ()
+    restart_workers: bool = False
+    ready_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+
+
+def read_slices(texts: tuple[str, ...]) -> list[Topology]:
+    """One topology per slice, ``v5litepod-16x2`` being two. Raises InvalidOption."""
+    slices: list[Topology] = []
+    for text in texts:
+        match = _SLICES.match(text.strip())
+        known = topology_of(match["variant"]) if match else None
+        if match is None or known is None:
+            raise InvalidOption(f"{text!r} are no slices; write for example v5litepod-16x2")
+        slices += [known] * int(match["count"] or 1)
+    return slices
+
+
+def read_replicas(texts: tuple[str, ...]) -> dict[str, int]:
+    """How many processes each service has, ``state=2`` among them. Raises InvalidOption."""
+    counts = dict.fromkeys(KEPT_SERVICES, 1)
+    for text in texts:
+        service, _, count = text.partition("=")
+        if service not in ("state", "scheduler") or not count.isdigit() or int(count) < 1:
+            raise InvalidOption(f"{text!r} cannot be: write state=2 or scheduler=2")
+        counts[service] = int(count)
+    return counts
+
+
+def read_listen(text: str) -> tuple[str, int]:
+    """Host and port of ``127.0.0.1:8080``. Raises InvalidOption."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise InvalidOption(
+            f"{text!r} is not an address to listen on; write for example 127.0.0.1:8080, or :0 for a free port"
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)

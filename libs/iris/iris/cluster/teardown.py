@@ -1,0 +1,60 @@
+"""Stopping a local cluster from outside, in bounded time, with nothing left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from iris.cli.exit_codes import ExitCode
+from iris.cli.follow import note
+from iris.client.address import ClusterFile, read_cluster
+from iris.cluster.paths import ClusterPaths, lock_holder
+from iris.cluster.supervisor import wait_for_end
+
+_STOP_S = 40.0
+_KILL_S = 5.0
+
+
+def tear_down(data: Path) -> ExitCode:
+    """Tell the supervisor to stop everything and wait for it; nothing being up is no failure."""
+    layout = ClusterPaths(data)
+    cluster = read_cluster(data)
+    supervisor = lock_holder(layout)
+    if supervisor is None:
+        note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} was not up any more")
+        clear(layout, cluster)
+        return ExitCode.SUCCEEDED
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(supervisor, signal.SIGTERM)
+    if wait_for_end([supervisor], _STOP_S):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(supervisor, signal.SIGKILL)
+    left = clear(layout, cluster)
+    note(f"the cluster on {data} is down; its data stays")
+    return ExitCode.UNEXPECTED if left else ExitCode.SUCCEEDED
+
+
+def clear(layout: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
+    """End what a killed supervisor left; the processes that still live afterwards."""
+    if cluster is None:
+        return []
+    pids = [pid for running in cluster.pids.values() for pid in running]
+    left = wait_for_end(pids, _KILL_S)
+    for pid in left:
+        if belongs(pid, layout):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(FileNotFoundError):
+        layout.cluster_file.unlink()
+    return wait_for_end([pid for pid in left if belongs(pid, layout)], _KILL_S)
+
+
+def belongs(pid: int, layout: ClusterPaths) -> bool:
+    """Whether a process is of this cluster, and not another one that was given the number of a dead one."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return b"IRIS_DATA=" + os.fsencode(layout.data) in environ.split(b"\0")

@@ -1,0 +1,83 @@
+"""Questions and their answers over one inbox: requests, acknowledged publishes, calls of the JetStream API.
+
+One wildcard subscription carries every answer; each question is a future and one timer. Losing the connection, a
+refused subject and silence each end a question at once and by name, so nobody waits for what cannot come.
+Out of scope: what answers mean. Source: nats.md sections 3.2 and 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from iris_bus import headers as header_block
+from iris_bus.connection import Link
+from iris_bus.contract import Headers, Message, NoResponders, Unavailable
+
+
+class Forbidden(Unavailable):
+    """This user may not publish there."""
+
+
+class Asks:
+    """Many outstanding questions over one inbox."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._prefix = ""
+        self._count = 0
+        self._open: dict[str, tuple[asyncio.Future[Message], str]] = {}
+        link.on_drop(self._dropped)
+        link.on_forbidden(self._forbidden)
+
+    async def start(self) -> None:
+        """Listen for answers."""
+        inbox = self._link.client.new_inbox()
+        self._prefix = f"{inbox}."
+        await self._link.subscribe(f"{inbox}.*", self._answered)
+
+    async def ask(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
+        """One answer to one message.
+
+        Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout`` seconds or when the
+        connection is lost on the way; the last two may have had their effect.
+        """
+        self._count += 1
+        token = format(self._count, "x")
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._open[token] = (future, subject)
+        try:
+            self._link.send(subject, data, self._prefix + token, headers)
+            timer = future.get_loop().call_later(timeout, self._late, token, timeout)
+            try:
+                answer = await future
+            finally:
+                timer.cancel()
+        finally:
+            self._open.pop(token, None)
+        if not answer.data and answer.headers.get("Status") == "503":
+            raise NoResponders(f"nobody answers on {subject}")
+        return answer
+
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        inbox = subject.decode()
+        waiting = self._open.pop(inbox[len(self._prefix) :], None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_result(Message(inbox, data, header_block.parse(headers), reply.decode()))
+
+    def _late(self, token: str, timeout: float) -> None:
+        self._fail(token, lambda subject: Unavailable(f"no answer on {subject} within {timeout:g} s"))
+
+    def _dropped(self) -> None:
+        for token in list(self._open):
+            self._fail(token, lambda subject: Unavailable(f"connection lost while waiting for {subject}"))
+
+    def _forbidden(self, refused: str) -> None:
+        for token, (_, subject) in list(self._open.items()):
+            if subject.lower() == refused:
+                self._fail(token, lambda subject: Forbidden(f"not allowed to publish to {subject}"))
+
+    def _fail(self, token: str, make: Callable[[str], Exception]) -> None:
+        waiting = self._open.pop(token, None)
+        if waiting is not None and not waiting[0].done():
+            waiting[0].set_exception(make(waiting[1]))

@@ -1,0 +1,36 @@
+"""How soon the next commit, plan or report may go, so that under load each of them says more. Pure.
+
+Each costs the same however little it holds, so many small ones are dear. A few go at once after a rest, so a short task
+on a quiet cluster waits for nothing; after them they keep steps, and the more attempts are open, the longer the steps,
+because the less it matters that some wait. No clock here: the caller says what time it is.
+Source: performance.md "decide in batches"; docs/adr/0004-commit-spacing.md.
+"""
+
+from __future__ import annotations
+
+_MANY = 100
+_SHORTEST = 0.02
+
+
+class Batcher:
+    """The steps of one sender.
+
+    Args:
+        longest_s: the longest step, reached at 100 attempts; 0 never waits.
+        burst: how many may go before there are steps.
+    """
+
+    def __init__(self, longest_s: float, burst: int) -> None:
+        self._longest_s = longest_s
+        self._burst = burst
+        self._step_s = 0.0
+        self._free_s = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """How long the next one has to wait; 0 when it may go now."""
+        return max(0.0, self._free_s - self._step_s * (self._burst - 1) - now_s)
+
+    def spend(self, now_s: float, attempts: int) -> None:
+        """One goes now, and so many attempts are open."""
+        self._step_s = self._longest_s * min(1.0, max(_SHORTEST, attempts / _MANY))
+        self._free_s = max(self._free_s, now_s) + self._step_s

@@ -1,0 +1,71 @@
+"""What endpoints have in common: pages of views, JSON bodies, keys that make a repetition harmless."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+from starlette.responses import Response
+
+from iris_core.codec import Undecodable, from_json
+from iris_core.messages import Caller
+from iris_gateway.admission import json_from
+from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.endpoint import JSON, Call, passed_on
+from iris_gateway.parameters import MAX_LIMIT, Parameter, Parameters
+from iris_gateway.problem import ProblemResponse, invalid
+from iris_gateway.validation import shape_mistakes
+
+T = TypeVar("T")
+
+MAX_KEY = 255
+
+LIMIT = Parameter(
+    "limit", "How many items at most.", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": 100}
+)
+CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
+PAGING = (LIMIT, CURSOR)
+
+
+async def view(call: Call, what: str, **arguments: object) -> Response:
+    """One object of the state service, for an endpoint without query parameters."""
+    call.parameters().finish()
+    return passed_on(await call.read(what, **arguments))
+
+
+async def page(call: Call, what: str, parameters: Parameters, **arguments: object) -> Response:
+    """One page of a listing; reads ``limit`` and ``cursor`` and refuses what nobody has read."""
+    limit, cursor = parameters.limit(), parameters.cursor()
+    parameters.finish()
+    body = await call.read(what, limit=limit, cursor=cursor, **arguments)
+    return passed_on(body)
+
+
+async def json_body(call: Call, kind: type[T], default: T | None = None) -> T:
+    """The request's body as a ``kind``; ``default`` when there is none. Raises ProblemResponse with every mistake."""
+    limits = call.gateway.limits
+    body = await read_body(call.request, limits.body_bytes, limits.body_s)
+    if not body and default is not None:
+        return default
+    check_media_type(call.request, JSON)
+    try:
+        return from_json(body, kind)
+    except Undecodable:
+        raise invalid(shape_mistakes(json_from(body), kind)) from None
+
+
+def idempotency_key(call: Call) -> str:
+    """The ``Idempotency-Key`` header, or nothing. Raises ProblemResponse malformed."""
+    key: str = call.request.headers.get("idempotency-key", "")
+    if len(key) > MAX_KEY or not (key.isascii() and (key.isprintable())):
+        raise ProblemResponse("malformed", f"an Idempotency-Key has at most {MAX_KEY} printable ASCII characters")
+    return key
+
+
+def request_key(call: Call, caller: Caller) -> str:
+    """What the state service is to know this request by, for commands that keep no key of their own."""
+    key = idempotency_key(call)
+    if not key:
+        return ""
+    parts = (caller.user, call.request.method, call.request.scope["path"], key)
+    return "k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]

@@ -1,0 +1,91 @@
+"""One public event as the gateway holds it, and which of them a caller wants.
+
+Pure: a message becomes an `Event` once, however many watch. Source: interfaces.md section 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from iris_bus.contract import Message
+
+A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
+"""What may be asked for as a type of events, as a regular expression."""
+
+_TYPE = re.compile(rf"{A_TYPE}\Z")
+
+
+class _Body(msgspec.Struct):
+    job: str = ""
+    task: str | None = None
+    at_ms: int = 0
+
+
+_read_body = msgspec.json.Decoder(_Body).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event: its place in the stream, its subject, its body as it was told, and as text/event-stream."""
+
+    sequence: int
+    type: str
+    job: str
+    task: str | None
+    at_ms: int
+    body: bytes
+    frame: bytes
+
+    def shown(self) -> dict[str, Any]:
+        """The event as an item of a page: its body with ``id`` and ``type``."""
+        return {"id": str(self.sequence), "type": self.type, **msgspec.json.decode(self.body, type=dict[str, Any])}
+
+
+def read_event(message: Message) -> Event:
+    """The event in a message; a body that cannot be read belongs to no job and is shown empty."""
+    try:
+        body, data = _read_body(message.data), message.data
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        body, data = _Body(), b"{}"
+    frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
+    return Event(message.sequence, message.subject, body.job, body.task, body.at_ms, data, frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events are wanted.
+
+    Attributes:
+        types: subjects or their beginnings (``task``, ``task.state``, ``task.state.running``); all when empty.
+        within: a job's name: itself and everything below; all when empty.
+    """
+
+    types: tuple[str, ...] = ()
+    within: str = ""
+
+    def wants(self, event: Event) -> bool:
+        return self._wants_type(event.type) and self._wants_job(event.job)
+
+    def of(self, events: Iterable[Event]) -> list[Event]:
+        """Those that are wanted, in order."""
+        if not self.types and not self.within:
+            return list(events)
+        return [event for event in events if self.wants(event)]
+
+    def _wants_type(self, subject: str) -> bool:
+        if not self.types:
+            return True
+        return any(subject == wanted or subject.startswith(f"{wanted}.") for wanted in self.types)
+
+    def _wants_job(self, job: str) -> bool:
+        return not self.within or job == self.within or job.startswith(f"{self.within}/")
+
+
+def is_event_type(text: str) -> bool:
+    """Whether ``text`` may be asked for as a type."""
+    return _TYPE.match(text) is not None

@@ -1,0 +1,86 @@
+"""Pages of past events, read from the stream in stretches: a page costs a bounded number of messages, found or not.
+
+Out of scope: events as they come (`feed`).
+"""
+
+from __future__ import annotations
+
+from iris_bus.contract import Gap, Streams, Unavailable
+from iris_core.subjects import EVENTS
+from iris_gateway.event import Event, Filter, read_event
+from iris_gateway.problem import ProblemResponse
+from iris_gateway.readers import reading
+
+STRETCH = 2000
+BUDGET = 20_000
+_WAIT_S = 2.0
+
+Found = tuple[list[Event], int | None]
+"""Events, and where the next page goes on (None: nothing is left)."""
+
+
+async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int) -> Found:
+    """Wanted events behind sequence ``after``."""
+    end = await _end(streams)
+    events: list[Event] = []
+    stop = min(end, after + BUDGET)
+    while after < stop:
+        until = min(after + STRETCH, stop)
+        for event in await _stretch(streams, after, until):
+            after = event.sequence
+            if wanted.wants(event):
+                events.append(event)
+            if len(events) == limit:
+                return events, after if after < end else None
+        after = max(after, until)
+    return events, after if after < end else None
+
+
+async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int | None) -> Found:
+    """Wanted events in front of sequence ``before`` (None: the end), latest first."""
+    upper = await _end(streams) if before is None else before - 1
+    events: list[Event] = []
+    lowest = max(0, upper - BUDGET)
+    while upper > lowest:
+        lower = max(upper - STRETCH, lowest)
+        found = await _stretch(streams, lower, upper)
+        for event in reversed(found):
+            if wanted.wants(event):
+                events.append(event)
+            if len(events) == limit:
+                return events, event.sequence if event.sequence > 1 else None
+        if not found:
+            return events, None  # older ones are not kept
+        upper = lower
+    return events, upper + 1 if upper > 0 else None
+
+
+async def _end(streams: Streams) -> int:
+    try:
+        message = await streams.last(EVENTS.name)
+    except Unavailable:
+        raise ProblemResponse("unavailable", "the events cannot be read") from None
+    return message.sequence if message is not None else 0
+
+
+async def _stretch(streams: Streams, after: int, until: int) -> list[Event]:
+    """Events behind ``after`` up to ``until``; those that are not kept any more are left out."""
+    try:
+        return await _read(streams, after, until)
+    except Gap:
+        kept = await _read(streams, 0, until)
+        return [event for event in kept if event.sequence > after]
+    except Unavailable:
+        raise ProblemResponse("unavailable", "the events cannot be read") from None
+
+
+async def _read(streams: Streams, after: int, until: int) -> list[Event]:
+    events: list[Event] = []
+    with reading(streams, EVENTS.name, after) as reader:
+        while after < until:
+            batch = await reader.batch(wait=_WAIT_S)
+            if not batch:
+                break
+            after = batch[-1].sequence
+            events += [read_event(message) for message in batch if message.sequence <= until]
+    return events

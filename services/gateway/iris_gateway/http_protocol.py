@@ -1,0 +1,131 @@
+"""HTTP as bytes: uvicorn's quick parser, with the limits to a request's head and to connections that it lacks.
+
+Out of scope: what is asked for (`middleware`), bodies (`bodies`), and listening (`service`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+HEAD_BYTES = 32 << 10
+"""Request line and headers; they are kept in memory until they are whole."""
+
+_READ_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class Connections:
+    """Who is connected, and what a connection is held to.
+
+    Args:
+        head_s: seconds a request's head may take from the connection's, or its own, first byte.
+        per_address: how many one address may have open, 0 for any number.
+
+    Attributes:
+        open: how many each address has open. now: all of them. most: how many there were at once.
+    """
+
+    head_s: float
+    per_address: int = 0
+    open: Counter[str] = field(default_factory=Counter)
+    now: int = 0
+    most: int = 0
+
+    def enter(self, address: str) -> bool:
+        """Count one more; False when the address has too many."""
+        self.open[address] += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return not self.per_address or self.open[address] <= self.per_address
+
+    def leave(self, address: str) -> None:
+        self.open[address] -= 1
+        self.now -= 1
+        if not self.open[address]:
+            del self.open[address]
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. A head that does not come is not waited for: nothing of it costs more than a timer."""
+
+    _in_head = False
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, connections: Connections, **given: Any) -> None:
+        super().__init__(**given)
+        self._connections = connections
+        self._address = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Every read takes a new buffer of the transport's `max_size`; a quarter of asyncio's own is far cheaper."""
+        if hasattr(transport, "max_size"):
+            transport.max_size = _READ_BYTES
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._address = self.client[0] if self.client else ""
+        if self._connections.enter(self._address):
+            self._expect_head()
+        else:
+            self._turn_away(b"429 Too Many Requests", b"This address has too many connections.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.leave(self._address)
+        self._head_is_here()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A head that does not end is refused; the piece it began in may hold the end of another request's body."""
+        if self.transport.is_closing():
+            return
+        if not self._answering:
+            self._expect_head()  # also from whoever sends the rest of a body that was refused, or empty lines
+        began = self._in_head
+        super().data_received(data)
+        if began and self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._expect_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head_is_here()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._connections.head_s, self._head_is_late)
+
+    def _head_is_here(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        if self._answering:
+            self.transport.close()  # nothing may stand in the midst of the answer
+        else:
+            self._turn_away(b"408 Request Timeout", b"The head of the request did not arrive in time.")
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a request is under way."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
+
+    def _turn_away(self, status: bytes, why: bytes) -> None:
+        head = b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\ncontent-length: %d\r\nretry-after: 1\r\n" % (
+            status,
+            len(why),
+        )
+        self.transport.write(head + b"connection: close\r\n\r\n" + why)
+        self.transport.close()

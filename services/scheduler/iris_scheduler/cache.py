@@ -1,0 +1,93 @@
+"""What the scheduler remembers of its own looking, so that it need not look at everything again. It decides nothing.
+
+Forgetting all of it changes no placement: it only makes the next cycle look at every class and tell every reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iris_core.reasons import Reason
+from iris_scheduler.classes import JobClass
+from iris_scheduler.mirror import MirrorChanges
+from iris_scheduler.placement.columns import Columns
+from iris_scheduler.settings import SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The state service refused a place of this job: how often in a row, why, and when to try again."""
+
+    times: int
+    why: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedReason:
+    """The reason a class was last told for all its jobs, and when."""
+
+    reason: Reason
+    at_ms: int
+
+
+@dataclass(slots=True)
+class CycleFindings:
+    """What one cycle found out.
+
+    Attributes:
+        full: classes of which no further task fits anywhere. unschedulable: classes that no eviction would help.
+        several: those of them that more than one eviction at a time would.
+        classes: reasons now known to all jobs of a class. jobs: reasons told to single jobs.
+        reserving: whether groups are kept for gangs, so that ``full`` may be wrong without any worker having more room.
+        stuck: workers where a stop hangs, which reasons name.
+    """
+
+    full: set[JobClass] = field(default_factory=set)
+    unschedulable: set[JobClass] = field(default_factory=set)
+    several: set[JobClass] = field(default_factory=set)
+    classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
+    jobs: dict[int, Reason] = field(default_factory=dict)
+    reserving: bool = False
+    stuck: frozenset[str] = frozenset()
+
+
+class Cache:
+    """What is known from earlier cycles.
+
+    Attributes:
+        columns: the workers it was learnt about; other columns make ``full`` and ``unschedulable`` worthless.
+        backoffs: jobs that pause because the state service refused them.
+    """
+
+    def __init__(self) -> None:
+        self.columns: Columns | None = None
+        self.full: set[JobClass] = set()
+        self.unschedulable: set[JobClass] = set()
+        self.several: set[JobClass] = set()
+        self.classes: dict[JobClass, PublishedReason] = {}
+        self.jobs: dict[int, Reason] = {}
+        self.backoffs: dict[int, Backoff] = {}
+        self.stuck: frozenset[str] = frozenset()
+
+    def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
+        """Take in what a cycle found out; ``news`` is what had happened before it."""
+        self.columns = columns
+        self.full = set() if findings.reserving else {kind for kind in findings.full if kind.waiting}
+        self.unschedulable = {kind for kind in findings.unschedulable if kind.waiting}
+        self.stuck = findings.stuck
+        self.several = findings.several & self.unschedulable
+        self.classes.update(findings.classes)
+        for kind in [kind for kind in self.classes if not kind.waiting]:
+            del self.classes[kind]
+        for job in changes.left:
+            self.jobs.pop(job, None)
+            self.backoffs.pop(job, None)
+        self.jobs.update(findings.jobs)
+
+    def refuse(self, job: int, why: str, now_ms: int, settings: SchedulerSettings) -> None:
+        """A place of this job was refused: pause it, longer each time in a row, and look at every class again."""
+        times = self.backoffs[job].times + 1 if job in self.backoffs else 1
+        self.backoffs[job] = Backoff(times, why, now_ms + settings.rejected_backoff_ms(times))
+        self.full.clear()
+        self.unschedulable.clear()

@@ -1,0 +1,1 @@
+"""Placing whole gangs on groups of workers."""

@@ -1,0 +1,115 @@
+"""Whole groups for one class of gangs: which group is next, and who sits where in it.
+
+Groups come in the order: none of whose workers are to be avoided, most preferred, fewest spare hosts, name. Within a
+group tasks by index meet workers by ``tpu-worker-id``, one each. Source: CO "Scheduling Flow"; semantics.md section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
+
+from iris_scheduler.placement.capacity import Need, Room, with_room
+from iris_scheduler.placement.columns import Groups, Usable
+
+Entry = tuple[bool, int, int, int]
+"""Whether it holds a worker to avoid, minus its preference, spare hosts, group."""
+
+
+_FINE = 1024
+"""A group is preferred by what its workers that are not LOST satisfy on average, in steps this fine."""
+
+
+class GroupCandidates:
+    """The groups a class of gangs may still use in one cycle."""
+
+    def __init__(
+        self,
+        room: Room,
+        need: Need,
+        size: int,
+        usable: Usable,
+        groups: Groups,
+        shunned: Collection[int] = (),
+        last: Collection[int] = (),
+    ) -> None:
+        """Rank the groups.
+
+        Args:
+            size: how many workers a gang takes.
+            shunned: workers that may not be used. last: workers whose groups come last.
+        """
+        self._room = room
+        self._need = need
+        self._size = size
+        self._groups = groups
+        self._usable = usable
+        self._may = bytearray(usable.mask.tobytes())
+        for slot in shunned:
+            self._may[slot] = 0
+        self._late = frozenset(int(groups.codes[slot]) for slot in last)
+        self._heap = self._rank()
+        self._caught_up = len(room.taken)
+        self._spacious = any(entry[2] > 0 for entry in self._heap)
+
+    def seat(self) -> list[int] | None:
+        """Place one gang and return its workers, the first task's first. None when no group has room for it."""
+        self._catch_up()
+        while self._heap:
+            entry = self._heap[0]
+            free = self._free(entry[3])
+            if len(free) - self._size != entry[2]:
+                self._correct(entry, len(free))
+                continue
+            seats = free[: self._size]
+            for slot in seats:
+                self._room.take(slot, self._need)
+            return seats
+        return None
+
+    def _rank(self) -> list[Entry]:
+        codes = self._groups.codes.take(self._usable.slots)
+        grouped = self._usable.slots[codes >= 0]
+        free = with_room(self._room.matrix, self._need, grouped)
+        free = free[np.frombuffer(self._may, np.bool_).take(free)]
+        counts = np.bincount(self._groups.codes.take(free), minlength=len(self._groups.names))
+        large = np.flatnonzero(counts >= self._size)
+        pairs = zip(large.tolist(), counts[large].tolist(), strict=True)
+        if self._usable.rank is None and not self._late:
+            entries = [(False, 0, count - self._size, group) for group, count in pairs]
+        else:
+            entries = [self._entry(group, count) for group, count in pairs]
+        heapify(entries)
+        return entries
+
+    def _entry(self, group: int, free: int) -> Entry:
+        rank = self._usable.rank
+        members = [slot for slot in self._groups.members[group] if self._may[slot]]
+        preference = 0 if rank is None else int(rank[members].sum()) * _FINE // len(members)
+        return (group in self._late, -preference, free - self._size, group)
+
+    def _free(self, group: int) -> list[int]:
+        may, room, need = self._may, self._room, self._need
+        return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
+
+    def _correct(self, entry: Entry, free: int) -> None:
+        """The best entry is out of date: put it where it belongs now, or drop it."""
+        if free >= self._size:
+            heapreplace(self._heap, (entry[0], entry[1], free - self._size, entry[3]))
+        else:
+            heappop(self._heap)
+
+    def _catch_up(self) -> None:
+        """Something was taken in groups with spare hosts: they may have become the better choice."""
+        if self._caught_up == len(self._room.taken):
+            return
+        if self._spacious:
+            spacious = {entry[3] for entry in self._heap if entry[2] > 0}
+            touched = {int(self._groups.codes[slot]) for slot in self._room.taken[self._caught_up :]}
+            for group in sorted(touched & spacious):
+                free = len(self._free(group))
+                if free >= self._size:
+                    heappush(self._heap, self._entry(group, free))
+        self._caught_up = len(self._room.taken)

@@ -1,0 +1,1 @@
+"""Placing single tasks on workers."""

@@ -1,0 +1,65 @@
+"""First fit for one class: its way along the workers it may use. Room only shrinks meanwhile, so it never turns back.
+
+Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks the class has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from iris_scheduler.placement.capacity import Need, Room, Slots, with_room
+
+_FIRST_STRETCH = 64
+_LAST_STRETCH = 2048
+_FEW = 16
+"""Workers taken up at a time: others fill those further ahead meanwhile."""
+
+
+class Candidates:
+    """Where a class has come to in one cycle."""
+
+    def __init__(self, room: Room, need: Need, workers: Slots) -> None:
+        self._room = room
+        self._need = need
+        self._workers = workers
+        self._seen = 0
+        self._stretch = _FIRST_STRETCH
+        self._ahead = workers[:0]
+        self._next: list[int] = []
+
+    def seat(self, count: int) -> list[int]:
+        """Place up to ``count`` tasks and return their workers; fewer means that no worker has room for one more."""
+        fill, need = self._room.fill, self._need
+        seats: list[int] = []
+        while len(seats) < count and (self._next or self._look_on()):
+            slot = self._next[-1]
+            wanted = count - len(seats)
+            fits = fill(slot, need, wanted)
+            if not fits:  # others have filled it, and perhaps those behind it
+                self._next.clear()
+            elif fits < wanted:
+                self._next.pop()
+            seats += [slot] * fits
+        return seats
+
+    def seat_beside(self, shunned: Collection[int], last: Iterable[int]) -> int | None:
+        """Place one task on none of ``shunned``, which holds all of ``last``; if nowhere else, on one of ``last``."""
+        ahead = with_room(self._room.matrix, self._need, self._workers[self._seen :])
+        for slots in (self._ahead.tolist(), ahead.tolist(), last):
+            for slot in slots:
+                if (slots is last or slot not in shunned) and self._room.holds(slot, self._need) > 0:
+                    self._room.take(slot, self._need)
+                    return int(slot)
+        return None
+
+    def _look_on(self) -> bool:
+        """Find the next few workers with room. False at the end of the way."""
+        matrix = self._room.matrix
+        if len(self._ahead):
+            self._ahead = with_room(matrix, self._need, self._ahead)
+        while not len(self._ahead) and self._seen < len(self._workers):
+            self._ahead = with_room(matrix, self._need, self._workers[self._seen : self._seen + self._stretch])
+            self._seen += self._stretch
+            self._stretch = min(self._stretch * 2, _LAST_STRETCH)
+        self._next = self._ahead[:_FEW][::-1].tolist()
+        return bool(self._next)

@@ -1,0 +1,146 @@
+"""Room on workers as columns of numbers, and how much of it one task needs. No names, no choice.
+
+Five dimensions: those of `resources.DIMENSIONS`, and the building window, of which every task takes one place. It has
+no more places than the worker may have attempts, and none while the worker takes no new work. A dimension a task does
+not ask for always fits.
+Source: semantics.md section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iris_core.resources import Amount, ResourceRequest
+
+CPU, MEMORY, DISK, CHIPS, WINDOW = range(5)
+DEPTH = 5
+_LOOKED_AT = (WINDOW, CHIPS, CPU, MEMORY, DISK)
+"""What runs out first is looked at first."""
+
+
+Matrix = NDArray[np.int64]
+"""Shape (DEPTH, workers)."""
+
+Slots = NDArray[np.int64]
+"""Positions of workers in the columns."""
+
+Mask = NDArray[np.bool_]
+"""Shape (workers,)."""
+
+SHUT = 1 << 40
+"""Taken from a window, it leaves no place for anything."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one task takes: an amount for every dimension, and those of them that are asked for."""
+
+    amounts: tuple[int, int, int, int, int]
+    needed: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def held(self) -> tuple[tuple[int, int], ...]:
+        """All that is asked but the place in the window."""
+        return tuple(pair for pair in self.needed if pair[0] != WINDOW)
+
+
+def need_of(ask: ResourceRequest) -> Need:
+    """What a task with this ask takes while it is being brought up."""
+    amount = ask.amount
+    amounts = (amount.cpu_millis, amount.memory_bytes, amount.disk_bytes, amount.chips, 1)
+    return Need(amounts, tuple((d, amounts[d]) for d in _LOOKED_AT if amounts[d] > 0))
+
+
+def row_of(total: Amount, window: int) -> tuple[int, int, int, int, int]:
+    """All dimensions of a worker."""
+    return (total.cpu_millis, total.memory_bytes, total.disk_bytes, total.chips, window)
+
+
+def fitting(room: Matrix, need: Need, slots: Slots) -> Mask:
+    """For each of ``slots`` whether one more task fits there now."""
+    (dimension, amount), *rest = need.needed
+    fits = room[dimension].take(slots) >= amount
+    for dimension, amount in rest:
+        fits &= room[dimension].take(slots) >= amount
+    return np.asarray(fits, np.bool_)
+
+
+def with_room(room: Matrix, need: Need, slots: Slots) -> Slots:
+    """Those of ``slots`` where one more task fits now: the same, quicker where most are full."""
+    for dimension, amount in need.needed:
+        slots = slots[room[dimension].take(slots) >= amount]
+        if not len(slots):
+            break
+    return slots
+
+
+def covers(have: Sequence[int], need: Need) -> bool:
+    """Whether one task fits into the amounts ``have``."""
+    return all(have[dimension] >= amount for dimension, amount in need.needed)
+
+
+class Room:
+    """What is left on each worker in one cycle; it only shrinks while tasks are placed.
+
+    Attributes:
+        matrix: shape (DEPTH, workers), owned by this object.
+        taken: slots in the order in which something was taken there, so that others can catch up.
+    """
+
+    __slots__ = ("_flat", "_width", "matrix", "taken")
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.taken: list[int] = []
+        self._flat = matrix.reshape(-1).data
+        self._width = matrix.shape[1]
+
+    def holds(self, slot: int, need: Need) -> int:
+        """How many more such tasks fit on one worker; 0 or less is none."""
+        flat, width = self._flat, self._width
+        return min([int(flat[dimension * width + slot]) // amount for dimension, amount in need.needed])
+
+    def fill(self, slot: int, need: Need, count: int) -> int:
+        """Give up to ``count`` tasks their place on one worker. Returns how many fit."""
+        flat, width, needed = self._flat, self._width, need.needed
+        fits = count
+        for dimension, amount in needed:
+            left = flat[dimension * width + slot]
+            if left < amount * fits:
+                fits = left // amount
+                if fits <= 0:
+                    return 0
+        for dimension, amount in needed:
+            flat[dimension * width + slot] -= amount * fits
+        self.taken.append(slot)
+        return fits
+
+    def take(self, slot: int, need: Need, count: int = 1) -> None:
+        """Give ``count`` tasks their place."""
+        flat, width = self._flat, self._width
+        for dimension, amount in need.needed:
+            flat[dimension * width + slot] -= amount * count
+        self.taken.append(slot)
+
+    def at(self, slot: int) -> list[int]:
+        """What one worker has left, all dimensions."""
+        return self._flat[slot :: self._width].tolist()
+
+    def put(self, slot: int, amounts: Iterable[int]) -> None:
+        """Set what one worker has left."""
+        for dimension, amount in enumerate(amounts):
+            self._flat[dimension * self._width + slot] = amount
+        self.taken.append(slot)
+
+    def shut(self, slot: int) -> None:
+        """Let nothing more be placed on one worker."""
+        self._flat[WINDOW * self._width + slot] -= SHUT
+
+    def reopen(self, slot: int) -> None:
+        """Undo one `shut`."""
+        self._flat[WINDOW * self._width + slot] += SHUT

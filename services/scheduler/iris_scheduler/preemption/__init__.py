@@ -1,0 +1,1 @@
+"""Making room for a higher band by stopping a lower one."""

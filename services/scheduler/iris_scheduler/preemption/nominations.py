@@ -1,0 +1,119 @@
+"""Places that belong to tasks which wait for preempted work to stop. They are kept, used, left, or worthless.
+
+On a worker with promises, nobody else may use what the promised tasks will still lack once everything that is stopping
+there has stopped. A promise is worthless when its worker cannot take the task, and when what is free and what is being
+freed there in time is not enough: then the task waits like any other. A gang's promises are good together or not at
+all. A promised task goes wherever it fits first; the place it leaves is for others from the next cycle on.
+Source: semantics.md section 8 "Preemption".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.placement.capacity import DEPTH, Matrix, Need, Room, covers
+from iris_scheduler.placement.columns import Columns
+
+Task = tuple[int, int]
+
+
+class Nominations:
+    """The good promises of one cycle.
+
+    Attributes:
+        slots: where each promised task will go.
+    """
+
+    def __init__(self, mirror: Mirror, columns: Columns, free: Matrix, coming: Callable[[str], list[int]]) -> None:
+        """Find the good promises and take what they need out of ``free``; ``coming`` is what a worker is freeing."""
+        self._mirror = mirror
+        self._columns = columns
+        self._coming = coming
+        self._left: list[tuple[int, int]] = []
+        self._nominated: dict[int, list[int]] = {}
+        self._stopping: dict[int, list[int]] = {}
+        self.slots = self._good(free) if mirror.nominations else {}
+        for (job, _), slot in self.slots.items():
+            nominated = self._nominated.setdefault(slot, [0] * DEPTH)
+            _add(nominated, mirror.kinds[job].need.amounts)
+        for slot in self._nominated:
+            self._stopping[slot] = coming(columns.names[slot])
+            free[:, slot] -= self._lack(slot)
+
+    def __contains__(self, task: Task) -> bool:
+        return task in self.slots
+
+    def seat(self, room: Room, task: Task, need: Need) -> int | None:
+        """Give a promised task its place. None while what runs there has not stopped."""
+        slot = self.slots[task]
+        if not self.is_free(room, task, need):
+            return None
+        left = self._unreserved(room, slot)
+        _add(left, [-amount for amount in need.amounts])
+        _add(self._nominated[slot], [-amount for amount in need.amounts])
+        room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
+        del self.slots[task]
+        return slot
+
+    def leave(self, task: Task) -> None:
+        """A task has its place elsewhere; one that was promised nothing leaves nothing."""
+        slot = self.slots.pop(task, None)
+        if slot is not None:
+            self._left.append((slot, task[0]))
+
+    def give_back(self, room: Room) -> None:
+        """Put back what was kept for tasks that have left; nothing is placed in this cycle any more."""
+        for slot, job in self._left:
+            left = self._unreserved(room, slot)
+            _add(self._nominated[slot], [-amount for amount in self._mirror.kinds[job].need.amounts])
+            room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
+        self._left.clear()
+
+    def is_free(self, room: Room, task: Task, need: Need) -> bool:
+        """Whether a promised task could start now."""
+        return covers(self._unreserved(room, self.slots[task]), need)
+
+    def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
+        """What will be free on a worker, beyond its promises, once everything that is stopping there has stopped."""
+        nominated = self._nominated.get(slot, (0,) * DEPTH)
+        return [max(0, freed - kept) for freed, kept in zip(stopping, nominated, strict=True)]
+
+    def _unreserved(self, room: Room, slot: int) -> list[int]:
+        return [have + lack for have, lack in zip(room.at(slot), self._lack(slot), strict=True)]
+
+    def _lack(self, slot: int) -> list[int]:
+        """What the promised tasks of a worker still need of its present room."""
+        pairs = zip(self._nominated[slot], self._stopping[slot], strict=True)
+        return [max(0, nominated - stopping) for nominated, stopping in pairs]
+
+    def _good(self, free: Matrix) -> dict[Task, int]:
+        slots = {task: slot for task in self._mirror.nominations if (slot := self._slot_of(task)) is not None}
+        wanted: dict[int, list[int]] = {}
+        for (job, _), slot in slots.items():
+            _add(wanted.setdefault(slot, [0] * DEPTH), self._mirror.kinds[job].need.amounts)
+        bad = {slot for slot, amounts in wanted.items() if self._never_free(slot, amounts, free)}
+        slots = {task: slot for task, slot in slots.items() if slot not in bad}
+        broken = {job for job, index in self._mirror.nominations if self._is_broken_gang(job, slots)}
+        return {task: slots[task] for task in sorted(slots) if task[0] not in broken}
+
+    def _slot_of(self, task: Task) -> int | None:
+        worker = self._mirror.nominations[task]
+        slot = self._columns.slot.get(worker)
+        if slot is None or task not in self._mirror.queue or not self._mirror.hosts.host(worker).takes_work:
+            return None
+        return slot if self._columns.usable(self._mirror.kinds[task[0]]).mask[slot] else None
+
+    def _never_free(self, slot: int, wanted: Sequence[int], free: Matrix) -> bool:
+        there = zip(free[:, slot].tolist(), self._coming(self._columns.names[slot]), strict=True)
+        return any(amount > have + freed for amount, (have, freed) in zip(wanted, there, strict=True) if amount)
+
+    def _is_broken_gang(self, job: int, slots: dict[Task, int]) -> bool:
+        if not self._mirror.kinds[job].is_gang:
+            return False
+        return not all((job, index) in slots for index in self._mirror.queue.pending(job))
+
+
+def _add(amounts: list[int], more: Sequence[int]) -> None:
+    for dimension, amount in enumerate(more):
+        amounts[dimension] += amount

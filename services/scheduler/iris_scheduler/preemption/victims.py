@@ -1,0 +1,95 @@
+"""What may be evicted, cheapest first: lowest band, fewest resources, youngest. Nobody is chosen here.
+
+An attempt that has been told to stop is no victim any more. A gang goes whole or stays, and starts again with all its
+members: it costs what they all hold, those that have finished and hold nothing any more included.
+Source: semantics.md section 8 "Preemption".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from iris_core.messages import AttemptRef
+from iris_core.states import PriorityBand
+from iris_scheduler.mirror import Mirror
+from iris_scheduler.placement.capacity import CHIPS, CPU, DEPTH, DISK, MEMORY, WINDOW, Matrix, Need, Slots
+from iris_scheduler.placement.columns import Columns
+
+Cost = tuple[int, int, int, int, int, int, AttemptRef]
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """One open attempt that could be stopped.
+
+    Attributes:
+        cost: for comparison; the resources in it are those of ``members`` attempts.
+        session: its job when it is a member of a gang. members: how many attempts are lost with it, itself included.
+    """
+
+    cost: Cost
+    ref: AttemptRef
+    slot: int
+    band: PriorityBand
+    frees: tuple[int, int, int, int, int]
+    session: int | None
+    members: int
+
+    @property
+    def lost(self) -> tuple[int, int, int, int]:
+        """The resources of all the attempts that are lost with this one, the scarcest first."""
+        return self.cost[1:5]
+
+
+class Victims:
+    """Every possible victim, cheapest first, also as columns.
+
+    Attributes:
+        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may go alone.
+    """
+
+    def __init__(self, mirror: Mirror, columns: Columns) -> None:
+        self.all = sorted(_find(mirror, columns), key=lambda victim: victim.cost)
+        self.slots: Slots = np.array([v.slot for v in self.all], np.int64)
+        self.bands: NDArray[np.int64] = np.array([int(v.band) for v in self.all], np.int64)
+        self.single = np.array([v.session is None for v in self.all], np.bool_)
+        self.frees: Matrix = np.array([v.frees for v in self.all], np.int64).reshape(-1, DEPTH).T
+
+    def relief(self, band: PriorityBand, width: int) -> Matrix:
+        """What evicting everything below ``band`` would free on each worker, shape (DEPTH, workers)."""
+        relief = np.zeros((DEPTH, width), np.int64)
+        lower = self.bands > int(band)
+        for dimension in range(DEPTH):
+            np.add.at(relief[dimension], self.slots[lower], self.frees[dimension][lower])
+        return relief
+
+
+def resources_of(frees: Sequence[int]) -> tuple[int, int, int, int]:
+    """How much an attempt holds, the scarcest first."""
+    return (frees[CHIPS], frees[CPU], frees[MEMORY], frees[DISK])
+
+
+def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
+    found = []
+    for hold, need in mirror.hosts.holds():
+        row, gang = mirror.jobs[hold.ref.job], mirror.kinds[hold.ref.job].is_gang
+        band = row.band
+        slot = columns.slot.get(hold.worker)
+        if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
+            continue
+        frees = _frees(need, place=hold.building or mirror.hosts.host(hold.worker).is_crowded)
+        members = row.replicas if gang else 1
+        chips, cpu, memory, disk = (members * amount for amount in resources_of(frees))
+        cost = (-int(band), chips, cpu, memory, disk, -hold.since_ms, hold.ref)
+        found.append(Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members))
+    return found
+
+
+def _frees(need: Need, *, place: bool) -> tuple[int, int, int, int, int]:
+    cpu, memory, disk, chips, _ = need.amounts
+    assert WINDOW == DEPTH - 1
+    return (cpu, memory, disk, chips, int(place))

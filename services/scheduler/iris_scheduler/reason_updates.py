@@ -1,0 +1,131 @@
+"""Which waiting jobs are told a reason in this cycle: those that have none yet, and those whose reason has changed.
+
+A reason is told at once to a job that waits newly and to small classes; to large classes at most every
+``reason_interval_ms``. What the reasons are is decided in `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from iris_core import reasons
+from iris_core.limits import REASONS_BYTES
+from iris_core.messages import JobReason
+from iris_core.reasons import Reason
+from iris_scheduler.cache import PublishedReason
+from iris_scheduler.classes import JobClass, job_at
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_first, reason_of_job
+
+_SMALL = 64
+"""Jobs of a class that are told every change."""
+
+_REFRESHED = 16
+"""Classes per cycle that are looked at again only because others were placed before them last time."""
+
+
+_REASON_BYTES = 100
+"""What a reason takes beside its words."""
+
+
+@dataclass(slots=True)
+class ReasonUpdate:
+    """What is told: to the state service, of classes as a whole, and of single jobs; ``left`` are told next time."""
+
+    reasons: tuple[JobReason, ...] = ()
+    classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
+    jobs: dict[int, Reason] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+
+
+def changed_reasons(cycle: Cycle) -> ReasonUpdate:
+    """Explain what waits after this cycle, as far as it is not known yet."""
+    update = ReasonUpdate()
+    fresh = cycle.mirror.changes.fresh
+    jobs = {*fresh, *cycle.special, *cycle.apart, *(p.job for evicted in cycle.evicted for p in evicted.nominations)}
+    for kind in _changed_classes(cycle, update):
+        jobs.update(job_at(place) for place in kind.waiting)
+    waiting = [job for job in sorted(jobs) if len(cycle.waiting(job))]
+    found: dict[JobClass, Reason] = {kind: updates.reason for kind, updates in update.classes.items()}
+    behind = []
+    for job in waiting:
+        reason = reason_of_job(cycle, job, _of_class(cycle, cycle.mirror.kinds[job], found, update))
+        if reason is BEHIND:
+            behind.append(job)
+        elif job in fresh or reason != cycle.memory.jobs.get(job):
+            update.jobs[job] = reason
+    _update_positions(cycle, behind, update)
+    _fit(cycle, update)
+    update.reasons = tuple(JobReason(job, update.jobs[job]) for job in sorted(update.jobs))
+    return update
+
+
+def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
+    """What one plan has no room for is told with the next."""
+    size = 0
+    for job in sorted(update.jobs):
+        size += _REASON_BYTES + 2 * len(update.jobs[job].message.encode())  # its facts say the same again
+        if size > REASONS_BYTES:
+            update.left.add(job)
+    for job in update.left:
+        del update.jobs[job]
+    if update.left:
+        cycle.wake_at(cycle.now_ms)
+
+
+def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
+    reason = found.get(kind)
+    if reason is None:
+        updates = cycle.memory.classes.get(kind)
+        if updates is not None and kind in cycle.skipped:
+            reason = updates.reason
+        else:
+            reason = reason_of_class(cycle, kind)
+            update.classes.setdefault(kind, PublishedReason(reason, cycle.now_ms))
+        found[kind] = reason
+    return reason
+
+
+def _changed_classes(cycle: Cycle, update: ReasonUpdate) -> Iterable[JobClass]:
+    """Classes all of whose jobs are told now, because what holds for them is new."""
+    stale = [
+        k
+        for k, updates in cycle.memory.classes.items()
+        if updates.reason is BEHIND and k in cycle.skipped and k.waiting
+    ]
+    if len(stale) > _REFRESHED:
+        cycle.wake_at(cycle.now_ms)
+    changed = []
+    for kind in (
+        *(k for k in cycle.mirror.classes() if k in cycle.full and k not in cycle.skipped),
+        *stale[:_REFRESHED],
+    ):
+        reason, updates = reason_of_class(cycle, kind), cycle.memory.classes.get(kind)
+        if updates is not None and updates.reason == reason:
+            continue
+        if (
+            updates is None
+            or len(kind.waiting) <= _SMALL
+            or cycle.now_ms - updates.at_ms >= cycle.settings.reason_interval_ms
+        ):
+            update.classes[kind] = PublishedReason(reason, cycle.now_ms)
+            changed.append(kind)
+        else:
+            cycle.wake_at(updates.at_ms + cycle.settings.reason_interval_ms)
+    return changed
+
+
+def _update_positions(cycle: Cycle, jobs: list[int], update: ReasonUpdate) -> None:
+    """How many tasks of others stand before each of these jobs."""
+    if len(jobs) <= _SMALL:
+        queue = cycle.mirror.queue
+        before = {job: queue.position(job, queue.pending(job)[0]) for job in jobs}
+    else:
+        before, count = {}, 0
+        for job in cycle.mirror.queue.jobs():
+            before[job] = count
+            count += len(cycle.mirror.queue.pending(job))
+    for job in jobs:
+        first = reason_of_first(cycle, cycle.mirror.kinds[job]) if not before[job] else None
+        update.jobs[job] = first or reasons.behind(before[job])

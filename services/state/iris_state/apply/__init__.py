@@ -1,0 +1,23 @@
+"""How each kind of change is entered into the records: one function per kind, the only code that writes them.
+
+Entering decides nothing and cannot fail: whatever could be wrong with a change was asked before it was made. One room
+per family: `tasks`, `jobs`, `sessions`, `cluster`. The indexes beside the records are the ledger's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from iris_state.apply import cluster, jobs, sessions, tasks
+
+if TYPE_CHECKING:
+    from iris_state.ledger import Ledger
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    **jobs.WRITERS,
+    **tasks.WRITERS,
+    **sessions.WRITERS,
+    **cluster.WRITERS,
+}
+"""By kind of change: (ledger, change, time in ms)."""

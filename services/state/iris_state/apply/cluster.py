@@ -1,0 +1,111 @@
+"""Hosts, promises, quotas, and what was answered. Sources: semantics.md sections 4, 8 and 9."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from iris_core.states import WorkerState
+from iris_state import changes as c
+from iris_state.records import Presence, Worker
+
+if TYPE_CHECKING:
+    from iris_state.ledger import Ledger
+
+
+def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
+    """A host starts, anew or again; one that was drained stays so."""
+    known = ledger.workers.get(change.worker)
+    drained = known is not None and known.drained
+    ledger.workers[change.worker] = Worker(
+        change.worker,
+        change.incarnation,
+        change.attributes,
+        change.total,
+        state=WorkerState.DRAINING if drained else WorkerState.HEALTHY,
+        reason=known.reason if known is not None and drained else "",
+        address=change.address,
+        version=change.version,
+        registered_ms=at_ms,
+        reported_ms=change.reported_ms,
+        drained=drained,
+        max_attempts=change.max_attempts,
+    )
+    ledger.lost.leave(change.worker)
+    ledger.presence.setdefault(change.worker, Presence(at_ms)).begin(change.reported_ms)
+    ledger.hear(change.worker, at_ms)
+
+
+def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
+    """Another state; why it was drained is kept while it is lost."""
+    worker = ledger.workers[change.worker]
+    worker.state = change.state
+    if change.state is WorkerState.LOST:
+        ledger.heard.leave(change.worker)
+        if change.drained is not None:
+            worker.drained, worker.reason = change.drained, change.reason
+        elif not worker.drained:
+            worker.reason = change.reason
+        worker.lost_ms = at_ms
+        ledger.miss(worker)
+        return
+    worker.reason = change.reason
+    worker.drained = change.state is WorkerState.DRAINING and change.drained is not False
+
+
+def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> None:
+    """Nothing is left of a host but its name in what it ran."""
+    del ledger.workers[change.worker], ledger.presence[change.worker]
+    ledger.lost.leave(change.worker)
+    for key, workers in list(ledger.avoided.items()):
+        workers.pop(change.worker, None)
+        if not workers:
+            del ledger.avoided[key]
+
+
+def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
+    """A place for a waiting task, or none any more."""
+    if change.worker:
+        ledger.nominations[(change.job, change.index)] = change.worker
+    else:
+        ledger.nominations.pop((change.job, change.index), None)
+
+
+def avoided(ledger: Ledger, change: c.Avoided, at_ms: int) -> None:
+    """Where a task is not to go, and until when."""
+    ledger.avoided.setdefault((change.job, change.index), {})[change.worker] = change.until_ms
+
+
+def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
+    ledger.quotas[change.quota.user] = change.quota
+
+
+def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
+    """The latest answers are kept, so that a request sent twice is answered the same."""
+    ledger.keep_answer(change.request_id, change.status, change.body)
+    if change.request_id.startswith(c.UNDECODABLE):
+        ledger.totals.dead_letters += 1
+
+
+def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:
+    for _ in range(change.keys):
+        ledger.drop_key()
+    for _ in range(change.answers):
+        ledger.drop_answer()
+
+
+def led(ledger: Ledger, change: c.Led, at_ms: int) -> None:
+    ledger.epoch = change.epoch
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    c.WorkerRegistered: worker_registered,
+    c.WorkerMoved: worker_moved,
+    c.WorkerForgotten: worker_forgotten,
+    c.Nominated: nominated,
+    c.Avoided: avoided,
+    c.QuotaSet: quota_set,
+    c.Answered: answered,
+    c.Led: led,
+    c.Dropped: dropped,
+}

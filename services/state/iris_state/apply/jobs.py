@@ -1,0 +1,90 @@
+"""Jobs come, change with their tasks, and are forgotten. Source: semantics.md section 5."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from iris_core.names import JobName
+from iris_core.states import JobState, TaskState, display_name
+from iris_state import changes as c
+from iris_state.records import Fact, Job, Session, Task, idempotency
+
+if TYPE_CHECKING:
+    from iris_state.ledger import Ledger
+
+
+def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
+    """A job with all its tasks, which wait."""
+    spec = change.spec
+    counts = [0] * len(TaskState)
+    counts[TaskState.PENDING] = spec.replicas
+    job = Job(
+        number=change.number,
+        name=change.name,
+        spec=spec,
+        user=change.user,
+        band=spec.priority_band,
+        depth=JobName.from_string(change.name).depth,
+        submitted_ms=change.submitted_ms,
+        root_submitted_ms=change.root_submitted_ms,
+        parent=change.parent,
+        tasks=[Task(queued_ms=change.submitted_ms) for _ in range(spec.replicas)],
+        counts=counts,
+        session=Session(since_ms=change.submitted_ms) if spec.is_gang else None,
+        idempotency_key=change.idempotency_key,
+        traceparent=change.traceparent,
+    )
+    ledger.next_number = max(ledger.next_number, change.number + 1)
+    ledger.totals.admitted += 1
+    ledger.index_job(job)
+    ledger.index.add(job)
+    ledger.count_tasks(job, 1)
+    if change.idempotency_key:
+        ledger.idempotency[idempotency(change.user, change.idempotency_key)] = change.number
+    ledger.facts.append(Fact("task", job, 0, None, "pending", None, None, at_ms, tasks=spec.replicas))
+    ledger.facts.append(Fact("job", job, None, None, "pending", None, None, at_ms))
+    if job.session is not None:
+        ledger.facts.append(Fact("session", job, None, None, "pending", None, None, at_ms))
+
+
+def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
+    """The derived state; the first RUNNING is the job's start, a terminal one its end."""
+    job = ledger.jobs[change.job]
+    previous, job.state = job.state, change.state
+    ledger.index.move(job, previous)
+    if change.state is JobState.RUNNING:
+        job.started_ms = job.started_ms or at_ms
+    if job.is_terminal:
+        job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
+        ledger.timers.clear(("scheduling", job.number, 0))
+        ledger.held_back.discard(job.number)
+        ledger.reasons.pop(job.number, None)
+        ledger.looks.pop(job.number, None)
+    words = display_name(change.state), display_name(previous)
+    ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms))
+
+
+def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
+    """Forgotten; its counts stay, and for a while the number its idempotency key leads to."""
+    job = ledger.jobs[change.job]
+    totals = ledger.totals
+    totals.pruned += 1
+    _add(totals.jobs, display_name(job.state), 1)
+    for state, n in job.counted().items():
+        _add(totals.tasks, display_name(state), n)
+    key = idempotency(job.user, job.idempotency_key)
+    if job.idempotency_key and ledger.idempotency.get(key) == job.number:
+        ledger.spend_key(key, at_ms)
+    ledger.forget_job(job)
+
+
+def _add(counts: dict[str, int], name: str, n: int) -> None:
+    counts[name] = counts.get(name, 0) + n
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    c.JobAdmitted: admitted,
+    c.JobMoved: moved,
+    c.JobPruned: pruned,
+}

@@ -1,0 +1,206 @@
+"""What happens to tasks and their attempts. Sources: TS "State Transitions in Detail"; semantics.md section 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from iris_core.messages import Ended
+from iris_core.states import (
+    ACTIVE,
+    KERNEL_UNSTARTED,
+    TERMINAL,
+    Budget,
+    Cause,
+    KernelStatus,
+    TaskState,
+)
+from iris_core.tables.session import SINGLE
+from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
+from iris_state import changes as c
+from iris_state.records import Attempt, Fact, Job, Task, kernel_status, spent_and_limit
+
+if TYPE_CHECKING:
+    from iris_state.ledger import Ledger
+
+Writer = Callable[["Ledger", Any, int], None]
+
+WORDS = {state: state.name.lower() for state in TaskState}
+_NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})
+
+
+def counted(write: Writer) -> Writer:
+    """Keep a gang's counters of kernel statuses true around a change of one of its tasks."""
+
+    def enter(ledger: Ledger, change: Any, at_ms: int) -> None:
+        kernels = ledger.kernels.get(change.job)
+        if kernels is None:
+            write(ledger, change, at_ms)
+            return
+        task = ledger.jobs[change.job].tasks[change.index]
+        kernels[kernel_status(task)] -= 1
+        write(ledger, change, at_ms)
+        kernels[kernel_status(task)] += 1
+
+    return enter
+
+
+def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
+    """A new attempt, open from now on."""
+    job = ledger.jobs[change.job]
+    task = job.tasks[change.index]
+    state, shown = becomes(ASSIGN)
+    attempt = Attempt(change.attempt, change.worker, at_ms, at_ms, shown=shown)
+    if task.attempts:
+        task.attempts.append(attempt)
+    else:
+        task.attempts = [attempt]
+    ledger.dequeue(job, change.index)
+    _show(ledger, job, change.index, state, attempt, None, at_ms)
+    ledger.hold(job, change.index, attempt)
+    if job.session is None:
+        task.session = None
+        ledger.watch(job, change.index, attempt)
+
+
+def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
+    """One stage further; the task shows it when it is another state."""
+    job = ledger.jobs[change.job]
+    task = job.tasks[change.index]
+    attempt = task.attempts[change.attempt]
+    before, attempt.status = attempt.status, change.status
+    if change.status is KernelStatus.RUNNING:
+        attempt.started_ms = attempt.started_ms or at_ms
+        ledger.presence[attempt.worker].building -= 1
+    elif not attempt.building_ms:
+        attempt.building_ms = at_ms
+    left, entered = SINGLE[before], SINGLE[change.status]
+    if left is not entered:  # a stage within a status does not restart its clock
+        attempt.since_ms = at_ms
+        if job.session is None:
+            key = (job.number, change.index)
+            ledger.stop_timeout(left, key)
+            ledger.start_timeout(entered, key, at_ms)
+            task.session = None
+    state, attempt.shown = becomes(STAGES[change.status])
+    if state is not task.state:
+        _show(ledger, job, change.index, state, attempt, None, at_ms)
+    if change.status is KernelStatus.RUNNING and job.spec.timeout_s is not None:
+        ledger.watch(job, change.index, attempt)
+
+
+def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
+    """A task leaves its attempt, its place in the queue, or its gang."""
+    job = ledger.jobs[change.job]
+    index = change.index
+    task = job.tasks[index]
+    attempt = task.attempts[change.attempt] if change.attempt >= 0 else None
+    if task.state is TaskState.PENDING:
+        ledger.dequeue(job, index)
+    if attempt is not None and task.state in ACTIVE:
+        _leave(ledger, job, task, attempt, change, at_ms)
+    if change.state in TERMINAL:
+        task.cause, task.note = change.cause, change.note
+        if ledger.avoided:
+            ledger.avoided.pop((change.job, index), None)
+        budget = BUDGET_OF_STATE.get(change.state)
+        task.no_retry = budget is not None and not is_finished(change.state, *spent_and_limit(job, task, budget))
+        if not change.closed or attempt is None:
+            _await_end(ledger, job, index)
+    if change.state is TaskState.RUNNING and attempt is not None:
+        attempt.started_ms = attempt.started_ms or at_ms
+    if change.state is not task.state:
+        cause = None if change.state in ACTIVE else change.cause
+        last = task.attempts[-1] if task.state in ACTIVE else attempt
+        _show(ledger, job, index, change.state, last, cause, at_ms)
+    if change.state is TaskState.PENDING:
+        task.queued_ms = at_ms
+        ledger.wait_for_place(job, index)
+
+
+def _await_end(ledger: Ledger, job: Job, index: int) -> None:
+    """A session of one is terminating, since its kernel was told to stop, unless the end of that is known."""
+    last = job.tasks[index].attempts[-1:]
+    if job.session is None and last and last[0].is_open:
+        ledger.start_timeout(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
+
+
+def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
+    """The end of an attempt that its task had left before."""
+    job = ledger.jobs[change.job]
+    task = job.tasks[change.index]
+    _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
+    if task.state is TaskState.PENDING:
+        ledger.enqueue(job, change.index)
+
+
+def _leave(ledger: Ledger, job: Job, task: Task, attempt: Attempt, change: c.Moved, at_ms: int) -> None:
+    failures, preemptions = task.failure_count, task.preemption_count
+    _charge(task, change)
+    attempt.failures = (failures, task.failure_count)
+    attempt.preemptions = (preemptions, task.preemption_count)
+    attempt.cause, attempt.initiator, attempt.charged_to = change.cause, change.initiator, change.charged_to
+    attempt.shown = change.shown
+    attempt.ended_ms = at_ms
+    attempt.error = change.note
+    attempt.suspect = change.suspect
+    ledger.unwatch(job, change.index, attempt)
+    if attempt.status in KERNEL_UNSTARTED:
+        ledger.presence[attempt.worker].building -= 1
+    if change.closed:
+        _close(ledger, job, change.index, attempt, change.ended, at_ms)
+    else:
+        attempt.status, attempt.since_ms = KernelStatus.TERMINATING, at_ms
+
+
+def _charge(task: Task, change: c.Moved) -> None:
+    if change.charged_to is Budget.FAILURE:
+        task.failure_count += 1
+    elif change.charged_to is Budget.PREEMPTION:
+        task.preemption_count += 1
+    elif change.charged_to is Budget.RESCHEDULE:
+        task.reschedules += 1
+
+
+def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended | None, at_ms: int) -> None:
+    if ended is not None:
+        attempt.exit_code, attempt.signal = ended.exit_code, ended.signal
+        attempt.error = attempt.error or ended.error
+        attempt.stderr_tail, attempt.peak_rss_bytes = ended.stderr_tail, ended.peak_rss_bytes
+        attempt.dropped_bytes = ended.dropped_bytes
+    if attempt.status is KernelStatus.TERMINATING and job.session is None:
+        ledger.stop_timeout(SINGLE[attempt.status], (job.number, index))
+    attempt.status = KernelStatus.ERROR if ended is None or ended.cause in _NO_EXIT else KernelStatus.TERMINATED
+    attempt.since_ms = attempt.closed_ms = at_ms
+    ledger.release(job, index, attempt)
+
+
+def _show(
+    ledger: Ledger, job: Job, index: int, state: TaskState, attempt: Attempt | None, cause: Cause | None, at_ms: int
+) -> None:
+    """The task's new state, its count, and the public fact."""
+    task = job.tasks[index]
+    previous = task.state
+    job.counts[previous] -= 1
+    job.counts[state] += 1
+    tally = ledger.tally[job.band]
+    tally[previous] -= 1
+    tally[state] += 1
+    task.state = state
+    exit_code = attempt.exit_code if attempt is not None else None
+    lasted_ms = None
+    if state is TaskState.ASSIGNED:
+        lasted_ms = at_ms - task.queued_ms
+    elif previous is TaskState.RUNNING and attempt is not None:
+        lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
+    ledger.facts.append(
+        Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms)
+    )
+
+
+WRITERS: dict[type, Writer] = {
+    c.Assigned: counted(assigned),
+    c.Staged: counted(staged),
+    c.Moved: counted(moved),
+    c.Closed: counted(closed),
+}

@@ -1,0 +1,33 @@
+"""What a message of the inbox looks like before it is obeyed. Pure. Out of scope: what it asks for (`intake`)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from iris_core import codec
+from iris_core.codec import Undecodable
+from iris_core.limits import SENTENCE
+from iris_core.messages import AdminCommand, CancelJob, RerunJob, SubmitJob
+from iris_core.subjects import is_plain
+
+UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob
+
+
+def check_lines(command: UserCommand) -> None:
+    """What is to be sent on as part of a line of the bus' protocol fits into one. Raises Undecodable."""
+    traceparent, key = (command.traceparent, command.idempotency_key) if isinstance(command, SubmitJob) else ("", "")
+    if max(map(len, (command.request_id, command.answer_to, traceparent, key))) > SENTENCE:
+        raise Undecodable(f"an id or a subject of more than {SENTENCE} characters")
+    if not (is_plain(command.answer_to) and is_plain(traceparent)):
+        raise Undecodable("a subject or header that would break its line")
+
+
+def sender_of(data: bytes, kind: type[UserCommand]) -> str:
+    """Where a command that cannot be read as a whole wants its answer; empty when not even that can be read."""
+    try:
+        words = codec.unpack(data, list[Any])
+    except Undecodable:
+        return ""
+    place = kind.__struct_fields__.index("answer_to")
+    sender = words[place] if len(words) > place else ""
+    return sender if isinstance(sender, str) and is_plain(sender) else ""

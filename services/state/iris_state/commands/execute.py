@@ -1,0 +1,228 @@
+"""What people want: submissions, cancellations, and an operator's wishes. Every no is a `Refused` with its reason.
+
+Sources: CO "Validation"; TS "KILLED"; PG "Phase 2: Per-User Resource Quotas"; semantics.md section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from iris_core.admission import validate_spec
+from iris_core.errors import Code, Invalid, Refused
+from iris_core.limits import SENTENCE
+from iris_core.messages import AdminCommand, Caller, CancelJob, Quota, RerunJob, SubmitJob
+from iris_core.names import JobName
+from iris_core.spec import JobSpec
+from iris_core.states import Cause, Initiator, PriorityBand, TaskState, WorkerState
+from iris_state import cascade
+from iris_state.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+from iris_state.records import Job, idempotency
+from iris_state.reports.progress import lose
+
+ANONYMOUS = "anonymous"
+"""Who calls when nobody has to say."""
+
+
+def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
+    """The job that this command's idempotency key has made before. Raises Refused when it is forgotten, or another."""
+    if not command.idempotency_key:
+        return None
+    user = owner(ledger, command)
+    _check_may_act_for(command.caller, user, "submit a job")
+    number = ledger.idempotency.get(idempotency(user, command.idempotency_key))
+    if number is None:
+        return None
+    if number not in ledger.jobs:
+        raise Refused(Code.CONFLICT, f"this idempotency key has made job j{number}, which has ended and is forgotten")
+    job = ledger.jobs[number]
+    spec = _with(command.spec, user=user)
+    if spec != job.spec:
+        fields = [name for name in spec.__struct_fields__ if getattr(spec, name) != getattr(job.spec, name)]
+        how = " and ".join(fields)
+        raise Refused(Code.MISMATCH, f"this idempotency key has made {job.name}, which differs in {how}")
+    return job
+
+
+def owner(ledger: Ledger, command: SubmitJob) -> str:
+    """Whose job it will be: as said, else the caller's; a child that nobody claims is its parent's owner's."""
+    user = command.spec.user or command.caller.user or ANONYMOUS
+    parent = ledger.find_job(command.spec.name.rpartition("/")[0]) if user == ANONYMOUS else None
+    return parent.user if parent is not None else user
+
+
+def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]:
+    """Admit a job, or raise Refused (Invalid lists every mistake)."""
+    spec = command.spec
+    mistakes = validate_spec(spec)
+    if mistakes:
+        raise Invalid(mistakes)
+    name = JobName.job(spec.name)
+    user = owner(ledger, command)
+    _check_may_act_for(command.caller, user, "submit a job")
+    parent = _parent(ledger, name, command, user)
+    _check_quota(ledger, spec, user, _replaced(ledger, name, command))
+    yield from _make_room(ledger, name, command)
+    yield JobAdmitted(
+        number=ledger.next_number,
+        name=str(name),
+        spec=_with(spec, user=user),
+        user=user,
+        submitted_ms=now_ms,
+        root_submitted_ms=parent.root_submitted_ms if parent is not None else now_ms,
+        parent=parent.number if parent is not None else 0,
+        idempotency_key=command.idempotency_key,
+        request_id=command.request_id,
+        traceparent=command.traceparent,
+    )
+
+
+def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job | None:
+    """The job above a new one: None for a root, and for a child that names no parent and whose is no longer known."""
+    above = str(name.parent or "")
+    if command.parent not in ("", above):
+        raise Refused(Code.INVALID, f"{name} is not a child of {command.parent}")
+    parent = ledger.find_job(above)
+    if parent is None:
+        if command.parent:
+            raise Refused(Code.NOT_FOUND, f"there is no job {above}")
+        return None
+    if parent.is_terminal:
+        raise Refused(Code.GONE, f"{parent.name} has ended ({parent.state.name.lower()}) and takes no children")
+    if command.caller.role != "admin" and parent.user != user:
+        raise Refused(Code.FORBIDDEN, f"{parent.name} belongs to {parent.user}; only its owner submits under it")
+    return parent
+
+
+def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
+    """The live job that makes room for a new one of its name."""
+    job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
+    return job if job is not None and not job.is_terminal else None
+
+
+def _check_quota(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
+    quota = ledger.quota_of(user)
+    pending = ledger.pending_of_user[user]
+    if replaced is not None and replaced.user == user:
+        pending -= replaced.counts[TaskState.PENDING]
+    if quota.max_pending_tasks and pending + spec.replicas > quota.max_pending_tasks:
+        raise Refused(
+            Code.OVER_QUOTA,
+            f"{user} may have {quota.max_pending_tasks} pending tasks, has {pending} and asks for {spec.replicas} more",
+        )
+    if spec.priority_band < quota.max_band:
+        best = PriorityBand(quota.max_band).name.lower()
+        raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
+
+
+def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
+    """Refuse a second live job of one name, or cancel the first when the caller wants it replaced."""
+    job = ledger.find_job(str(name))
+    if job is None or job.is_terminal:
+        return
+    if command.if_exists != "replace":
+        raise Refused(Code.CONFLICT, f"{job.name} exists and is {job.state.name.lower()}")
+    _check_owner(command.caller, job, "replace")
+    yield from cascade.subtree(ledger, job, Cause.REPLACED, Initiator.USER, "replaced by a new run")
+
+
+def _check_may_act_for(caller: Caller, user: str, what: str) -> None:
+    if caller.role != "admin" and caller.user and caller.user != user:
+        raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
+
+
+def _check_owner(caller: Caller, job: Job, what: str) -> None:
+    if caller.role != "admin" and caller.user != job.user:
+        raise Refused(Code.FORBIDDEN, f"{job.name} belongs to {job.user}; only its owner or an admin may {what} it")
+
+
+def _check_length(what: str, text: str) -> None:
+    """It will stand in the records of every task it is said of."""
+    if len(text) > SENTENCE:
+        raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long, at most {SENTENCE} are possible")
+
+
+def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
+    """Kill a whole subtree; nothing happens to what has ended. Raises Refused."""
+    job = known_job(ledger, command.job)
+    _check_owner(command.caller, job, "cancel")
+    _check_length("reason", command.reason)
+    yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.USER, command.reason)
+
+
+def known_job(ledger: Ledger, text: str) -> Job:
+    """Raises Refused not_found."""
+    job = ledger.find_job(text)
+    if job is None:
+        raise Refused(Code.NOT_FOUND, f"there is no job {text}")
+    return job
+
+
+def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
+    """The submission that does a finished job again, or only those of its tasks that did not succeed."""
+    job = known_job(ledger, command.job)
+    _check_owner(command.caller, job, "rerun")
+    spec = job.spec
+    if command.failed_only and not job.is_gang:
+        left = len(job.tasks) - job.counts[TaskState.SUCCEEDED]
+        if not left:
+            raise Refused(Code.CONFLICT, f"every task of {job.name} has succeeded")
+        wanted = [i for i, task in enumerate(job.tasks) if task.state is not TaskState.SUCCEEDED]
+        env = {**spec.env, "IRIS_RERUN_INDEXES": ",".join(map(str, wanted))}
+        spec = _with(spec, replicas=left, env=env)
+    return SubmitJob(
+        spec=_with(spec, user=job.user, name=job.name),
+        caller=command.caller,
+        request_id=command.request_id,
+        submitted_ms=command.requested_ms,
+        answer_to=command.answer_to,
+    )
+
+
+def _with(spec: JobSpec, **fields: Any) -> JobSpec:
+    return msgspec.structs.replace(spec, **fields)
+
+
+def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
+    """What only an operator may do: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
+    if command.caller.role != "admin":
+        raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
+    _check_length("target", command.target)
+    if command.action == "set_quota":
+        yield QuotaSet(_quota(command))
+        return
+    worker = ledger.workers.get(command.target)
+    if worker is None:
+        raise Refused(Code.NOT_FOUND, f"there is no worker {command.target}")
+    reason = str(command.arguments.get("reason", ""))
+    _check_length("reason", reason)
+    lost = worker.state is WorkerState.LOST
+    if command.action == "drain":
+        state = WorkerState.LOST if lost else WorkerState.DRAINING
+        yield WorkerMoved(worker.id, state, reason or "drained by an admin", drained=True)
+    elif command.action == "undrain":
+        if worker.drained:
+            yield WorkerMoved(worker.id, WorkerState.LOST if lost else WorkerState.HEALTHY, reason, drained=False)
+    elif command.action == "mark_lost" and worker.state is not WorkerState.LOST:
+        yield from lose(ledger, worker.id, reason or "declared lost by an admin")
+    elif command.action == "forget":
+        if not lost:
+            words = f"{worker.id} is {worker.state.value}; only a lost worker is forgotten: mark it lost first"
+            raise Refused(Code.CONFLICT, words)
+        yield WorkerForgotten(worker.id)
+    elif command.action not in ("drain", "undrain", "mark_lost"):
+        raise Refused(Code.INVALID, f"no such action: {command.action}")
+
+
+def _quota(command: AdminCommand) -> Quota:
+    fields = ("max_running_cpu", "max_running_memory", "max_running_accelerators", "max_pending_tasks", "max_band")
+    values = {name: command.arguments[name] for name in fields if name in command.arguments}
+    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be journalled as such
+        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
+    if values.get("max_band", 0) > max(PriorityBand):
+        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
+    return Quota(command.target, **values)

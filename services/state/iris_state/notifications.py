@@ -1,0 +1,54 @@
+"""What schedulers hear of commits: at once while something waits for a place, a few together otherwise. Shell.
+
+With nothing waiting there is nothing to plan, and a scheduler that is woken for every start and end of a small job
+takes the processor from those who are on its way. Out of scope: what a delta says (`deltas`).
+Source: docs/adr/0012-schedulers-hear-first.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from iris_bus.contract import Bus
+from iris_core import subjects
+
+COMPANY_S = 0.02
+"""How long a delta nobody can plan with may wait for others."""
+
+
+class SchedulerNotifications:
+    """The deltas of one leader, in the order of its commits."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waiting: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._hurry = False
+
+    def add(self, delta: bytes, *, urgent: bool) -> None:
+        """Tell of a commit that is about to become durable; ``urgent`` when a plan may be made of it."""
+        self._waiting.append(delta)
+        if urgent or self._hurry:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(COMPANY_S, self.flush)
+
+    def hurry(self, on: bool) -> None:
+        """While somebody asks for everything, nothing that stands in the answer may come behind it."""
+        self._hurry = on
+        if on:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for delta in waiting:
+            self._bus.publish(subjects.SNAPSHOT, delta)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._waiting = []
+        self.flush()

@@ -1,0 +1,1 @@
+"""What schedulers propose: accepting plans and recording what they skipped."""

@@ -1,0 +1,46 @@
+"""How often waiting jobs are passed over, and when that is worth a row of history. It decides nothing.
+
+A new kind of reason is recorded at once. While it stays of one kind its numbers may change with every look; those looks
+are counted and recorded now and then, under the words it had first. Source: semantics.md section 3 "History".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.messages import JobReason
+from iris_core.states import SchedulingResult
+from iris_core.tables.session import SCHEDULE
+from iris_state.apply.sessions import last_row
+from iris_state.changes import GANG, Judged
+from iris_state.ledger import Ledger
+from iris_state.records import HistoryEntry, Job
+
+EVERY_MS = 10_000
+"""How often looks of one kind are recorded at most, per job."""
+
+
+def passed_over(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
+    """Keep a waiting job's reason and count the look; the judgements that are worth recording."""
+    before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
+    ledger.reasons[job.number] = update.reason
+    looks = ledger.looks.pop(job.number, 0)
+    if row is not None and before is not None and before.code is update.reason.code:
+        looks += update.looks
+        if now_ms - row.last_ms < EVERY_MS:
+            ledger.looks[job.number] = looks
+        else:
+            yield _judged(job, row.reason, looks)
+        return
+    if row is not None and looks:
+        yield _judged(job, row.reason, looks)
+    yield _judged(job, update.reason.message, update.looks, update.since_ms)
+
+
+def _waiting_row(ledger: Ledger, job: Job) -> HistoryEntry | None:
+    row = last_row(ledger, job, GANG)
+    return row if row is not None and row.result is SchedulingResult.SKIPPED else None
+
+
+def _judged(job: Job, words: str, looks: int, since_ms: int = 0) -> Judged:
+    return Judged(job.number, GANG, SCHEDULE.name, SchedulingResult.SKIPPED, words, looks=looks, since_ms=since_ms)

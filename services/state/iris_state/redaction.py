@@ -1,0 +1,47 @@
+"""What of a job's specification is not shown: environment values under keys that look secret.
+
+Every view of a job passes through here on its way out; tasks, reruns and the journal keep the values themselves. What
+is *not* here: words of a command, which stand in every process list anyway. Source: reliability.md section 5.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from iris_core.spec import JobSpec
+
+MASK = "***"
+
+# One word of a key, split at _ . -; what a word may end in when it is written as one: githubtoken, dbPassword.
+_WORD = re.compile(r"[^_.-]+")
+_SECRET_WORDS = frozenset({"key", "pass", "pw", "auth", "authorization", "cookie", "bearer", "private"})
+_SECRET_ENDINGS = (
+    "secret",
+    "secrets",
+    "password",
+    "passwd",
+    "passphrase",
+    "token",
+    "credential",
+    "credentials",
+    "apikey",
+    "accesskey",
+    "secretkey",
+    "privatekey",
+)
+
+
+def is_secret(key: str) -> bool:
+    """Whether such a variable is taken for a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``, ``dbPassword``."""
+    words = _WORD.findall(key.lower())
+    return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words)
+
+
+def redacted(spec: JobSpec) -> JobSpec:
+    """The specification as people may see it; the same one when it holds nothing to hide."""
+    if not any(map(is_secret, spec.env)):
+        return spec
+    env = {key: MASK if is_secret(key) else value for key, value in spec.env.items()}
+    return msgspec.structs.replace(spec, env=env)

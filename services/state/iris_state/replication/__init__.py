@@ -1,0 +1,1 @@
+"""Leader and standby: who writes, and how the others follow."""

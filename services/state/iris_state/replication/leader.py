@@ -1,0 +1,386 @@
+"""The replica that writes: it gathers what has arrived, has it judged, makes it durable, and only then sends.
+
+One round at a time, so everything that arrives during an append is the next batch. What needs no commit is sent only
+after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything. Only
+schedulers are told before: what they make of it comes back to be judged.
+Source: architecture.md sections 2 and 3; nats.md section 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeGuard, TypeVar
+
+from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Reader, Subscription, Unavailable
+from iris_core import codec, subjects
+from iris_core.batching import Batcher
+from iris_core.errors import Code
+from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
+from iris_core.messages import Order, OrderTaken, Ping, Reasons
+from iris_state.deliveries import is_awaited
+from iris_state.inputs import Fate
+from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Output, Request
+from iris_state.metrics import StateMetrics
+from iris_state.notifications import SchedulerNotifications
+from iris_state.orders import parts
+from iris_state.reads import TOO_LARGE, Reads, refusal
+from iris_state.replication.replica import Replica
+from iris_state.snapshots.snapshotter import Snapshotter
+
+log = logging.getLogger(__name__)
+
+One = TypeVar("One", bound=Input)
+
+BATCH = 4000
+"""Inputs of one round at most."""
+LARGE_BATCH = 1000
+"""So many commands read from the inbox at once mean that more may lie behind them."""
+DEFER = b""
+"""What is answered to a command that would overtake what was stored before it.
+
+Carried out now, its stored copy could also come when it is known by its id no more.
+"""
+LONGEST_WAIT_S = 0.5
+WRITING_S = 0.1
+"""So long after a commit another one is to be expected."""
+DRAIN_S = 10.0
+_CONFIRM_S = 15.0
+_CONFIRM_EVERY_S = 2.0
+_PAUSE_S = 0.05
+
+
+class Leader:
+    """A replica from the moment its epoch stands in the journal."""
+
+    def __init__(self, replica: Replica, publisher: EventPublisher, metrics: StateMetrics, stop: asyncio.Event) -> None:
+        self._replica = replica
+        self._machine = replica.machine
+        self._policy = replica.policy
+        self._bus = replica.connection.bus
+        self._publisher = publisher
+        self._metrics = metrics
+        self._stop = stop
+        self._steady = asyncio.get_running_loop().time
+        self._notifications = SchedulerNotifications(self._bus)
+        self._inbox: list[Input] = []
+        self._commands: list[Command] = []
+        self._questions: list[Message] = []
+        self._reads = Reads(replica.policy.read_timeout_s, self._steady)
+        self._written_s = self._read_again_s = 0.0
+        self._stored = 0
+        self._arrived = asyncio.Event()
+        self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
+        self._orders: set[asyncio.Task[None]] = set()
+        self._unreached: set[str] = set()
+        self._snapshots = Snapshotter(
+            replica.machine,
+            replica.connection,
+            publisher,
+            changes=replica.policy.snapshot_changes,
+            after_s=replica.policy.snapshot_after_s,
+            settle_s=replica.policy.events_settle_s,
+            clock=asyncio.get_running_loop().time,
+        )
+        self._confirmed_s = self._steady()
+        self.ready = False
+
+    async def run(self) -> None:
+        """Serve until told to stop. Raises Fenced when another replica has taken over."""
+        await self._publish_the_rest()
+        streams = self._replica.connection.streams
+        await self._look_how_much_is_stored()
+        commands = streams.read(subjects.COMMANDS.name, self._machine.cursor)
+        commands.on_arrival(self._arrived.set)
+        subscriptions: list[Subscription] = []
+        try:
+            for subject, callback in self._callbacks().items():
+                subscriptions.append(await self._bus.subscribe(subject, callback))
+            await self._begin()
+            self.ready = True
+            log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
+            while not self._stop.is_set():
+                await self._round(commands)
+        finally:
+            self.ready = False
+            self._notifications.close()
+            for subscription in subscriptions:
+                await subscription.close()
+            await commands.close()
+            await self._snapshots.close()
+            for task in self._orders:
+                task.cancel()
+            for reply in self._reads.rest():
+                self._bus.publish(reply, refusal(Code.UNAVAILABLE, "this replica leads no more"))
+        await self._drain()
+
+    async def _publish_the_rest(self) -> None:
+        """Go on where the leader before this one stopped telling."""
+        last_published = await self._publisher.resume()
+        events = self._replica.unpublished.behind(last_published)
+        if events is None:
+            raise Unavailable("the events have fallen back; this replica has to start anew")
+        self._snapshots.start_at(events[-1].message_id if events else last_published)
+        if events:
+            self._publisher.publish(events)
+
+    async def _round(self, commands: Reader) -> None:
+        await self._wait()
+        inputs, self._inbox = _at_once(self._inbox)
+        arrived = [] if self._commands else commands.take(BATCH)
+        self._commands += [Command(m.sequence, m.subject, m.data) for m in arrived]
+        wishes, self._commands = _at_once(self._commands)
+        if self._commands:
+            self._stored = max(self._stored, self._commands[-1].sequence)
+        if len(arrived) >= LARGE_BATCH:
+            with contextlib.suppress(Unavailable):
+                await self._look_how_much_is_stored()
+        left = [one for one in inputs if _is_direct(one)] if self._machine.cursor < self._stored else []
+        if left:
+            inputs = [one for one in inputs if not _is_direct(one)]
+        questions, self._questions = self._questions, []
+        began_s = time.thread_time()
+        output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
+        worked_s = time.thread_time() - began_s
+        output.replies += [(one.reply, DEFER) for one in left]
+        took_s = await self._commit(output, bool(questions))
+        await self._send(output)
+        if not self._inbox:
+            self._notifications.hurry(False)
+        if output.commit is not None:
+            self._metrics.committed(output, took_s)
+        for kind, error in output.raised:
+            self._metrics.raised.note(kind)
+            log.error("a %s was set aside, because judging it raised", kind, exc_info=error)
+        self._snapshots.note(output)
+        if self._machine.torn:
+            await self._read_anew(output.left)
+        began_s = time.thread_time()
+        self._answer_reads(questions)
+        self._metrics.worked(worked_s + time.thread_time() - began_s)
+        self._snapshots.work()
+
+    async def _read_anew(self, left: Sequence[Input]) -> None:
+        """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
+
+        Raises Fenced when somebody else has written to the journal meanwhile, Unavailable.
+        """
+        torn = self._machine
+        await self._replica.recover()
+        machine = self._replica.machine
+        if machine.sequence != torn.sequence:
+            raise Fenced(f"the journal ends at {machine.sequence}, not at {torn.sequence}")
+        machine.succeed(torn)
+        self._machine = machine
+        self._snapshots.begin_anew(machine)
+        self._commands[:0] = [one for one in left if isinstance(one, Command)]
+        self._inbox[:0] = [one for one in left if not isinstance(one, Command)]
+        await self._begin()
+
+    async def _begin(self) -> None:
+        """Say what a leader says first."""
+        first = self._machine.lead(self._replica.clock.now_ms())
+        self._hint(first)
+        await self._send(first)
+
+    def _callbacks(self) -> dict[str, Callable[[Message], None]]:
+        return {
+            subjects.STATE_COMMAND: self._on_request,
+            subjects.STATE_REPORT: self._on_request,
+            subjects.STATE_PLAN: self._on_request,
+            subjects.STATE_QUERY: self._on_query,
+            subjects.SNAPSHOT_FULL: self._on_request,
+            subjects.HEARTBEATS: self._on_heartbeat,
+            subjects.STATE_PING: self._on_ping,
+        }
+
+    def _on_request(self, message: Message) -> None:
+        if not subjects.is_plain(message.reply):
+            return
+        if message.subject == subjects.SNAPSHOT_FULL:
+            self._notifications.hurry(True)
+        self._arrive(Request(message.subject, message.data, message.reply))
+
+    def _on_query(self, message: Message) -> None:
+        if subjects.is_plain(message.reply):
+            self._questions.append(message)
+            self._arrived.set()
+
+    def _on_heartbeat(self, message: Message) -> None:
+        self._arrive(Heartbeat(message.data))
+
+    def _on_ping(self, message: Message) -> None:
+        self._notifications.flush()
+        machine = self._machine
+        pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._publisher.last_published)
+        if message.reply and subjects.is_plain(message.reply):
+            self._bus.publish(message.reply, codec.pack(pong))
+
+    async def _look_how_much_is_stored(self) -> None:
+        """Raises Unavailable."""
+        self._stored = await self._replica.connection.streams.end(subjects.COMMANDS.name)
+
+    def _arrive(self, one: Input) -> None:
+        self._inbox.append(one)
+        self._arrived.set()
+
+    async def _wait(self) -> None:
+        """Until something arrives, something is due, or the process should end; longer under load (see `pace`)."""
+        wait = self._pace.wait_s(self._steady())
+        if wait:
+            await asyncio.sleep(wait)
+        if self._inbox or self._commands or self._snapshots.busy:
+            self._arrived.clear()
+            await asyncio.sleep(0)
+            return
+        due = self._machine.next_due()
+        now_ms = self._replica.clock.now_ms()
+        wait = LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
+        if self._reads:
+            wait = min(wait, max(0.0, self._read_again_s - self._steady()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._arrived.wait()
+        self._arrived.clear()
+
+    async def _commit(self, output: Output, requested: bool) -> float:
+        """Make sure that what is about to be said, or ``asked`` for, is, and stays, true; the seconds it took.
+
+        Raises Fenced, Full, Unavailable.
+        """
+        began = time.perf_counter()
+        if output.commit is not None:
+            self._hint(output)
+            await self._replica.journal.append(output.commit, expected=self._machine.previous)
+            self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
+            self._confirmed_s = self._written_s = self._steady()
+        elif requested or output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
+            await self._confirm()
+            self._confirmed_s = self._steady()
+        return time.perf_counter() - began
+
+    def _answer_reads(self, questions: Sequence[Message]) -> None:
+        """Take up questions that came before the commit, and answer what there is time for now.
+
+        While commits are being written, reads have their share of the time: after each slice the commits have theirs.
+        """
+        for question in questions:
+            self._reads.ask(question.data, question.reply)
+        began_s = self._steady()
+        if not self._reads or began_s < self._read_again_s:
+            return
+        for reply, data in self._reads.answers(self._machine.ledger, self._machine.sequence):
+            self._bus.publish(reply, data)
+        for error in self._reads.take_raised():
+            self._metrics.raised.note("query")
+            log.error("a query was not answered, because it raised", exc_info=error)
+        now_s = self._steady()
+        if now_s - self._written_s < WRITING_S:
+            self._read_again_s = now_s + (now_s - began_s) * (1 / self._policy.read_share - 1)
+
+    async def _confirm(self) -> None:
+        """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""
+        async with asyncio.timeout(_CONFIRM_S):
+            while True:
+                with contextlib.suppress(Unavailable):
+                    if await self._replica.still_leads():
+                        return
+                    raise Fenced("another replica has written to the journal")
+                await asyncio.sleep(_PAUSE_S)
+
+    def _hint(self, output: Output) -> None:
+        """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged in a later one.
+
+        Whoever learnt of a commit that never came to be is put right by the next leader's first delta.
+        """
+        if output.delta is not None:
+            self._notifications.add(output.delta, urgent=len(self._machine.ledger.queue) > 0)
+
+    async def _send(self, output: Output) -> None:
+        """Hosts and whoever waits for an answer first, then the public; each leaves with a turn of the loop."""
+        for worker, order in output.orders.items():
+            for part in parts(order):
+                self._deliver(worker, part)
+        await self._answer(output.replies)
+        if output.reasons:
+            self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(output.reasons))))
+        if output.orders:
+            await asyncio.sleep(0)
+        if output.events:
+            self._publisher.publish(output.events)
+            await asyncio.sleep(0)
+
+    async def _answer(self, replies: Sequence[tuple[str, bytes]]) -> None:
+        """A large snapshot goes out no faster than the server takes it, or it would drop whoever asked for it."""
+        size = 0
+        for subject, data in replies:
+            if len(data) > MESSAGE_BYTES:
+                log.error("an answer of %d bytes is larger than a message may be", len(data))
+                data = refusal(Code.UNAVAILABLE, TOO_LARGE)
+            if subject:
+                self._bus.publish(subject, data)
+            size += len(data)
+            if size > MESSAGE_BYTES:
+                size = 0
+                with contextlib.suppress(Unavailable):
+                    await self._bus.flush()
+
+    def _deliver(self, worker: str, order: Order) -> None:
+        task = asyncio.get_running_loop().create_task(self._deliver_one(worker, order))
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+
+    async def _deliver_one(self, worker: str, order: Order) -> None:
+        """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
+        timeout = self._policy.order_timeout_s
+        taken, fate = OrderTaken(""), Fate.UNKNOWN
+        try:
+            answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
+            taken = codec.unpack(answer.data, OrderTaken)
+            error = "" if taken.taken else _why_refused(worker, taken)
+            fate = Fate.NEVER if taken.stopping else Fate.REFUSED
+        except NoResponders:
+            error, fate = f"worker {worker} does not listen", Fate.NEVER
+        except (Unavailable, codec.Undecodable):
+            error = f"worker {worker} did not take its order within {timeout:g} s"
+        if error or worker in self._unreached or is_awaited(order):
+            self._note_reached(worker, not error)
+            self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
+
+    def _note_reached(self, worker: str, reached: bool) -> None:
+        """Remember whom orders do not reach, of the hosts there are."""
+        (self._unreached.discard if reached else self._unreached.add)(worker)
+        workers = self._machine.ledger.workers
+        if len(self._unreached) > len(workers):
+            self._unreached &= workers.keys()
+
+    async def _drain(self) -> None:
+        """What was committed is told before the process ends."""
+        await self._bus.flush()
+        with contextlib.suppress(Unavailable):
+            await self._publisher.drain(DRAIN_S)
+
+
+def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
+    """What one round takes of them, and the rest: bounded by number and bytes, and never nothing."""
+    size = count = 0
+    for one in inputs[:BATCH]:
+        size += 0 if isinstance(one, DeliveryResult) else len(one.data)
+        if count and size > ROUND_BYTES:
+            break
+        count += 1
+    return inputs[:count], inputs[count:]
+
+
+def _why_refused(worker: str, taken: OrderTaken) -> str:
+    if taken.stopping:
+        return f"worker {worker} is stopping"
+    return f"worker {worker} has restarted, was paused, read its order too late, or has as many attempts as it may"
+
+
+def _is_direct(one: Input) -> TypeGuard[Request]:
+    """Whether it is a command that somebody says to the leader itself."""
+    return isinstance(one, Request) and subjects.is_direct(one.subject)

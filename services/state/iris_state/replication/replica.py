@@ -1,0 +1,145 @@
+"""What every replica of the state service has, whoever leads: a machine that knows the journal up to some commit.
+
+It begins with the newest good snapshot, replays what stands behind it, and goes on applying what others append.
+Out of scope: who leads (`replication.standby`), and what a leader does (`replication.leader`). Source: architecture.md
+section 2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from iris_bus.contract import Connection, DamagedCommit, EventPublisher, Fenced, Gap, JournalEntry
+from iris_core import subjects
+from iris_state.clock import Clock
+from iris_state.machine import Machine
+from iris_state.outbox import event_place
+from iris_state.policy import Policy
+from iris_state.replication.unpublished import UnpublishedEvents
+from iris_state.snapshots.snapshotter import newest, newest_commit
+
+log = logging.getLogger(__name__)
+
+_RECOVERIES = 3
+_TURN = 64
+
+
+class Replica:
+    """One replica.
+
+    Args:
+        name: unique per start.
+
+    Attributes:
+        machine: the records; replaced by `recover`.
+        untold: facts of the newest commits, for whoever takes over.
+    """
+
+    def __init__(self, name: str, policy: Policy, connection: Connection, clock: Clock) -> None:
+        self.name = name
+        self.policy = policy
+        self.connection = connection
+        self.clock = clock
+        self.journal = connection.journal(policy.journal_part_bytes)
+        self.machine = Machine(policy, name)
+        self.unpublished = UnpublishedEvents()
+
+    async def recover(self) -> None:
+        """Know everything up to the journal's present end.
+
+        Raises DamagedCommit when a commit is missing or is not what was written, TooNew, Unavailable.
+        """
+        for _ in range(_RECOVERIES):
+            with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
+                await self._recover()
+                return
+        log.error("the journal does not reach back to the last event told: some events will never be told")
+        try:
+            await self._recover(all_events=False)
+        except Gap as gap:
+            raise DamagedCommit(self.machine.sequence + 1, str(gap)) from gap
+
+    async def _recover(self, *, all_events: bool = True) -> None:
+        began_ms = self.clock.now_ms()
+        streams = self.connection.streams
+        last = await streams.last(subjects.EVENTS.name)
+        last_published = last.headers.get("Nats-Msg-Id", "") if last is not None else ""
+        blobs = self.connection.blobs(subjects.SNAPSHOTS_BUCKET)
+        known = max(await newest_commit(blobs), event_place(last_published)[0])
+        if known > (end := await self.journal.end()):
+            raise DamagedCommit(end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}")
+        image = await newest(blobs, last_published if all_events else "")
+        if all_events and not await streams.end(subjects.EVENTS.name):
+            image = None  # nothing was ever told, or power loss took it all: the whole journal tells it again
+        machine = Machine(self.policy, self.name)
+        if image is not None:
+            machine.restore(image)
+            last_published = last_published or image.rest.last_published
+        self.machine, self.unpublished = machine, UnpublishedEvents(machine.sequence, last_published)
+        begin = machine.sequence
+        try:
+            async for entry in await self.journal.replay(begin):
+                self.apply(entry.sequence, entry.data)
+                if entry.sequence % _TURN == 0:
+                    await asyncio.sleep(0)  # a leader that reads its records anew answers pings meanwhile
+        except DamagedCommit as damaged:
+            raise DamagedCommit(damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}") from damaged
+        self.clock.start_after(machine.last_ms)
+        log.info(
+            "recovered",
+            extra={
+                "snapshot": begin,
+                "entries": machine.sequence - begin,
+                "seconds": (self.clock.now_ms() - began_ms) / 1000,
+                "jobs": len(machine.ledger.jobs),
+            },
+        )
+
+    def _whole(self, begin: int, end: int) -> str:
+        """How far the record could be read, for whoever has to mend it."""
+        machine = self.machine
+        at = datetime.fromtimestamp(machine.last_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return (
+            f"the record is whole up to commit {machine.sequence} (epoch {machine.ledger.epoch}, {at}), of which a "
+            f"snapshot holds {begin}; the journal ends at {end}"
+        )
+
+    def apply(self, sequence: int, data: bytes) -> None:
+        """Take over one commit of the journal. Raises DamagedCommit."""
+        self.unpublished.add(sequence, self.machine.replay(sequence, data))
+
+    def follow(self, entries: Sequence[JournalEntry]) -> None:
+        for entry in entries:
+            self.apply(entry.sequence, entry.data)
+
+    async def take_over(self, publisher: EventPublisher, epoch: int) -> bool:
+        """Catch up, and append an epoch of our own; False when somebody else was quicker.
+
+        Args:
+            epoch: the newest there was when nobody was found to lead.
+
+        Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
+        """
+        end = await self.journal.end()  # behind the last commit, if its writer ended in the middle of another
+        async for entry in await self.journal.replay(self.machine.sequence):
+            self.apply(entry.sequence, entry.data)
+        if self.machine.ledger.epoch != epoch:
+            return False
+        if self.unpublished.behind(await publisher.resume()) is None:
+            raise Gap("the events have fallen back behind what this replica remembers")
+        self.clock.start_after(self.machine.last_ms)
+        bid = self.machine.bid(self.clock.now_ms())
+        try:
+            sequence = await self.journal.append(bid, expected=max(end, self.machine.sequence))
+        except Fenced:
+            return False
+        self.apply(sequence, bid)
+        return True
+
+    async def still_leads(self) -> bool:
+        """Whether the journal still ends with our own commit. Raises Unavailable."""
+        return await self.journal.end() == self.machine.sequence

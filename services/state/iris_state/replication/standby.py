@@ -1,0 +1,134 @@
+"""A replica that follows: it tails the journal, and asks the leader for a sign of life until there is none.
+
+"Nobody listens" means dead, known at once; silence for two pings means hung. Being wrong about either costs nothing
+but a change of leader: only the journal decides who may write. Out of scope: the change itself.
+Source: architecture.md section 2 "no stored lease"; nats.md section 4.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from iris_bus.contract import NoResponders, Unavailable
+from iris_core import codec, subjects
+from iris_core.messages import Ping
+from iris_state.follower import Follower
+from iris_state.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64
+_SILENT = 2
+_STALL_S = 0.1
+_SOMEBODY = "somebody"
+
+
+class Standby:
+    """Waits for its turn.
+
+    Attributes:
+        leader: who was heard of last, empty for nobody.
+        epoch: the newest one when the leader was last asked for a sign of life.
+    """
+
+    def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
+        self._replica = replica
+        self._stop = stop
+        self._arrived = asyncio.Event()
+        self._follower = Follower(replica, self._arrived.set)
+        self.epoch = replica.machine.ledger.epoch
+        self.leader = _SOMEBODY if self._written_to_lately() else ""
+
+    def _written_to_lately(self) -> bool:
+        """Whether who wrote last may still be about to listen: replicas that start together find one of them so."""
+        age_ms = self._replica.clock.now_ms() - self._replica.machine.last_ms
+        return age_ms < self._replica.policy.election_timeout_s * 1000
+
+    async def wait(self) -> None:
+        """Return when nobody leads, or the process should end. Raises Gap when the journal was trimmed past us."""
+        watching = asyncio.create_task(self._watch())
+        stopping = asyncio.create_task(self._stop.wait())
+        for each in (watching, stopping):
+            each.add_done_callback(lambda _: self._arrived.set())
+        try:
+            await self._follow(watching)
+            if watching.done():
+                watching.result()
+        finally:
+            for each in (watching, stopping):
+                each.cancel()
+            await asyncio.wait((watching, stopping))
+
+    async def _follow(self, watching: asyncio.Task[None]) -> None:
+        reader = await self._replica.journal.tail(self._replica.machine.sequence)
+        reader.on_arrival(self._arrived.set)
+        try:
+            await self._follower.start()
+            while not watching.done() and not self._stop.is_set():
+                await self._arrived.wait()
+                self._arrived.clear()
+                more = True
+                while more:
+                    commits = reader.take(_AT_ONCE)
+                    self._replica.follow(commits)
+                    more = self._follower.answer() or bool(commits)
+                    await asyncio.sleep(0)
+        finally:
+            await self._follower.close()
+            await reader.close()
+
+    async def _watch(self) -> None:
+        """Return when nobody leads."""
+        clock = asyncio.get_running_loop().time
+        policy = self._replica.policy
+        silent, unreachable_since = 0, 0.0
+        while True:
+            began, sequence = clock(), self._replica.machine.sequence
+            if self._new_epoch():
+                silent, unreachable_since = 0, 0.0
+            try:
+                await self._ping(policy.ping_timeout_s)
+                silent, unreachable_since = 0, 0.0
+            except NoResponders:
+                silent, unreachable_since = 0, unreachable_since or began
+                if not self.leader or began - unreachable_since >= policy.election_timeout_s:
+                    log.info("nobody leads", extra={"before": self.leader})
+                    return
+            except Unavailable:
+                unreachable_since = 0.0
+                if not self._replica.connection.connected:
+                    silent = 0
+                elif self._replica.machine.sequence != sequence:
+                    silent = 0  # what is appended is a sign of life, too
+                elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise it was we who stood still
+                    silent += 1
+                if silent >= _SILENT:
+                    log.info("the leader is silent", extra={"leader": self.leader})
+                    return
+            await asyncio.sleep(policy.ping_interval_s)
+
+    def _new_epoch(self) -> bool:
+        """Whether somebody has begun to lead, who may not listen to pings yet."""
+        epoch = self._replica.machine.ledger.epoch
+        if epoch == self.epoch:
+            return False
+        self.epoch = epoch
+        self.leader = self.leader or _SOMEBODY
+        return True
+
+    async def _ping(self, timeout: float) -> None:
+        """Raises NoResponders when nobody leads, or only one who was deposed and does not know it yet; Unavailable."""
+        replica = self._replica
+        answer = await replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
+        try:
+            pong = codec.unpack(answer.data, Ping)
+        except codec.Undecodable as error:
+            raise NoResponders("nobody who leads answers") from error
+        if pong.epoch < replica.machine.ledger.epoch:
+            raise NoResponders(f"{pong.leader} led in epoch {pong.epoch}")
+        if pong.leader != self.leader:
+            log.info("following", extra={"leader": pong.leader, "epoch": pong.epoch})
+        self.leader = pong.leader
+        self._follower.leader_at = pong.sequence
+        replica.unpublished.note_published(pong.last_published)

@@ -1,0 +1,61 @@
+"""Public facts of commits that may not have been told yet, kept until it is known that they have. Pure.
+
+A replica that follows words nothing; when it takes over it words what stands behind the last event told. Some facts
+are kept longer, because the stream of events may forget its newest ones in a crash. Source: reliability.md P6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from iris_bus.contract import Publication
+from iris_state.outbox import event_place, unheard
+from iris_state.records import Fact
+
+KEPT = 20_000
+_WHOLE = 1 << 62
+"""A place behind every event of a commit."""
+
+
+class UnpublishedEvents:
+    """The newest facts, oldest first.
+
+    Args:
+        sequence: the commit behind which every fact will be here.
+        told: the last event known to be told.
+    """
+
+    def __init__(self, sequence: int = 0, last_published: str = "") -> None:
+        self._last_published = event_place(last_published)
+        self._since = min((sequence, _WHOLE), self._last_published)
+        self._facts: deque[tuple[int, Sequence[Fact]]] = deque()
+        self._count = 0
+
+    def add(self, sequence: int, facts: Sequence[Fact]) -> None:
+        """Keep the facts of one commit."""
+        if facts:
+            self._facts.append((sequence, facts))
+            self._count += len(facts)
+            self._let_go()
+
+    def note_published(self, last_published: str) -> None:
+        """Everything up to the event with this id has been told."""
+        self._last_published = max(self._last_published, event_place(last_published))
+        self._let_go()
+
+    def behind(self, last_published: str) -> list[Publication] | None:
+        """Every event behind the one with this id, worded; None when some of them are no longer here.
+
+        An empty id means that the events have aged away since they were heard of.
+        """
+        place = event_place(last_published) if last_published else self._last_published
+        if place < self._since:
+            return None
+        return [event for sequence, facts in self._facts for event in unheard(facts, sequence, place)]
+
+    def _let_go(self) -> None:
+        while self._count > KEPT and self._facts[0][0] < self._last_published[0]:
+            sequence, facts = self._facts.popleft()
+            self._since = sequence, sum(fact.tasks for fact in facts) - 1
+            self._count -= len(facts)

@@ -1,0 +1,1 @@
+"""What workers report: stages of attempts and liveness of hosts."""

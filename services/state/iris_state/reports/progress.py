@@ -1,0 +1,137 @@
+"""What hosts say: they start, they tell stages and ends, they are given up.
+
+Sources: TS "BUILDING", "RUNNING", "FAILED", "WORKER_FAILED"; semantics.md section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from iris_core import codec
+from iris_core.limits import ATTEMPTS, SENTENCE, TAIL, WORKER_BYTES, clipped
+from iris_core.messages import AttemptRef, Ended, Register, Stage
+from iris_core.spec import Attribute
+from iris_core.states import Cause, Initiator, WorkerState
+from iris_core.tables import task as table
+from iris_core.tables.task import TaskRule
+from iris_state import cascade
+from iris_state.changes import WorkerMoved, WorkerRegistered
+from iris_state.claims import Claim
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+from iris_state.records import Worker
+
+
+def is_lawful(register: Register) -> bool:
+    """Whether what a host says of itself is small enough to be passed on."""
+    return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
+
+
+def lose(
+    ledger: Ledger, worker: str, reason: str, together: Mapping[tuple[str, Attribute], int] | None = None
+) -> Iterator[Step]:
+    """Give a host up: it is LOST, and so is every attempt on it. ``together``: see `cascade.lost_with`."""
+    yield WorkerMoved(worker, WorkerState.LOST, reason)
+    yield from cascade.lost_with(ledger, worker, together)
+
+
+def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
+    """A worker ends in order: it takes nothing new from now on, and then nothing of it is left."""
+    if how == "gone":
+        yield from lose(ledger, worker, "it was stopped")
+    elif ledger.workers[worker].state is not WorkerState.DRAINING:
+        yield WorkerMoved(worker, WorkerState.DRAINING, "it is stopping", drained=False)
+
+
+def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
+    """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing.
+
+    The same start told again is a report like any other, because it will be answered like one: what was ordered since
+    is not missing for not being in it. A start that a later one has overtaken adds nothing.
+    """
+    known = ledger.workers.get(register.worker)
+    if known is not None and known.state is not WorkerState.LOST:
+        if known.incarnation == register.incarnation:
+            yield from _on_stages(ledger, register)
+            return
+        if register.at_ms < known.reported_ms:
+            return
+    yield WorkerRegistered(
+        register.worker,
+        register.incarnation,
+        register.attributes,
+        register.total,
+        register.address,
+        register.version,
+        register.at_ms,
+        min(register.max_attempts, ATTEMPTS),
+    )
+    yield from _on_stages(ledger, register)
+    found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
+    presence = ledger.presence.get(register.worker)
+    died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
+    for key in [k for k in presence.open if k not in found] if presence is not None else ():
+        yield missing(key, register.worker, sudden=died)
+
+
+def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
+    for stage in register.attempts:
+        yield from on_stage(ledger, register.worker, stage)
+
+
+def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:
+    """An attempt that its worker has no trace of has ended. ``sudden``: so has the process that knew of it."""
+    error = error or f"worker {worker} has no trace of it"
+    return Claim(
+        table.LOSE,
+        *key,
+        Cause.MISSING,
+        Initiator.WORKER,
+        ended=Ended(Cause.MISSING, error=error),
+        note=error,
+        sudden=sudden,
+    )
+
+
+def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
+    """What a worker says of one attempt; words about an attempt of another worker count for nothing."""
+    ref = stage.ref
+    attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
+    if attempt is None or attempt.worker != worker:
+        return
+    if stage.ended is not None:
+        succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
+        yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+    elif stage.status in table.STAGES:
+        rule = table.STAGES[stage.status]
+        yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
+
+
+_WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
+
+
+def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -> Claim:
+    """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
+    if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
+        tail = ended.stderr_tail[-TAIL:]
+        ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)
+    if ended.cause is Cause.EXITED:
+        good = ended.exit_code == 0 and ended.signal is None
+        rule, cause = (succeeded, Cause.EXITED) if good else (table.FAIL, Cause.FAILED)
+    elif ended.cause is Cause.TIMEOUT:
+        rule, cause = table.KILL, Cause.TIMEOUT
+    else:
+        rule, cause = table.LOSE, ended.cause if ended.cause in _WORKERS_END else Cause.INFRASTRUCTURE
+    return Claim(
+        rule,
+        ref.job,
+        ref.index,
+        ref.attempt,
+        cause,
+        Initiator.WORKER,
+        ended=ended,
+        note=ended.error if rule is not succeeded else "",
+        sudden=cause is Cause.WORKER_CRASHED and worker.state is not WorkerState.DRAINING,
+    )

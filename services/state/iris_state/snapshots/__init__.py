@@ -1,0 +1,1 @@
+"""The ledger as bytes, and when it is saved."""

@@ -1,0 +1,279 @@
+"""The whole ledger as bytes, cut while the service goes on, and back again.
+
+Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the sealed
+jobs, the others. Jobs are encoded in slices; what changes meanwhile is encoded again, so the cut is true at its end.
+Out of scope: where snapshots are kept, and when one is taken (`snapshots.snapshotter`). Source: architecture.md section
+2.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from types import GenericAlias
+from typing import Any
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from iris_core.messages import Quota
+from iris_core.states import WorkerState
+from iris_state.changes import Change, JobAdmitted
+from iris_state.ledger import Ledger
+from iris_state.records import Job, Presence, Totals, Worker
+from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
+
+VERSION = 1
+_MAGIC = b"IRISSNAP"
+_HEAD = struct.Struct("<8sHIQQQ")
+_PASSES = 3
+_COMPACTED_TASKS = 50
+"""CompactedTasks tasks that are copied in the time one other is encoded."""
+
+
+class Damaged(Exception):
+    """These bytes are not, or no longer, a snapshot."""
+
+
+class TooNew(Exception):
+    """A later release wrote this snapshot; this one cannot know what it means."""
+
+
+class Rest(msgspec.Struct, array_like=True):
+    """Everything but the jobs. New fields go last, with a default.
+
+    Attributes:
+        sequence: the last commit it holds. cursor: the last command that commit has read.
+        told: the id of the last event of that or an earlier commit.
+        idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
+    """
+
+    sequence: int
+    cursor: int
+    at_ms: int
+    last_published: str
+    epoch: int
+    next_number: int
+    workers: list[Worker]
+    quotas: list[Quota]
+    idempotency: dict[str, int]
+    answers: list[tuple[str, str, bytes]]
+    nominations: list[tuple[int, int, str]]
+    avoided: list[tuple[int, int, str, int]]
+    totals: Totals
+    spent_ms: list[int] = []
+
+
+def _compacted_form() -> Any:
+    """A job whose tasks stay as they were encoded."""
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(Job):
+        kind = msgspec.Raw if field.name == "tasks" else field.type
+        if field.default is not msgspec.NODEFAULT:
+            fields.append((field.name, kind, field.default))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            fields.append((field.name, kind, msgspec.field(default_factory=field.default_factory)))
+        else:
+            fields.append((field.name, kind))
+    return msgspec.defstruct("SealedJob", fields, array_like=True)
+
+
+_CompactedJob: Any = _compacted_form()
+_decode_rest = msgspec.msgpack.Decoder(Rest).decode
+_decode_compacted = msgspec.msgpack.Decoder(GenericAlias(list, (_CompactedJob,))).decode
+_decode_open = msgspec.msgpack.Decoder(list[Job]).decode
+
+
+class Cutter:
+    """One snapshot while it is taken. Call only between rounds, when everything applied is committed."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._todo = list(ledger.jobs)
+        self._changed: set[int] = set()
+        self._compacted: dict[int, bytes] = {}
+        self._open: dict[int, bytes] = {}
+        self._passes = 0
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """What a commit changed has to be encoded again."""
+        for change in changes:
+            number = change.number if isinstance(change, JobAdmitted) else getattr(change, "job", None)
+            if number is not None:
+                self._changed.add(number)
+
+    def work(self, tasks: int) -> bool:
+        """Encode jobs with about so many tasks; True when the rest is little enough for `finish`."""
+        while tasks > 0 and self._todo:
+            tasks -= self._encode(self._todo.pop())
+        if not self._todo and self._changed and self._passes < _PASSES:
+            self._passes += 1
+            self._todo, self._changed = sorted(self._changed), set()
+        return not self._todo and (not self._changed or self._passes >= _PASSES)
+
+    def finish(self, sequence: int, cursor: int, at_ms: int, last_published: str) -> Draft:
+        """The snapshot of the ledger as it is now; what is left to do with it takes its time."""
+        for number in {*self._changed, *self._todo}:
+            self._encode(number)
+        rest = encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, last_published))
+        return Draft([rest], _array(self._compacted), _array(self._open))
+
+    def _encode(self, number: int) -> int:
+        """Encode a job as it is now, or forget one that was forgotten meanwhile; how much work that was, in tasks."""
+        self._compacted.pop(number, None)
+        self._open.pop(number, None)
+        job = self._ledger.jobs.get(number)
+        if job is None:
+            return 1
+        if is_compacted(job):
+            self._compacted[number] = encoder.encode(job)
+            return 1 + len(job.tasks) // _COMPACTED_TASKS
+        self._open[number] = encoder.encode(job)
+        return 1 + len(job.tasks)
+
+
+def _array(pieces: dict[int, bytes]) -> list[bytes]:
+    return [b"\xdd" + struct.pack(">I", len(pieces)), *(pieces[number] for number in sorted(pieces))]
+
+
+class Draft:
+    """A snapshot in pieces, which nothing changes any more, until its checksum is known."""
+
+    def __init__(self, *parts: list[bytes]) -> None:
+        self._sizes = [sum(map(len, part)) for part in parts]
+        self._pieces = [piece for part in parts for piece in part]
+        self._at = 0
+        self._checksum = 0
+
+    def work(self, size: int) -> bool:
+        """Sum up about so many bytes; True when that is done."""
+        while size > 0 and self._at < len(self._pieces):
+            piece = self._pieces[self._at]
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._at += 1
+            size -= len(piece)
+        return self._at == len(self._pieces)
+
+    def data(self) -> bytes:
+        """The snapshot."""
+        return b"".join((_HEAD.pack(_MAGIC, VERSION, self._checksum, *self._sizes), *self._pieces))
+
+
+def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: str) -> Rest:
+    return Rest(
+        sequence=sequence,
+        cursor=cursor,
+        at_ms=at_ms,
+        last_published=last_published,
+        epoch=ledger.epoch,
+        next_number=ledger.next_number,
+        workers=list(ledger.workers.values()),
+        quotas=list(ledger.quotas.values()),
+        idempotency={key: ledger.idempotency[key] for key in ledger.spent_keys} | ledger.idempotency,
+        answers=[(request, status, body) for request, (status, body) in ledger.answers.items()],
+        nominations=[(job, index, worker) for (job, index), worker in ledger.nominations.items()],
+        avoided=[(*key, worker, until) for key, found in ledger.avoided.items() for worker, until in found.items()],
+        totals=ledger.totals,
+        spent_ms=list(ledger.spent_keys.values()),
+    )
+
+
+def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: str = "") -> bytes:
+    """The snapshot of a ledger, all at once."""
+    cutter = Cutter(ledger)
+    while not cutter.work(1 << 30):
+        pass
+    draft = cutter.finish(sequence, cursor, at_ms, last_published)
+    draft.work(1 << 62)
+    return draft.data()
+
+
+class Image(msgspec.Struct):
+    """A decoded snapshot, not yet anybody's ledger."""
+
+    rest: Rest
+    compacted: Sequence[Any]
+    open: Sequence[Job]
+
+
+def read(data: bytes) -> Image:
+    """Decode a snapshot. Raises Damaged, TooNew."""
+    if len(data) < _HEAD.size:
+        raise Damaged(f"{len(data)} bytes are no snapshot")
+    magic, version, checksum, *sizes = _HEAD.unpack_from(data)
+    if magic != _MAGIC:
+        raise Damaged("it does not begin like a snapshot")
+    if version > VERSION:
+        raise TooNew(f"the snapshot has version {version}, this release knows up to {VERSION}; start a newer one")
+    body = memoryview(data)[_HEAD.size :]
+    if len(body) != sum(sizes) or zlib.crc32(body) != checksum:
+        raise Damaged("its checksum does not match")
+    rest, compacted = body[: sizes[0]], body[sizes[0] : sizes[0] + sizes[1]]
+    try:
+        return Image(_decode_rest(rest), _decode_compacted(compacted), _decode_open(body[sizes[0] + sizes[1] :]))
+    except msgspec.DecodeError as error:
+        raise Damaged(f"it cannot be decoded: {error}") from error
+
+
+def restore(ledger: Ledger, image: Image) -> None:
+    """Fill an empty ledger."""
+    rest = image.rest
+    ledger.epoch, ledger.next_number, ledger.totals = rest.epoch, rest.next_number, rest.totals
+    ledger.idempotency = rest.idempotency
+    for request, status, body in rest.answers:
+        ledger.keep_answer(request, status, body)
+    for worker in rest.workers:
+        ledger.workers[worker.id] = worker
+        ledger.presence[worker.id] = Presence(rest.at_ms)
+        if worker.state is WorkerState.LOST:
+            ledger.miss(worker)
+    ledger.lost.sort()
+    ledger.quotas = {quota.user: quota for quota in rest.quotas}
+    ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
+    jobs = [*map(_compacted_job, image.compacted), *image.open]
+    ended = {job.number for job in jobs if job.is_terminal}  # an earlier release kept what such jobs avoid
+    for number, index, name, until in rest.avoided:
+        if number not in ended:
+            ledger.avoided.setdefault((number, index), {})[name] = until
+    jobs.sort(key=lambda job: job.number)
+    ledger.names = {}  # sorted at the end, all at once
+    for record in jobs:
+        record.children = []  # filled again by those who name it as their parent
+        if is_compacted(record):
+            ledger.file_job(record)
+        else:
+            ledger.index_job(record)
+        ledger.count_tasks(record, 1)
+    ledger.names = SortedDict(ledger.names)
+    ledger.index.restore(jobs)
+    for line in ledger.timeouts.values():
+        line.sort()
+    _restore_spent_keys(ledger, rest)
+
+
+def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
+    """An earlier release wrote down no times: its keys of forgotten jobs count from then on."""
+    spent = dict(zip(rest.idempotency, rest.spent_ms, strict=False))
+    for key, number in rest.idempotency.items():
+        if number not in ledger.jobs:
+            ledger.spend_key(key, spent.get(key, rest.at_ms))
+
+
+def _compacted_job(stored: Any) -> Job:
+    job = Job(*msgspec.structs.astuple(stored))
+    job.tasks = CompactedTasks(bytes(stored.tasks), sum(job.counts))
+    return job
+
+
+def name_of(sequence: int, cursor: int) -> str:
+    """What a snapshot is called: the last commit it holds and the last command that commit has read."""
+    return f"snapshot-{sequence:016d}-{cursor}"
+
+
+def place_of(name: str) -> tuple[int, int] | None:
+    """Commit and cursor of a snapshot's name; None when it is no snapshot's name."""
+    match name.split("-"):
+        case ["snapshot", sequence, cursor] if sequence.isdigit() and cursor.isdigit():
+            return int(sequence), int(cursor)
+    return None

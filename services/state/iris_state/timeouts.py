@@ -1,0 +1,28 @@
+"""What comes due by limits that a job's owner set. Timeout of placed work is the coordinator's.
+
+Source: TS "UNSCHEDULABLE"; semantics.md section 5 "Task timeout", "Scheduling timeout".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iris_core.states import JOB_TERMINAL, Cause
+from iris_core.tables import task as table
+from iris_state import coordinator
+from iris_state.claims import Claim
+from iris_state.intake import Step
+from iris_state.ledger import Ledger
+
+
+def on_alarm(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
+    """A limit that a job's owner set has passed: a running task's timeout, or a waiting job's scheduling timeout."""
+    job = ledger.jobs.get(number)
+    if job is None or job.state in JOB_TERMINAL:
+        return
+    if kind == "timeout":
+        note = f"ran longer than {job.spec.timeout_s:g} s"
+        yield Claim(table.KILL, number, index, cause=Cause.TIMEOUT, note=note)
+        return
+    note = f"not placed within {job.spec.scheduling_timeout_s:g} s of submission"
+    yield from coordinator.expire(job, note)

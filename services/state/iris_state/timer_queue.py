@@ -1,0 +1,101 @@
+"""What comes due, and when: timeout of placed work, timeouts of tasks and jobs. Work per event, never per tick.
+
+Every status with a timeout has one first-in-first-out line: its timeout is one number and time only goes on, so
+whoever entered first is due first. Limits that differ per job stand in one sorted list. No clock here: the caller
+says what time it is. Source: semantics.md sections 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import islice
+from operator import itemgetter
+from typing import Generic, TypeVar
+
+from sortedcontainers import SortedKeyList
+
+K = TypeVar("K", bound=Hashable)
+
+
+class TimeoutQueue(Generic[K]):
+    """Who has been in one status, and since when; in order of entry."""
+
+    def __init__(self) -> None:
+        self._since: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def enter(self, key: K, at_ms: int) -> None:
+        """Start the clock of ``key`` anew, at the end of the line."""
+        self._since.pop(key, None)
+        self._since[key] = at_ms
+
+    def leave(self, key: K) -> None:
+        """Stop its clock; nothing happens when it has none."""
+        self._since.pop(key, None)
+
+    def items(self) -> Iterable[tuple[K, int]]:
+        """Everybody with the time of their entry, first come first."""
+        return self._since.items()
+
+    def keep_order(self) -> None:
+        """Sort, if whoever entered last came in before the one in front of it."""
+        last = list(islice(reversed(self._since.values()), 2))
+        if len(last) == 2 and last[0] < last[1]:
+            self.sort()
+
+    def sort(self) -> None:
+        """Put everybody in order of entry again, after they were entered in another."""
+        self._since = dict(sorted(self._since.items(), key=lambda entry: entry[1]))
+
+    def over(self, timeout_ms: int, now_ms: int) -> list[K]:
+        """Everybody who has been in strictly longer than ``timeout_ms``."""
+        late = []
+        for key, since in self._since.items():
+            if now_ms - since <= timeout_ms:
+                break
+            late.append(key)
+        return late
+
+    def next_due(self, timeout_ms: int) -> int | None:
+        """When the first in line becomes overdue, ms; None when nobody waits."""
+        for since in self._since.values():
+            return since + timeout_ms + 1
+        return None
+
+
+class TimerQueue(Generic[K]):
+    """One time for each key, in a sorted list."""
+
+    def __init__(self) -> None:
+        self._due: dict[K, int] = {}
+        self._order: SortedKeyList[tuple[int, K], int] = SortedKeyList(key=itemgetter(0))
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._due
+
+    def set(self, key: K, due_ms: int) -> None:
+        """Wake ``key`` at ``due_ms``, and at no other time."""
+        self.clear(key)
+        self._due[key] = due_ms
+        self._order.add((due_ms, key))
+
+    def clear(self, key: K) -> None:
+        due = self._due.pop(key, None)
+        if due is not None:
+            self._order.remove((due, key))
+
+    def items(self) -> Iterable[tuple[K, int]]:
+        """Every key with its time, in no order."""
+        return self._due.items()
+
+    def due(self, now_ms: int) -> list[K]:
+        """Everybody whose time has come, in order."""
+        return [key for _, key in self._order.irange_key(None, now_ms)]
+
+    def next_due(self) -> int | None:
+        return self._order[0][0] if self._order else None

@@ -1,0 +1,75 @@
+"""What people are answered: the ledger's records as the objects of the HTTP API, already JSON.
+
+Reads only. One room per kind of object; each view is one line of `READS`. Source: interfaces.md section 3 "Objects".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from iris_core import codec
+from iris_core.errors import Code, Mistake, Refused
+from iris_core.messages import AdminCommand, Query
+from iris_state import privacy
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+from iris_state.views import capacity, hosts, jobs, queue, sessions, tasks, users
+from iris_state.views.pages import found_job, found_task
+from iris_state.views.users import quota_view
+
+
+def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
+    """The body of an `Answer` that says no."""
+    return codec.to_json({"detail": detail, "errors": list(mistakes)})
+
+
+def job(ledger: Ledger, record: Job) -> bytes:
+    return codec.to_json(jobs.job_view(ledger, record))
+
+
+def admitted(ledger: Ledger, record: Job) -> bytes:
+    """The answer to the submission that made a job."""
+    view = jobs.job_view(ledger, record)
+    view.warnings = capacity.warnings(ledger, record)
+    return codec.to_json(view)
+
+
+def admin(ledger: Ledger, command: AdminCommand) -> bytes:
+    """What an operator's wish has made of its target."""
+    if command.action == "set_quota":
+        return codec.to_json(quota_view(ledger, command.target))
+    if command.action == "forget":
+        return codec.to_json({"id": command.target, "state": "forgotten"})
+    return codec.to_json(hosts.worker_view(ledger, ledger.workers[command.target]))
+
+
+def read(ledger: Ledger, query: Query) -> bytes:
+    """Answer one query. Raises Refused."""
+    view = READS.get(query.what)
+    if view is None:
+        raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
+    return codec.to_json(privacy.shown(ledger, query, view(ledger, query.arguments)))
+
+
+READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
+    "jobs": jobs.jobs,
+    "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
+    "tasks": tasks.tasks,
+    "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),
+    "attempts": tasks.attempts,
+    "tree": jobs.tree,
+    "why": jobs.why,
+    "history": jobs.history,
+    "sessions": sessions.sessions,
+    "session": sessions.session,
+    "queue": queue.queue,
+    "workers": hosts.workers,
+    "worker": hosts.worker,
+    "slices": hosts.slices,
+    "quota": lambda ledger, a: quota_view(ledger, str(a.get("user", ""))),
+    "quotas": users.quotas,
+    "users": users.users,
+    "overview": hosts.overview,
+    "dead_letters": hosts.dead_letters,
+}

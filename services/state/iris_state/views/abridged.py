@@ -1,0 +1,56 @@
+"""A job's specification as listings show it: the beginning of whatever is long.
+
+What one job may hold is bounded by what admission lets in; a page of a hundred such jobs is not. Not here: which values
+are secrets (`redaction`). Source: docs/adr/0017-reads-beside-the-writer.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from iris_core import codec
+from iris_core.spec import JobSpec
+
+ENTRIES = 64
+"""How many entries of each collection are shown."""
+BYTES = 2048
+"""How much of each collection is shown, as JSON."""
+T = TypeVar("T")
+
+
+def abridged(spec: JobSpec) -> JobSpec:
+    """The specification with only the first entries of its collections; the same one when nothing is left out."""
+    shorter: dict[str, Any] = {}
+    for name in ("command", "constraints", "ports"):
+        entries = getattr(spec, name)
+        kept = tuple(_first(entries))
+        if len(kept) < len(entries):
+            shorter[name] = kept
+    for name in ("env", "labels"):
+        mapping = getattr(spec, name)
+        kept_pairs = dict(_first(mapping.items()))
+        if len(kept_pairs) < len(mapping):
+            shorter[name] = kept_pairs
+    return msgspec.structs.replace(spec, **shorter) if shorter else spec
+
+
+def _first(entries: Iterable[T]) -> Iterable[T]:
+    """Entries from the first on, as far as there is room for whole ones."""
+    left = BYTES
+    for entry in islice(entries, ENTRIES):
+        left -= _size(entry)
+        if left < 0:
+            return
+        yield entry
+
+
+def _size(entry: Any) -> int:
+    if isinstance(entry, str):
+        return len(entry)
+    if isinstance(entry, tuple):
+        return sum(map(len, entry))
+    return len(codec.to_json(entry))

@@ -1,0 +1,137 @@
+"""Hosts, slices and the whole cluster as people see them."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from itertools import islice
+from typing import Any
+
+from iris_core import codec
+from iris_core.errors import Code, Refused
+from iris_core.resources import DIMENSIONS, Amount
+from iris_core.states import JobState, TaskState, WorkerState, display_name
+from iris_core.views import Page, WorkerView, moment
+from iris_state.changes import UNDECODABLE
+from iris_state.ledger import Ledger, whole_number
+from iris_state.records import Worker
+from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
+
+TASKS = 200
+"""Open attempts that a host shows."""
+USERS = 200
+"""Users that the overview names; `users` lists all."""
+
+
+def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
+    presence = ledger.presence[worker.id]
+    return WorkerView(
+        id=worker.id,
+        state=worker.state.value,
+        attributes=worker.attributes,
+        total=amount(worker.total),
+        committed=amount(presence.committed),
+        tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
+        building=presence.building,
+        last_heartbeat_at=moment(presence.heartbeat_ms),
+        detail=shortened(worker.reason or presence.detail, MAX_TEXT),
+        task_count=len(presence.open),
+    )
+
+
+def amount(amount: Amount) -> dict[str, int]:
+    return {name: getattr(amount, name) for name in DIMENSIONS}
+
+
+def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """By id; the cursor is the last id looked at."""
+    last, state = behind_name(arguments), arguments.get("state")
+    rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
+
+    def wanted(worker: Worker) -> bool:
+        return state in (None, "", worker.state.value)
+
+    return page(rows, lambda worker: worker_view(ledger, worker), arguments, wanted)
+
+
+def worker(ledger: Ledger, arguments: dict[str, Any]) -> WorkerView:
+    worker = ledger.workers.get(str(arguments.get("id", "")))
+    if worker is None:
+        raise Refused(Code.NOT_FOUND, f"there is no worker {arguments.get('id')}")
+    return worker_view(ledger, worker)
+
+
+def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name."""
+    groups: dict[str, list[Worker]] = {}
+    for worker in ledger.workers.values():
+        name = worker.attributes.get("tpu-name")
+        if name is not None:
+            groups.setdefault(str(name), []).append(worker)
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    rows = enumerate(sorted(groups)[start:], start)
+    return page(rows, lambda name: _slice(ledger, name, groups[name]), arguments)
+
+
+def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topology": hosts[0].attributes.get("tpu-topology"),
+        "workers": [worker_view(ledger, host) for host in sorted(hosts, key=_slice_order)],
+        "free_workers": sum(_is_free(ledger, host) for host in hosts),
+        "whole_free": all(_is_free(ledger, host) for host in hosts),
+    }
+
+
+def _is_free(ledger: Ledger, worker: Worker) -> bool:
+    """Whether a host runs nothing and takes work."""
+    return worker.state is WorkerState.HEALTHY and not ledger.presence[worker.id].open
+
+
+def _slice_order(worker: Worker) -> tuple[float, str]:
+    place = worker.attributes.get("tpu-worker-id")
+    return (float(place) if isinstance(place, int | float) else float("inf"), worker.id)
+
+
+def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Counts for the first page: tasks and jobs by state, workers, what healthy ones have and hold, the first users."""
+    tasks = {
+        display_name(state): n for state in TaskState if (n := sum(counts[state] for counts in ledger.tally.values()))
+    }
+    jobs = {display_name(state): n for state in JobState if (n := len(ledger.index.of(("state", state))))}
+    workers: dict[str, int] = {}
+    capacity, committed = Amount(), Amount()
+    for worker in ledger.workers.values():
+        workers[worker.state.value] = workers.get(worker.state.value, 0) + 1
+        if worker.state is WorkerState.HEALTHY:
+            capacity = capacity + worker.total
+            committed = committed + ledger.presence[worker.id].committed
+    return {
+        "tasks": tasks,
+        "jobs": jobs,
+        "workers": workers,
+        "pending": len(ledger.queue),
+        "capacity": amount(capacity),
+        "committed": amount(committed),
+        "users": nsmallest(USERS, ledger.index.values("user")),
+    }
+
+
+def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Commands that could not be read: how many ever, and of those still remembered their place and what was wrong."""
+    after = behind(arguments) or 0
+    rows = (
+        (command, body)
+        for request, (_, body) in ledger.answers.items()
+        if request.startswith(UNDECODABLE)
+        and (command := whole_number(request.removeprefix(UNDECODABLE))) is not None
+        and command > after
+    )
+    found = page(((command, (command, body)) for command, body in rows), _dead_letter, arguments)
+    more = {"next_cursor": found.next_cursor} if found.next_cursor else {}
+    return {"total": ledger.totals.dead_letters, "items": found.items, **more}
+
+
+def _dead_letter(letter: tuple[int, bytes]) -> dict[str, Any]:
+    command, body = letter
+    return {"command": command, "detail": codec.from_json(body, dict).get("detail", "")}

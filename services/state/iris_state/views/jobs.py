@@ -1,0 +1,209 @@
+"""Jobs as people see them: one, a listing, a tree, why one waits, and its history."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from itertools import islice
+from typing import Any
+
+from sortedcontainers import SortedList
+
+from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
+from iris_core.states import JobState, PriorityBand, TaskState, display_name
+from iris_core.views import JobView, Page, TreeView, moment
+from iris_state.history import entries, newest, parts, row_of
+from iris_state.index import Field, has
+from iris_state.ledger import Ledger
+from iris_state.records import HistoryEntry, Job, Task
+from iris_state.redaction import redacted
+from iris_state.views import interruptions
+from iris_state.views.abridged import abridged
+from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
+
+TREE_JOBS = 500
+"""Jobs below the first that a tree shows."""
+WHY_ROWS = 20
+"""The newest rows of history that `why` shows."""
+
+
+def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
+    """One job; in a listing (``whole`` False) with the beginning of its specification only."""
+    parent = ledger.jobs.get(record.parent)
+    head, _, _ = record.name.rpartition("/")
+    spec = record.spec if whole else abridged(record.spec)
+    return JobView(
+        id=record.id,
+        name=record.name,
+        state=display_name(record.state),
+        user=record.user,
+        band=display_name(record.band),
+        replicas=len(record.tasks),
+        spec=redacted(spec),
+        parent=parent.name if parent is not None else head or None,
+        submitted_at=moment(record.submitted_ms),
+        root_submitted_at=moment(record.root_submitted_ms),
+        started_at=moment(record.started_ms),
+        finished_at=moment(record.finished_ms),
+        error=shortened(record.error, MAX_TEXT) or None,
+        task_counts={display_name(state): n for state, n in record.counted().items()},
+        pending_reason=reason_of(ledger, record),
+        children=len(record.children),
+        coscheduled=record.is_gang,
+        cause=record.cause.value if record.cause is not None else None,
+        interrupted=interruptions.of_job(ledger, record),
+        spec_abridged=spec is not record.spec,
+    )
+
+
+def reason_of(ledger: Ledger, record: Job) -> Reason | None:
+    """Why the waiting tasks of a job wait; None when none does."""
+    if record.is_terminal or not record.counts[TaskState.PENDING]:
+        return None
+    if len(ledger.queue.pending(record.number)):
+        return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+    return _reason_outside_the_queue(ledger, record, [task for task in record.tasks if task.state is TaskState.PENDING])
+
+
+def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
+    """Why one task waits; None when it does not."""
+    task = record.tasks[index]
+    if task.state is not TaskState.PENDING:
+        return None
+    if record.is_gang or (record.number, index) in ledger.queue:
+        return reason_of(ledger, record)
+    return _reason_outside_the_queue(ledger, record, [task])
+
+
+def _reason_outside_the_queue(ledger: Ledger, record: Job, waiting: Iterable[Task]) -> Reason:
+    before = _open_on(task for run in ledger.ending_runs(record) for task in run.tasks)
+    if before:
+        return run_before_ending(before)
+    ending = _open_on(waiting)
+    return still_ending(ending) if ending else ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
+
+
+def _open_on(tasks: Iterable[Task]) -> list[str]:
+    return sorted({attempt.worker for task in tasks for attempt in task.attempts if attempt.is_open})
+
+
+def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Newest first."""
+    fields = _fields(ledger, arguments)
+    prefix = str(arguments.get("name_prefix") or "")
+
+    def wanted(record: Job) -> bool:
+        return record.name.startswith(prefix) and all(has(record, field) for field in fields)
+
+    numbers = _shortest(ledger, fields, prefix)
+    below: Iterator[int] = numbers.irange(maximum=behind(arguments), inclusive=(True, False), reverse=True)
+    rows = ((number, ledger.jobs[number]) for number in below)
+    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments, wanted)
+
+
+def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
+    """What every listed job must have. Raises Refused for a parent that does not exist."""
+    given = {name: str(value) for name, value in arguments.items() if value not in (None, "")}
+    fields: set[Field] = {(name, given[name]) for name in ("user", "label") if name in given}
+    if "state" in given:
+        fields.add(("state", _named(JobState, given["state"])))
+    if "band" in given:
+        fields.add(("band", _named(PriorityBand, given["band"])))
+    if "parent" in given:
+        fields.add(("parent", found_job(ledger, {"job": given["parent"]}).number))
+    return fields
+
+
+def _named(kind: type[IntEnum], name: str) -> IntEnum | None:
+    """The member shown by this name; None, which no job has, for a name nobody knows."""
+    return kind.__members__.get(name.upper())
+
+
+def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
+    """The fewest numbers among which are all jobs with these fields and this prefix."""
+    numbers = min(map(ledger.index.of, fields), key=len, default=ledger.index.all)
+    if prefix and len(numbers) > SCANNED:
+        named = _with_prefix(ledger, prefix)
+        return numbers if named is None else SortedList(named)
+    return numbers
+
+
+def _with_prefix(ledger: Ledger, prefix: str) -> list[int] | None:
+    """The numbers of the jobs whose names begin so; None when they are more than a page looks at."""
+    numbers: list[int] = []
+    for name in ledger.names.irange(minimum=prefix):  # type: ignore[attr-defined]
+        if not name.startswith(prefix):
+            break
+        numbers += ledger.namesakes.get(name, (ledger.names[name],))
+        if len(numbers) > SCANNED:
+            return None
+    return numbers
+
+
+def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
+    """A job and the first `TREE_JOBS` below it, breadth first; ``children`` of a job says when some are left out."""
+    root = TreeView(job=job_view(ledger, found_job(ledger, arguments)), children=[])
+    line = deque([(root, found_job(ledger, arguments))])
+    left = TREE_JOBS
+    while line and left:
+        above, record = line.popleft()
+        for number in islice(record.children, left):
+            left -= 1
+            child = ledger.jobs[number]
+            view = TreeView(job=job_view(ledger, child, whole=False), children=[])
+            above.children.append(view)
+            line.append((view, child))
+    return root
+
+
+def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Why a job's or task's waiting tasks wait, and what stands before them."""
+    if arguments.get("task"):
+        record, index = found_task(ledger, arguments)
+        reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
+    else:
+        record = found_job(ledger, arguments)
+        index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
+        interrupted = interruptions.of_job(ledger, record)
+    is_queued = (record.number, index) in ledger.queue
+    return {
+        "job": record.name,
+        "task": f"{record.name}/{index}",
+        "state": display_name(record.tasks[index].state),
+        "job_state": display_name(record.state),
+        "pending_tasks": record.counts[TaskState.PENDING],
+        "pending_reason": reason,
+        "ahead": ledger.queue.position(record.number, index) if is_queued else None,
+        "error": record.error or None,
+        "replicas": len(record.tasks),
+        "task_counts": {display_name(state): n for state, n in record.counted().items()},
+        "interrupted": interrupted,
+        "history": newest(record, index, WHY_ROWS),
+    }
+
+
+def _first_that_waits(ledger: Ledger, record: Job) -> int:
+    """In the queue or, when none is, anywhere; the first task when none waits."""
+    pending = ledger.queue.pending(record.number)
+    if len(pending):
+        return pending[0]
+    if not record.counts[TaskState.PENDING]:
+        return 0
+    return next(index for index, task in enumerate(record.tasks) if task.state is TaskState.PENDING)
+
+
+def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Oldest first; in a job of many tasks or attempts, part by part."""
+    record = found_job(ledger, arguments)
+    rows = _history_behind(record, *(numbers_behind(arguments, 3) or (0, 0, -1)))
+    return page(rows, lambda entry: row_of(record, entry), arguments)
+
+
+def _history_behind(record: Job, first: int, number: int, shown: int) -> Iterator[tuple[str, HistoryEntry]]:
+    """The rows of a part behind the one that was shown, and of every part after it, with their cursors."""
+    begin = shown + 1
+    for part in parts(record, (first, number)):
+        for at, entry in enumerate(entries(record, part)[begin:], begin):
+            yield f"{part[0]}-{part[1]}-{at}", entry
+        begin = 0

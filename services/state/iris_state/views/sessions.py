@@ -1,0 +1,82 @@
+"""Sessions as people see them: a coscheduled job's, and the one of each task of a plain job. ST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from iris_core.errors import Code, Refused
+from iris_core.states import SESSION_TERMINAL, TaskState
+from iris_core.views import KernelView, Page, SessionView, moment
+from iris_state.ledger import Ledger, whole_number
+from iris_state.records import Job, Task, kernel_status
+from iris_state.snapshots.compacted import is_compacted
+from iris_state.views.pages import found_job, numbers_behind, page
+
+_OVER = frozenset(status.value.lower() for status in SESSION_TERMINAL)
+
+
+def session_view(ledger: Ledger, record: Job, at: int) -> SessionView:
+    """The session of a job's task: a coscheduled job's, or that of one task of a plain job."""
+    members = range(len(record.tasks)) if record.is_gang else (at,)
+    stored = ledger.session(record, at)
+    return SessionView(
+        id=record.id if record.is_gang else f"{record.id}-{at}",
+        job=record.name,
+        status=ledger.session_status(record, at).value.lower(),
+        since=moment(ledger.session_since(record, at)),
+        tries=dict(stored.tries) if stored is not None else {},
+        kernels=[_kernel(record, i) for i in members],
+    )
+
+
+def _kernel(record: Job, index: int) -> KernelView:
+    task: Task = record.tasks[index]
+    placed = task.attempts[-1] if task.attempts and task.state is not TaskState.PENDING else None
+    return KernelView(
+        task=f"{record.name}/{index}",
+        attempt=placed.number if placed is not None else len(task.attempts),
+        worker=placed.worker if placed is not None else "",
+        status=kernel_status(task).value.lower(),
+    )
+
+
+def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Coscheduled sessions, and every session of one; newest job first, then by task."""
+    status = arguments.get("status")
+    after = numbers_behind(arguments, 2)  # job and task of the last session looked at
+    if arguments.get("job"):
+        numbers: Iterable[int] = (found_job(ledger, arguments).number,)
+    else:
+        newest = after[0] if after is not None else None
+        numbers = ledger.index.all.irange(maximum=newest, reverse=True)
+    rows = _sessions_of((ledger.jobs[number] for number in numbers), after, over=status in (None, "", *_OVER))
+
+    def wanted(row: tuple[Job, int] | None) -> bool:
+        return row is not None and status in (None, "", ledger.session_status(*row).value.lower())
+
+    return page(rows, lambda row: session_view(ledger, *row), arguments, wanted)  # type: ignore[misc]
+
+
+def _sessions_of(
+    records: Iterable[Job], after: Sequence[int] | None, *, over: bool
+) -> Iterable[tuple[str, tuple[Job, int] | None]]:
+    """Each session's position, job, and first task; without ``over``, a job that is over is one row of nothing."""
+    for record in records:
+        begin = after[1] + 1 if after is not None and after[0] == record.number else 0
+        if is_compacted(record) and not over:
+            yield f"{record.number}-{len(record.tasks)}", None
+        elif record.is_gang:
+            if not begin:
+                yield f"{record.number}-0", (record, 0)
+        else:
+            for index in range(begin, len(record.tasks)):
+                yield f"{record.number}-{index}", (record, index)
+
+
+def session(ledger: Ledger, arguments: dict[str, Any]) -> SessionView:
+    name, _, index = str(arguments.get("id", "")).partition("-")
+    record, place = ledger.find_job(name), whole_number(index or "0")
+    if record is None or place is None or place >= len(record.tasks):
+        raise Refused(Code.NOT_FOUND, f"there is no session {arguments.get('id')}")
+    return session_view(ledger, record, place)

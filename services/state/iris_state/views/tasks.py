@@ -1,0 +1,117 @@
+"""Tasks and their attempts as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iris_core import codec
+from iris_core.states import TaskState, display_name
+from iris_core.views import AttemptView, Page, TaskView, moment
+from iris_state.ledger import Ledger
+from iris_state.records import Attempt, Job, Task
+from iris_state.views.jobs import reason_of_task
+from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
+
+ATTEMPT_BYTES = 1 << 18
+"""How much of its newest attempts a task shows, as JSON; `attempts` has all."""
+
+
+def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
+    task = record.tasks[index]
+    last = task.attempts[-1] if task.attempts else None
+    return TaskView(
+        task=f"{record.name}/{index}",
+        job=record.name,
+        index=index,
+        state=display_name(task.state),
+        pending_reason=reason_of_task(ledger, record, index),
+        failure_count=task.failure_count,
+        preemption_count=task.preemption_count,
+        worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
+        attempts=_newest(task.attempts),
+        exit_code=last.exit_code if last is not None else None,
+        error=shortened(_error(task), MAX_TEXT) or None,
+        log_subject=f"{record.id}.{index}",
+        cause=task.cause.value if task.cause is not None else None,
+        no_retry=task.no_retry,
+        note=_note(record, task),
+        attempt_count=len(task.attempts),
+    )
+
+
+def _note(record: Job, task: Task) -> str | None:
+    """What a member of a gang waits for that has nothing left to do."""
+    if not task.waits_for_gang:
+        return None
+    if record.leader_is_done:
+        return "waiting for its gang to stop: task 0, its leader, is done"
+    done = sum(other.waits_for_gang for other in record.tasks)
+    return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
+
+
+def _error(task: Task) -> str:
+    """Why it ended, or how its last attempt did."""
+    if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
+        return task.note
+    return task.attempts[-1].error
+
+
+def _newest(made: Sequence[Attempt]) -> list[AttemptView]:
+    """The newest attempts, as far as there is room, oldest first; always the last one."""
+    shown: list[AttemptView] = []
+    left = ATTEMPT_BYTES
+    for attempt in reversed(made):
+        view = attempt_view(attempt)
+        left -= len(codec.to_json(view))
+        if shown and left < 0:
+            break
+        shown.append(view)
+    return shown[::-1]
+
+
+def attempt_view(attempt: Attempt) -> AttemptView:
+    return AttemptView(
+        number=attempt.number,
+        state=display_name(attempt.shown),
+        stage=attempt.status.value.lower(),
+        cause=attempt.cause.value if attempt.cause is not None else None,
+        initiator=attempt.initiator.value if attempt.initiator is not None else None,
+        charged_to=attempt.charged_to.value if attempt.charged_to is not None else None,
+        worker=attempt.worker,
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        error=shortened(attempt.error, MAX_TEXT) or None,
+        stderr_tail=shortened(attempt.stderr_tail, MAX_TEXT) or None,
+        peak_rss_bytes=attempt.peak_rss_bytes or None,
+        assigned_at=moment(attempt.assigned_ms),
+        building_at=moment(attempt.building_ms),
+        started_at=moment(attempt.started_ms),
+        finished_at=moment(attempt.ended_ms),
+        failure_count=attempt.failures,
+        preemption_count=attempt.preemptions,
+        open=attempt.is_open,
+        output_dropped_bytes=attempt.dropped_bytes,
+    )
+
+
+def tasks(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """By index."""
+    record = found_job(ledger, arguments)
+    after, state = behind(arguments), arguments.get("state")
+    start = 0 if after is None else after + 1
+
+    def wanted(index: int) -> bool:
+        return state in (None, "", display_name(record.tasks[index].state))
+
+    rows = ((index, index) for index in range(start, len(record.tasks)))
+    return page(rows, lambda index: task_view(ledger, record, index), arguments, wanted)
+
+
+def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """All attempts of one task by number."""
+    record, index = found_task(ledger, arguments)
+    after = behind(arguments)
+    start = 0 if after is None else after + 1
+    rows = enumerate(record.tasks[index].attempts[start:], start)
+    return page(rows, attempt_view, arguments)

@@ -1,0 +1,1 @@
+"""Code bundles: fetching, checking and unpacking them."""

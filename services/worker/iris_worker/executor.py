@@ -1,0 +1,286 @@
+"""Where attempts are carried out: processes, places, output and the process store, joined to what the agent believes.
+
+Everything here is done at once; nothing waits. Out of scope: what is to be done (agent), and when (the shell).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
+from iris_core.states import Cause, KernelStatus
+from iris_worker import environment, host
+from iris_worker.agent import Agent, LocalAttempt
+from iris_worker.clock import HostClock
+from iris_worker.output.logs import Batch, OutputLogs
+from iris_worker.output.tail import last_lines
+from iris_worker.process import adopt
+from iris_worker.process.limits import memory_limits
+from iris_worker.process.runner import Exit, Loop, Runner
+from iris_worker.process.spawn import NotRunnable
+from iris_worker.process.store import ProcessStore, Started, StoredProcess
+from iris_worker.settings import WorkerSettings
+from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file
+
+_JOBS_KEPT = 100
+"""Jobs whose environment is kept, of up to 256 KiB each."""
+_SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
+
+
+@dataclass(slots=True)
+class AttemptReport:
+    """An attempt that is over and whose output is not wholly stored; its end waits for that."""
+
+    slot: Workspace
+    ended: Ended
+    since_s: float
+
+
+class Executor:
+    """Runs real processes.
+
+    Args:
+        on_started: told how many seconds a start took.
+        on_limited: told in how many seconds an attempt is past its timeout.
+        on_change: told at the end of each round that there may be something to tell.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        agent: Agent,
+        clock: HostClock,
+        loop: Loop,
+        on_started: Callable[[float], None],
+        on_limited: Callable[[AttemptRef, float], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        root = settings.root
+        self.logs = OutputLogs(settings.log_limits)
+        self.slots = Workspaces(root)
+        self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
+        self.has_trash = False
+        self.trouble = ""
+        self._agent = agent
+        self._clock = clock
+        self._on_started = on_started
+        self._on_limited = on_limited
+        self._on_change = on_change
+        self._store = ProcessStore(root / "roster", adopt.boot_id())
+        self._limit_memory = settings.limit_memory
+        self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
+        self._shared: dict[int, dict[str, str]] = {}
+        self._alive: set[int] = set()
+        self._prepared: dict[AttemptRef, Workspace] = {}
+        self._report: dict[AttemptRef, AttemptReport] = {}
+
+    # ── from one worker to the next ─────────────────────────────────────────────────────────────────────────────
+
+    def recover(self) -> tuple[int, int]:
+        """Take over from the worker before: how many attempts live, and how many ended."""
+        findings = adopt.look(self._store.recover(), self._clock.wall_ms())
+        alive = {entry.started.slot for entry in findings.alive.values()}
+        self.slots.begin(alive, {entry.started.slot for entry, _ in findings.ended.values() if not entry.reused})
+        self.has_trash = True
+        self._alive = alive
+        for ref, entry in findings.alive.items():
+            self._adopt(ref, entry)
+        for ref, (entry, stage) in findings.ended.items():
+            self._adopt_end(ref, entry, stage)
+        self._store.flush()
+        return len(findings.alive), len(findings.ended)
+
+    def kill_orphans(self) -> int:
+        """End what the worker before left of attempts that do not live on; how many processes were still there."""
+        return adopt.kill_orphans(self.slots.attempts, self._alive)
+
+    def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
+        slot = self.slots.open(entry.started.slot)
+        slot.ref = ref
+        self._agent.adopt(was_started(ref, entry))
+        self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+        if entry.started.timeout_ms is not None:
+            self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
+        if not self.runner.adopt(slot, entry.started.pid):
+            self._on_over(slot, Exit(known=False))
+
+    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
+        """Its end is told with the registration; what it printed is told as far as it is not stored."""
+        self._agent.adopt(was_started(ref, entry), stage)
+        if entry.over is None:
+            self._store.over(stage)
+        if not entry.reused and stage.ended is not None:
+            slot = self.slots.open(entry.started.slot)
+            slot.ref = ref
+            self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+            self._finish(slot, stage.ended)
+
+    # ── what the agent wants ────────────────────────────────────────────────────────────────────────────────────
+
+    def launch(self, held: LocalAttempt) -> None:
+        """Start an attempt's process. What goes wrong is the attempt's end, never an exception."""
+        template = held.template
+        if template is None:
+            return
+        began_s = self._clock.steady_s()
+        try:
+            slot = self._prepared.pop(held.ref, None) or self.slots.take(held.ref)
+        except OSError as error:
+            self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
+            return
+        self.logs.follow(slot, began_s)
+        try:
+            limits = memory_limits(template.resources) if self._limit_memory else ()
+            pid = self.runner.start(slot, template.command, self._environment(held, template, slot), limits)
+        except NotRunnable as error:
+            with contextlib.suppress(OSError):  # the disk is full: the report says it as well
+                os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
+            self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
+        except OSError as error:
+            self._end(slot, cannot_start(error))
+        else:
+            self._started(held.ref, template, slot, pid, began_s)
+
+    def _started(self, ref: AttemptRef, template: TaskTemplate, slot: Workspace, pid: int, began_s: float) -> None:
+        now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+        self._store.started(Started(ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms))
+        self._agent.on_started(ref, now_ms)
+        self._on_started(now_s - began_s)
+        if template.timeout_ms is not None:
+            self._on_limited(ref, template.timeout_ms / 1000)
+
+    def _environment(self, held: LocalAttempt, template: TaskTemplate, slot: Workspace) -> dict[str, str]:
+        shared = self._shared.get(held.ref.job)
+        if shared is None:
+            if len(self._shared) >= _JOBS_KEPT:
+                self._shared.clear()
+            shared = self._shared[held.ref.job] = environment.common(self._place, template)
+        ports = host.free_ports(template.ports) if template.ports else {}
+        env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
+        if held.gang is not None:
+            env |= environment.gang_words(held.gang, held.ref.index)
+        return env
+
+    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
+        self.runner.stop(ref, grace_ms)
+
+    def kill_all(self) -> None:
+        """Now, whatever grace was given."""
+        self.runner.kill_all()
+
+    @property
+    def running(self) -> int:
+        """Attempts whose processes are not all gone."""
+        return self.runner.running
+
+    def prepare(self, ref: AttemptRef) -> str:
+        """The directory where an attempt's bundle is to be put. Raises OSError."""
+        slot = self._prepared[ref] = self.slots.take(ref)
+        return slot.workdir
+
+    def discard(self, ref: AttemptRef) -> None:
+        """What was prepared for an attempt is not needed."""
+        slot = self._prepared.pop(ref, None)
+        if slot is not None:
+            self._clean(slot)
+            self.slots.give(slot, printed=False)
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reap(self) -> None:
+        """Children have ended."""
+        self.runner.reap()
+        self.flush()
+
+    def _on_over(self, slot: Workspace, exit_: Exit) -> None:
+        self._end(slot, describe(slot, exit_))
+
+    def _end(self, slot: Workspace, ended: Ended) -> None:
+        """An attempt is over: told at once when it printed nothing, else when its output is stored."""
+        self._clean(slot)
+        reported = self._agent.as_reported(slot.ref, ended)
+        self._store.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), reported))
+        self._finish(slot, ended)
+
+    def _finish(self, slot: Workspace, ended: Ended) -> None:
+        if self.logs.finish(slot.ref):
+            self._agent.on_ended(slot.ref, ended, self._clock.wall_ms())
+            self.slots.give(slot, printed=False)
+        else:
+            self._report[slot.ref] = AttemptReport(slot, ended, self._clock.steady_s())
+
+    def _clean(self, slot: Workspace) -> None:
+        try:
+            self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
+        except OSError as error:
+            self.trouble = f"attempts: {error.strerror}"
+            slot.broken = True
+
+    def stored(self, batch: Batch) -> None:
+        """The batch is in the log stream: what waited for it may be told."""
+        self._store.read_up_to(self.logs.stored(batch))
+        for tail in batch.ended:
+            self._reported(tail.ref, tail.dropped)
+        self.flush()
+
+    def give_up_logs(self, before_s: float) -> int:
+        """Ends that have waited for their output since before this are reported without it; how many."""
+        late = [ref for ref, report in self._report.items() if report.since_s < before_s]
+        for ref in late:
+            self._reported(ref, self.logs.forget(ref))
+        self.flush()
+        return len(late)
+
+    def _reported(self, ref: AttemptRef, dropped_bytes: int) -> None:
+        report = self._report.pop(ref, None)
+        if report is not None:
+            ended = structs.replace(report.ended, dropped_bytes=dropped_bytes)
+            self._agent.on_ended(ref, ended, self._clock.wall_ms())
+            self.slots.give(report.slot, printed=True)
+
+    def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
+        """Their ends are committed."""
+        self._store.gone(refs)
+
+    def flush(self) -> None:
+        """End of a round: what a worker after this one must know is handed to the kernel, or is at the next."""
+        try:
+            self._store.flush()
+        except OSError as error:
+            self.trouble = f"roster: {error.strerror}"
+        else:
+            self.trouble = ""
+        self._on_change()
+
+    def close(self) -> None:
+        self._store.flush()
+        self._store.close()
+        self.runner.close()
+        self.slots.close()
+
+
+def describe(slot: Workspace, exit_: Exit) -> Ended:
+    """An exit in the words of a report."""
+    if not exit_.known:
+        return Ended(Cause.WORKER_CRASHED, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
+    if exit_.code == 0:
+        return Ended(Cause.EXITED, 0, peak_rss_bytes=exit_.peak_rss_bytes)
+    error = read_error_file(slot.workdir)
+    if not error and exit_.signal is not None:
+        error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
+
+
+def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:
+    """That an attempt of the process store was started; its end does not come before it."""
+    return Stage(ref, KernelStatus.RUNNING, entry.started.at_ms)
+
+
+def cannot_start(error: OSError) -> Ended:
+    """This host's failure, not the task's."""
+    return Ended(Cause.INFRASTRUCTURE, error=f"could not be started on this host: {error}")

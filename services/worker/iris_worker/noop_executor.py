@@ -1,0 +1,68 @@
+"""An executor that runs nothing: every attempt succeeds at once, with real messages. For measuring everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from iris_core.messages import AttemptRef, Ended
+from iris_core.states import Cause
+from iris_worker.agent import Agent, LocalAttempt
+from iris_worker.clock import HostClock
+from iris_worker.output.logs import Batch, OutputLogs
+
+_SUCCESS = Ended(Cause.EXITED, 0)
+
+
+class NoopExecutor:
+    """Keeps the manners of `Workshop`."""
+
+    def __init__(self, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
+        self.logs = OutputLogs()
+        self.has_trash = False
+        self.trouble = ""
+        self._on_change = on_change
+        self._agent = agent
+        self._clock = clock
+
+    def recover(self) -> tuple[int, int]:
+        return 0, 0
+
+    def kill_orphans(self) -> int:
+        return 0
+
+    def launch(self, held: LocalAttempt) -> None:
+        now_ms = self._clock.wall_ms()
+        self._agent.on_started(held.ref, now_ms)
+        self._agent.on_ended(held.ref, _SUCCESS, now_ms)
+
+    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
+        """Nothing runs."""
+
+    def kill_all(self) -> None:
+        """Nothing runs."""
+
+    @property
+    def running(self) -> int:
+        return 0
+
+    def discard(self, ref: AttemptRef) -> None:
+        """Nothing was prepared."""
+
+    def reap(self) -> None:
+        """No children."""
+
+    def stored(self, batch: Batch) -> None:
+        """Nothing was printed."""
+
+    def give_up_logs(self, before_s: float) -> int:
+        return 0
+
+    def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
+        """Nothing is on disk."""
+
+    def flush(self) -> None:
+        """End of a round."""
+        self._on_change()
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,1 @@
+"""Output of attempts: reading, shipping and limiting it."""

@@ -1,0 +1,182 @@
+"""What tasks print, on its way into the log stream: whose output is looked at when, and what is sent together.
+
+See also: `output.shipper` sends and keeps the time, `tail` reads the files.
+Source: architecture.md section 2 (IRIS_LOGS); reliability.md section 2 "a log flood"; ADR 18.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iris_core import codec, subjects
+from iris_core.messages import AttemptRef, TaskOutput
+from iris_worker.output.quota import LogLimits, LogQuota
+from iris_worker.output.tail import OutputStream
+from iris_worker.workspaces import Workspace
+
+TICK_S = 0.05
+_SLOW_S = 0.4
+_STEADY_S = 0.5
+_STEADY_EVERY = 200
+_BATCH_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Tail:
+    """One attempt's outputs, and when they are worth a look again."""
+
+    ref: AttemptRef
+    subject: str
+    streams: tuple[OutputStream, OutputStream]
+    budget: LogQuota
+    due_s: float
+    wait_s: float = TICK_S
+    chunks: int = 0
+    finished: bool = False
+
+    def is_silent(self) -> bool:
+        """It never printed anything."""
+        return not any(s.position or s.has_more() for s in self.streams)
+
+    @property
+    def dropped(self) -> int:
+        """Bytes it printed that are not sent."""
+        return sum(stream.dropped for stream in self.streams)
+
+    def accept(self) -> int:
+        """Take what was printed into the budget; how many bytes were dropped instead."""
+        return sum(stream.accept(self.budget) for stream in self.streams)
+
+    def pace(self, now_s: float, printed: bool) -> None:
+        """Who prints is looked at often, who prints for long in larger bites, who is silent seldom."""
+        if printed:
+            self.wait_s = min(_STEADY_S, TICK_S * (1 + self.chunks // _STEADY_EVERY))
+        else:
+            self.wait_s = min(_SLOW_S, self.wait_s * 1.5)
+        self.due_s = now_s + self.wait_s
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages that are sent together, where each stream stands once they are stored, and which attempts that ends.
+
+    An attempt has one message in a batch, and the next batch is made when this one is stored: so each attempt's output
+    is stored in order, whatever of it is sent twice.
+
+    Attributes:
+        size: bytes of output in it.
+    """
+
+    messages: list[tuple[str, bytes]] = field(default_factory=list)
+    marks: list[tuple[Tail, OutputStream, int]] = field(default_factory=list)
+    ended: list[Tail] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.size >= _BATCH_BYTES
+
+
+class OutputLogs:
+    """All outputs of this worker that are not wholly stored."""
+
+    def __init__(self, limits: LogLimits | None = None) -> None:
+        self._limits = limits or LogLimits()
+        self._live: dict[AttemptRef, Tail] = {}
+        self._finishing: dict[AttemptRef, Tail] = {}
+        self._look_s = 0.0
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._live) + len(self._finishing)
+
+    def follow(self, slot: Workspace, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
+        """Watch an attempt's output, from ``positions`` on when an earlier worker stored what was before."""
+        ref = slot.ref
+        budget = LogQuota.full(self._limits, now_s, sum(positions))
+        if any(positions):
+            streams = (
+                OutputStream.resumed("stdout", slot.out, positions[0]),
+                OutputStream.resumed("stderr", slot.err, positions[1]),
+            )
+            budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
+        else:
+            streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
+        subject = subjects.log(ref.job, ref.index)
+        self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
+
+    def finish(self, ref: AttemptRef) -> bool:
+        """Its processes are gone. True when it never printed anything: it is forgotten, and nothing is to be sent."""
+        tail = self._live.pop(ref)
+        if tail.is_silent():
+            return True
+        tail.finished = True
+        self._finishing[ref] = tail
+        return False
+
+    def forget(self, ref: AttemptRef) -> int:
+        """Its end is reported now; what is not stored yet is lost. Returns how many bytes are."""
+        tail = self._finishing.pop(ref)
+        for stream in tail.streams:
+            stream.kept, stream.cut = stream.stored, stream.end
+        return tail.dropped
+
+    @property
+    def is_urgent(self) -> bool:
+        """An attempt has ended, and its end waits until its output is stored."""
+        return bool(self._finishing)
+
+    def dropped(self) -> int:
+        """How many bytes were dropped since the last call."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def accept(self) -> None:
+        """Drop what is over the budgets, so that no disk fills while the log stream does not answer."""
+        for tail in self._live.values():
+            self._dropped += tail.accept()
+
+    def collect(self, now_s: float, now_ms: int) -> Batch:
+        """Everything that is worth sending now; attempts that have ended come first."""
+        batch = Batch()
+        for tail in self._finishing.values():
+            if not batch.is_full:
+                self._collect(tail, now_s, now_ms, batch)
+        if now_s >= self._look_s:
+            for tail in self._live.values():
+                if tail.due_s <= now_s and not batch.is_full:
+                    tail.pace(now_s, self._collect(tail, now_s, now_ms, batch))
+            if not batch.is_full:
+                self._look_s = now_s + TICK_S
+        return batch
+
+    def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
+        """Add what one attempt printed; whether there was anything."""
+        tail.budget.refill(now_s)
+        dropped = tail.accept()
+        self._dropped += dropped
+        found = []
+        for stream in tail.streams:
+            chunks = list(stream.chunks(tail.budget, tail.finished, now_ms))
+            if chunks:
+                found += chunks
+                batch.marks.append((tail, stream, stream.position))
+        if found:
+            batch.messages.append((tail.subject, codec.pack(TaskOutput(tail.ref, tuple(found)))))
+            batch.size += sum(len(chunk.data) for chunk in found)
+            tail.chunks += len(found)
+        if tail.finished and all(s.closed for s in tail.streams):
+            batch.ended.append(tail)
+        return bool(found or dropped)
+
+    def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
+        """The batch is in the stream. Returns where attempts that are not done stand, for a worker after this one."""
+        for tail in batch.ended:
+            self._finishing.pop(tail.ref, None)
+        marks = [mark for mark in batch.marks if self._has(mark[0])]
+        moved = {tail.ref: tail for tail, stream, position in marks if stream.confirm(position)}
+        return [(ref, t.streams[0].stored, t.streams[1].stored) for ref, t in moved.items()]
+
+    def _has(self, tail: Tail) -> bool:
+        """Whether the files of a tail are still its own."""
+        return self._live.get(tail.ref) is tail or self._finishing.get(tail.ref) is tail

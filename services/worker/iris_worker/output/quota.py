@@ -1,0 +1,46 @@
+"""How much of its output an attempt may send: a rate while it runs, and all in all. Pure; times are steady."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHUNK = 64 * 1024
+"""Of output, the most one message holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogLimits:
+    """How fast output is sent while its attempt runs, after a burst, and how much of an attempt's output is kept."""
+
+    bytes_per_s: int = 8 * 1024 * 1024
+    burst_bytes: int = 64 * 1024 * 1024
+    attempt_bytes: int = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class LogQuota:
+    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` of what it will print."""
+
+    limits: LogLimits
+    now: float
+    ever: int
+    filled_s: float
+
+    @classmethod
+    def full(cls, limits: LogLimits, now_s: float, used_bytes: int = 0) -> LogQuota:
+        return cls(limits, limits.burst_bytes, max(0, limits.attempt_bytes - used_bytes), now_s)
+
+    def refill(self, now_s: float) -> None:
+        self.now = min(self.limits.burst_bytes, self.now + (now_s - self.filled_s) * self.limits.bytes_per_s)
+        self.filled_s = now_s
+
+    def accept(self, count: int) -> int:
+        """How many of ``count`` bytes that were just printed are kept."""
+        kept = min(count, self.ever)
+        self.ever -= kept
+        return kept
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether so much was sent lately that the rest stays on disk for now."""
+        return self.now < min(CHUNK, self.limits.burst_bytes)

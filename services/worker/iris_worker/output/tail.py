@@ -1,0 +1,163 @@
+"""One attempt's two outputs: read from their files, cut into chunks, kept within its budget.
+
+The file is the buffer: what is not sent yet stays there, what is stored is freed, and what is printed beyond the budget
+is freed unsent, so an attempt holds at most its budget on disk, however long the log stream is away. See also: `logs`
+says when to look.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from iris_core.messages import LogChunk
+from iris_worker.output.holes import first_hole, punch
+from iris_worker.output.quota import CHUNK, LogQuota
+
+TAIL_LINES = 20
+TAIL_BYTES = 4096
+_ROUND = 4 * CHUNK
+_MARK = 64
+_PUNCH_EVERY = 16 * 1024 * 1024
+_LAST_BYTES = CHUNK // 2
+_PIECE = 1024 * 1024
+_COUNTED_PIECES = 32
+_BLOCK = 4096
+
+
+@dataclass(slots=True)
+class OutputStream:
+    """One output file, in bytes of what was printed in all.
+
+    Attributes:
+        position: the next byte to send. stored: the first byte not known to be stored.
+        kept: what is before it is within the budget. cut: what lies between ``kept`` and it is dropped; 0 for nothing.
+        lines: line ends between the two; -1 when they came too fast to be counted.
+        base: where the file begins in that; 0 unless somebody emptied the file, as ``echo > /dev/stdout`` does.
+        mark: the last bytes before ``position``, as far as they are known.
+        punched: up to where the file's front is freed. closed: its final chunk is made, or it needs none.
+    """
+
+    name: str
+    fd: int
+    position: int = 0
+    stored: int = 0
+    kept: int = 0
+    cut: int = 0
+    lines: int = 0
+    base: int = 0
+    mark: bytes = b""
+    punched: int = 0
+    closed: bool = False
+
+    @classmethod
+    def resumed(cls, name: str, fd: int, position: int) -> OutputStream:
+        """The file an earlier worker read up to ``position``; a hole behind that is what it dropped."""
+        hole, data = first_hole(fd, position)
+        lost = (hole, data, -1) if data > hole else (position, 0, 0)
+        return cls(name, fd, position, position, *lost)
+
+    @property
+    def end(self) -> int:
+        return self.base + os.fstat(self.fd).st_size
+
+    @property
+    def dropped(self) -> int:
+        return self.cut - self.kept if self.cut > self.kept else 0
+
+    def has_more(self) -> bool:
+        return self.end > self.position
+
+    def accept(self, budget: LogQuota) -> int:
+        """Take what was printed since the last look into the budget, and drop what is over it but for its last lines.
+
+        Returns how many bytes were dropped.
+        """
+        self._follow_file()
+        before, end = self.dropped, self.end
+        if not self.dropped:
+            self.kept += budget.accept(max(0, end - self.kept))
+        if not budget.ever:
+            self._drop(end - _LAST_BYTES)
+        return self.dropped - before
+
+    def _drop(self, target: int) -> None:
+        """Free what is over the budget before ``target``, and count its lines unless that takes too long.
+
+        Only whole blocks are freed: a worker after this one takes what lies between ``kept`` and the data behind the
+        hole for dropped, and must not find zeros before it.
+        """
+        start = max(self.kept, self.cut)
+        if target <= start:
+            return
+        pieces = range(start, target, _PIECE)
+        if len(pieces) > _COUNTED_PIECES:
+            self.lines = -1
+        if self.lines >= 0:
+            for at in pieces:
+                self.lines += os.pread(self.fd, min(_PIECE, target - at), at - self.base).count(b"\n")
+        self.cut = target
+        first = max(-(-(self.kept - self.base) // _BLOCK), (start - self.base) // _BLOCK)
+        punch(self.fd, first * _BLOCK, ((target - self.base) // _BLOCK - first) * _BLOCK)
+
+    def chunks(self, budget: LogQuota, finished: bool, now_ms: int) -> Iterator[LogChunk]:
+        """What there is to send, at most `_ROUND` bytes of it, so that no task keeps others waiting."""
+        taken = 0
+        while taken < _ROUND and not self.closed and (finished or not budget.must_wait):
+            gap = self.dropped if finished and self.position == self.kept else 0
+            if gap:
+                self.position, self.mark = self.cut, b""
+            data = self._read(finished and self.position >= self.cut)
+            final = finished and len(data) < CHUNK and self.position + len(data) >= max(self.cut, self.end)
+            if len(data) == CHUNK:
+                data = data[: data.rfind(b"\n") + 1] or data
+            if not data and not (final and self.position):
+                self.closed = final
+                return
+            lines, limit = (self.lines, f"log_attempt_bytes = {budget.limits.attempt_bytes:,}") if gap else (-1, "")
+            yield LogChunk(self.name, now_ms, self.position, data, gap, final, lines, limit)
+            self.position += len(data)
+            self.mark = (self.mark + data)[-_MARK:]
+            self.closed = final
+            budget.now -= len(data)
+            taken += len(data)
+
+    def _read(self, whole: bool) -> bytes:
+        """What follows in the file, within the budget unless ``whole``."""
+        room = CHUNK if whole else max(0, min(CHUNK, self.kept - self.position))
+        return os.pread(self.fd, room, self.position - self.base)
+
+    def _follow_file(self) -> None:
+        """Go on at the file's front when the task has emptied it; what was not sent is gone.
+
+        That is known by the last bytes that were sent: they do not stand before what follows any more.
+        """
+        at, back = self.position - self.base, len(self.mark)
+        if self.position > self.kept:
+            return  # only the last lines are left
+        if os.pread(self.fd, back, at - back) != self.mark or os.fstat(self.fd).st_size < at:
+            gone = self.dropped
+            self.kept, self.mark = self.position, b""
+            self.base = self.punched = self.cut = self.kept + gone
+
+    def confirm(self, position: int) -> bool:
+        """Everything before ``position`` is stored; whether that is news."""
+        if position <= self.stored:
+            return False
+        self.stored = position
+        end = self.stored - _MARK
+        if end - self.punched >= _PUNCH_EVERY:
+            punch(self.fd, self.punched - self.base, end - self.punched)
+            self.punched = end
+        return True
+
+
+def last_lines(fd: int) -> str:
+    """The end of a file, for the record of a failed attempt: at most 20 lines and 4 KiB."""
+    size = os.fstat(fd).st_size
+    start = max(0, size - TAIL_BYTES)
+    data = os.pread(fd, TAIL_BYTES, start)
+    if start:
+        data = data[data.find(b"\n") + 1 :] or data
+    return "\n".join(data.decode(errors="replace").splitlines()[-TAIL_LINES:])

@@ -1,0 +1,1 @@
+"""Processes of attempts: starting, watching, adopting and ending them."""

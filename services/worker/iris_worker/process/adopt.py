@@ -1,0 +1,79 @@
+"""What became of the attempts of the worker before this one: which still run, which ended and how.
+
+A process is taken for the one in the process store only if it was started in the moment the process store says, so a
+process id that was given to somebody else since is never touched. Out of scope: what is done with the findings.
+Source: semantics.md section 4 "A worker that restarts adopts the processes that still run".
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.states import Cause, KernelStatus
+from iris_worker.process import tree
+from iris_worker.process.runner import signal_process, to_exit
+from iris_worker.process.store import StoredProcess
+
+UNKNOWN = "exit code unknown: the worker process ended while it ran"
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was found: entries whose process lives, and the ends of all others."""
+
+    alive: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
+    ended: dict[AttemptRef, tuple[StoredProcess, Stage]] = field(default_factory=dict)
+
+
+def look(entries: Mapping[AttemptRef, StoredProcess], now_ms: int) -> Findings:
+    """Look after every attempt of the process store. What was over already ended as the process store says."""
+    findings = Findings()
+    for ref, entry in entries.items():
+        if entry.over is not None:
+            findings.ended[ref] = (entry, entry.over)
+        elif is_same(entry):
+            status = tree.zombie_status(entry.started.pid)
+            if status is None:
+                findings.alive[ref] = entry
+            else:
+                findings.ended[ref] = (entry, Stage(ref, KernelStatus.TERMINATED, now_ms, ended_by(status)))
+        else:
+            lost = Ended(Cause.WORKER_CRASHED, error=UNKNOWN)
+            findings.ended[ref] = (entry, Stage(ref, KernelStatus.ERROR, now_ms, lost))
+    return findings
+
+
+def is_same(entry: StoredProcess) -> bool:
+    """Whether the process with the entry's id is the one it was given to."""
+    ticks = tree.started_ticks(entry.started.pid)
+    if not ticks:
+        return False
+    started_s = ticks * _TICK_S
+    return entry.started.after_s - 2 * _TICK_S <= started_s <= entry.started.before_s + 2 * _TICK_S
+
+
+def ended_by(status: int) -> Ended:
+    """A wait status as an end."""
+    exit_ = to_exit(status, 0)
+    return Ended(Cause.EXITED, exit_.code, exit_.signal)
+
+
+def kill_orphans(attempts: str, alive: Collection[int]) -> int:
+    """End what was started below directory ``attempts`` in slots where nobody lives; how many processes that was."""
+    slots = {pid: tree.slot_of(pid, attempts) for pid in tree.all_pids()}
+    orphans = [pid for pid, slot in slots.items() if slot is not None and slot not in alive]
+    return sum(signal_process(pid, signal.SIGKILL) for pid in orphans)
+
+
+def boot_id() -> str:
+    """This boot of the host; empty where the kernel does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,292 @@
+"""Real processes: started, stopped with everything they started themselves, and seen to their end.
+
+An attempt is over when its first process and everything that came of it are gone: the rest of its group is killed
+when the first one ends, and so is what left the group. Ends are noticed by SIGCHLD (`reap`), those of adopted
+processes by their pidfd. Out of scope: what is told about it, and output, which the files of the slot hold.
+Source: reliability.md section 5; semantics.md section 4 "Capacity".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from iris_core.messages import AttemptRef
+from iris_worker.process import tree
+from iris_worker.process.limits import Limits, hold
+from iris_worker.process.pidfd import exit_status
+from iris_worker.process.spawn import spawn
+from iris_worker.workspaces import Workspace
+
+_LINGER_S = 0.02
+_GIVE_UP_ROUNDS = 500
+
+
+class Loop(Protocol):
+    """What is needed of an event loop: calls later, and when a descriptor becomes readable."""
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None: ...
+    def remove_reader(self, fd: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a first process ended. ``known`` False: it was adopted, and its exit code went to somebody else."""
+
+    code: int | None = None
+    signal: int | None = None
+    peak_rss_bytes: int = 0
+    known: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """One attempt's first process.
+
+    Attributes:
+        strays: processes of this attempt that left its group, and were found.
+        sampled: the most memory it was seen to hold.
+    """
+
+    slot: Workspace
+    pid: int
+    pidfd: int = -1
+    exit: Exit | None = None
+    strays: set[int] = field(default_factory=set)
+    sampled: int = 0
+    rounds: int = 0
+    killer: Any = None
+
+    @property
+    def ref(self) -> AttemptRef:
+        return self.slot.ref
+
+
+class Runner:
+    """All processes of this worker.
+
+    Args:
+        on_over: told each attempt that is over, once, with how its first process ended.
+        on_late: told after attempts were found to be over at another time than in `reap`.
+    """
+
+    def __init__(
+        self, loop: Loop, attempts: str, on_over: Callable[[Workspace, Exit], None], on_late: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._attempts = attempts
+        self._on_over = on_over
+        self._on_late = on_late
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._children = tree.Children()
+        self._foreign = self._children.pids()  # none of ours, whoever started them
+        self._by_slot: dict[int, Process] = {}
+        self._by_pid: dict[int, Process] = {}
+        self._own_peak = 0
+        self._by_ref: dict[AttemptRef, Process] = {}
+        self._lingering: list[Process] = []
+        self._unowned: dict[int, set[AttemptRef]] = {}
+        self._watching = False
+
+    @property
+    def running(self) -> int:
+        """Attempts that are not over."""
+        return len(self._by_ref)
+
+    def start(self, slot: Workspace, command: tuple[str, ...], env: Mapping[str, str], limits: Limits = ()) -> int:
+        """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
+        pid = spawn(command, env, slot.workdir, (self._null, slot.out, slot.err))
+        self._add(Process(slot, pid))
+        hold(pid, limits)
+        return pid
+
+    def adopt(self, slot: Workspace, pid: int) -> bool:
+        """Take over a process of the worker before this one; False when it is gone already."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return False
+        process = Process(slot, pid, pidfd)
+        self._add(process)
+        self._loop.add_reader(pidfd, self._adopted_ended, process)
+        return True
+
+    def _add(self, process: Process) -> None:
+        self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
+
+    def stop(self, ref: AttemptRef, grace_ms: int) -> None:
+        """TERM to the whole group now, KILL after ``grace_ms`` unless it is over by then."""
+        process = self._by_ref.get(ref)
+        if process is None or process.killer is not None:
+            return
+        signal_group(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
+        process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
+
+    def kill_all(self) -> None:
+        """No more grace for anybody."""
+        for process in self._by_ref.values():
+            signal_group(process.pid, signal.SIGKILL)
+
+    def sample(self) -> None:
+        """Look how much memory everything that runs holds; once in a while."""
+        for process in self._by_ref.values():
+            process.sampled = max(process.sampled, tree.peak_rss_bytes(process.pid))
+
+    def close(self) -> None:
+        """Let go of descriptors; what runs goes on."""
+        self._children.close()
+        os.close(self._null)
+
+    def reap(self) -> None:
+        """Children ended: take their ends, and see that nothing of them is left. Called on SIGCHLD."""
+        ended = []
+        while (found := wait_any()) is not None:
+            pid, status, usage = found
+            process = self._by_pid.get(pid)
+            if process is None or process.pidfd >= 0:
+                self._unowned.pop(pid, None)
+                self._foreign.discard(pid)
+                continue
+            process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024))
+            ended.append(process)
+        if ended:
+            self._sweep(ended)
+        if self._lingering:
+            self._settle()
+
+    def _peak(self, process: Process, reported: int) -> int:
+        """The kernel counts what a process shared with this worker before its exec, so less than that says nothing."""
+        if reported > self._own_peak:  # it may have grown since it was read
+            self._own_peak = tree.peak_rss_bytes(os.getpid())
+        return reported if reported > self._own_peak else process.sampled
+
+    def _adopted_ended(self, process: Process) -> None:
+        self._loop.remove_reader(process.pidfd)
+        status = exit_status(process.pid, process.pidfd)
+        os.close(process.pidfd)
+        process.exit = Exit(known=False) if status is None else to_exit(status, process.sampled)
+        self._sweep([process])
+        self._settle()
+        self._on_late()
+
+    def _kill(self, process: Process) -> None:
+        signal_group(process.pid, signal.SIGKILL)
+
+    # ── nothing survives its task ───────────────────────────────────────────────────────────────────────────────
+
+    def _sweep(self, ended: list[Process]) -> None:
+        """End what is left of attempts whose first process has ended; those with nothing left are over."""
+        self._lingering += self._settled(ended)
+
+    def _settle(self) -> None:
+        """Look again at attempts that had something left; what cannot be killed is given up after some time."""
+        self._lingering = self._settled(self._lingering)
+        if self._lingering and not self._watching:
+            self._watching = True
+            self._loop.call_later(_LINGER_S, self._watch)
+
+    def _settled(self, ended: list[Process]) -> list[Process]:
+        """Declare over what is over, and return the rest.
+
+        Strays are looked for after a group was found empty: only then can nobody in it make new ones.
+        """
+        empty = [process for process in ended if self._clear(process)]
+        self._look_for_strays(ended)
+        for process in empty:
+            if not process.strays or process.rounds > _GIVE_UP_ROUNDS:
+                self._over(process)
+        return [process for process in ended if process.ref in self._by_ref]
+
+    def _clear(self, process: Process) -> bool:
+        """Kill what there is; True when nothing is left, or only what cannot be helped."""
+        process.rounds += 1
+        group = signal_group(process.pid, signal.SIGKILL)
+        process.strays = {pid for pid in process.strays if signal_process(pid, signal.SIGKILL)}
+        if not group and not process.strays:
+            return True
+        if process.rounds > _GIVE_UP_ROUNDS or (process.rounds > 1 and is_bare(process)):
+            process.strays.clear()
+            return True
+        return False
+
+    def _watch(self) -> None:
+        """Not every end of a stray reaches this process."""
+        self._watching = False
+        self.reap()
+        self._on_late()
+
+    def _look_for_strays(self, ended: list[Process]) -> None:
+        """Find this process' children that it did not start: orphans of tasks, live or ended."""
+        gone = {process.ref for process in ended}
+        for pid in self._children.pids() - self._by_pid.keys() - self._foreign:
+            process = self._owner(pid)
+            if process is not None:
+                process.strays.add(pid)
+            elif self._nobodys(pid, gone):
+                ended[0].strays.add(pid)
+
+    def _owner(self, pid: int) -> Process | None:
+        process = self._by_pid.get(tree.session_of(pid))
+        if process is not None:
+            return process
+        slot = tree.slot_of(pid, self._attempts)
+        return self._by_slot.get(slot) if slot is not None else None
+
+    def _nobodys(self, pid: int, gone: set[AttemptRef]) -> bool:
+        """Whether nothing that was alive when this unnamed process was first seen is alive any more."""
+        suspects = self._unowned.setdefault(pid, set(self._by_ref))
+        suspects &= self._by_ref.keys() - gone
+        return not suspects
+
+    def _over(self, process: Process) -> None:
+        del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot.number]
+        if process.killer is not None:
+            process.killer.cancel()
+        assert process.exit is not None
+        self._on_over(process.slot, process.exit)
+
+
+def is_bare(process: Process) -> bool:
+    """What is left of an attempt are zombies that others ought to reap."""
+    return not tree.group_lives(process.pid) and not any(map(tree.is_alive, process.strays))
+
+
+def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
+    """One child that ended, None when none has."""
+    try:
+        found = os.wait4(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return found if found[0] else None
+
+
+def to_exit(status: int, peak_rss_bytes: int) -> Exit:
+    """A wait status in words."""
+    if os.WIFSIGNALED(status):
+        return Exit(None, os.WTERMSIG(status), peak_rss_bytes)
+    return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes)
+
+
+def signal_group(group: int, number: int) -> bool:
+    """Signal a process group; False when nobody is left in it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody is, under another user
+        return True
+    return True
+
+
+def signal_process(pid: int, number: int) -> bool:
+    """Signal one process; False when it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False

@@ -1,0 +1,133 @@
+"""Processes that left their task's group: finding them, and knowing whose they are. Linux only, by /proc.
+
+The worker is a subreaper: a process whose parents have died becomes its child, so nothing can slip away by forking
+twice. Whose it is follows from its session and, when it left that too, from the environment it began with.
+Out of scope: killing; the runner decides what must end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PAGE = 1 << 16
+_WORKDIR = b"IRIS_WORKDIR="
+_GROUP = 5 - 3
+_START_TIME = 22 - 3
+_EXIT_CODE = 52 - 3
+
+
+def become_subreaper() -> bool:
+    """Have orphans handed to this process; False where the kernel does not know how."""
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+class Children:
+    """The children of this process."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # a kernel that does not tell
+            self._fd = -1
+
+    def pids(self) -> set[int]:
+        """Their process ids, zombies included; empty where the kernel does not tell."""
+        if self._fd < 0:
+            return set()
+        found = data = os.pread(self._fd, _PAGE, 0)
+        while len(data) == _PAGE:
+            data = os.pread(self._fd, _PAGE, len(found))
+            found += data
+        return set(map(int, found.split()))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def session_of(pid: int) -> int:
+    """Its session, which is the process id of its task's first process; 0 when it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
+
+
+def slot_of(pid: int, attempts: str) -> int | None:
+    """The slot below directory ``attempts`` that ``pid`` was started in, by its first environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.read(1 << 20)
+    except OSError:
+        return None
+    for entry in environ.split(b"\0"):
+        if entry.startswith(_WORKDIR):
+            directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
+            return int(name) if directory == attempts and name.isdigit() else None
+    return None
+
+
+def group_lives(group: int) -> bool:
+    """Whether a process group has a member that is more than a zombie nobody reaps. Looks at every process."""
+    wanted = str(group).encode()
+    return any(
+        len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z" for fields in map(_stat, all_pids())
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is more than a zombie."""
+    return _stat(pid)[:1] not in ([], [b"Z"])
+
+
+def all_pids() -> list[int]:
+    """Every process of this host that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def peak_rss_bytes(pid: int) -> int:
+    """The most memory a living process has held so far; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            for line in file.read().splitlines():
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return 0
+    return 0
+
+
+def started_ticks(pid: int) -> int:
+    """When it was started, in clock ticks since boot; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[_START_TIME]) if fields else 0
+
+
+def zombie_status(pid: int) -> int | None:
+    """The wait status of a process that has ended and is not reaped; None for any other."""
+    fields = _stat(pid)
+    if fields[:1] != [b"Z"] or os.geteuid() not in (0, _owner_uid(pid)):
+        return None
+    return int(fields[_EXIT_CODE])
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/<pid>/stat from the third on; none when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _owner_uid(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1

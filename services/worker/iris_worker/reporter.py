@@ -1,0 +1,178 @@
+"""Telling the state service what happens here, until it is committed. Part of the shell: it waits for answers.
+
+Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
+not registered, or in doubt, one report tells everything, and nothing else is told or started until that is answered.
+Out of scope: what is told (agent, reports), how soon (`Batcher`), and what follows from an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from iris_bus.contract import Bus, Unavailable
+from iris_core import codec, subjects
+from iris_core.batching import Batcher
+from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
+from iris_worker.agent import Agent
+from iris_worker.clock import HostClock
+from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
+from iris_worker.metrics import WorkerMetrics
+
+log = logging.getLogger(__name__)
+
+HANDS = 2
+_AGAIN_S = 0.2
+
+Registration = Callable[[tuple[Stage, ...]], Register]
+OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
+
+
+class Reporter:
+    """This worker's voice.
+
+    Args:
+        registration: makes the Register that tells these stages.
+        on_taken: told each report that was answered.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        heart: Heartbeat,
+        stall_detector: StallDetector,
+        pace: Batcher,
+        bus: Bus,
+        clock: HostClock,
+        metrics: WorkerMetrics,
+        timeout_s: float,
+        registration: Registration,
+        on_taken: OnTaken,
+    ) -> None:
+        self._agent = agent
+        self._heart = heart
+        self._stall_detector = stall_detector
+        self._pace = pace
+        self._bus = bus
+        self._clock = clock
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._registration = registration
+        self._on_taken = on_taken
+        self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._registered = False
+        self._doubts = 0
+        self._unheard = 0
+        self.settled = False
+
+    def wake(self) -> None:
+        """There may be something to tell."""
+        if self._agent.reports or not self.settled:
+            self._changed.set()
+
+    def suspend(self, why: str) -> None:
+        """Have nothing started until the state service has said what still counts."""
+        self._doubts += 1
+        self.settled = False
+        if not self._agent.unconfirmed:
+            self._agent.unconfirmed = True
+            log.warning("in doubt about orders: %s", why)
+        self.wake()
+
+    def ask(self) -> None:
+        """Have the state service answer now, to learn whether it can be reached."""
+        self.settled = False
+        self.wake()
+
+    def introduce(self) -> None:
+        """The state service does not know us."""
+        self._registered = self.settled = False
+        self.wake()
+
+    async def tell(self) -> None:
+        """One hand: tells what there is to tell, for ever."""
+        while True:
+            async with self._turn:
+                stages = await self._next()
+            answer = await self._ask(stages)
+            if answer is not None and answer.known:
+                self._on_taken(stages, answer)
+                continue
+            self._agent.on_untaken(stages)
+            if answer is not None:
+                self.introduce()
+            self.wake()
+
+    async def _next(self) -> tuple[Stage, ...]:
+        """The next stages to tell, when there are some and it is time."""
+        while True:
+            await self._changed.wait()
+            if not self.settled:
+                await self._settle()
+            if wait_s := self._pace.wait_s(self._clock.steady_s()):
+                await asyncio.sleep(wait_s)
+            stages = self._agent.reports.take()
+            if stages:
+                self._pace.spend(self._clock.steady_s(), len(self._agent))
+                return stages
+            self._changed.clear()
+
+    async def _settle(self) -> None:
+        """Register, or end a doubt: tell everything, and trust orders again once that is answered."""
+        while not self.settled:
+            doubts, registered = self._doubts, self._registered
+            stages = self._agent.report_all()
+            register = None if registered else self._registration(stages)
+            reported = stages if registered else ()
+            answer = await self._ask(reported, register)
+            if answer is None:
+                continue
+            self._registered = answer.known or not registered
+            if self._registered and doubts == self._doubts:
+                self.settled = True
+                self._agent.unconfirmed = False
+                self._on_taken(stages, answer)
+
+    async def leave(self, how: str) -> None:
+        """Say that this worker is "stopping" or "gone", until that is answered; nothing to say to who does not know us.
+
+        Whatever nobody has acknowledged of the attempts here is said with the last word.
+        """
+        stages = self._agent.report_all() if how == "gone" else ()
+        while self._registered and await self._ask(stages, leaving=how) is None:
+            pass
+
+    async def _ask(
+        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
+    ) -> ReportTaken | None:
+        """Tell the state service; None when it did not answer, after a moment's rest."""
+        monotonic_ms = to_ms(self._clock.steady_s())
+        report = WorkerReport(self._heart.worker, self._agent.incarnation, stages, register, monotonic_ms, leaving)
+        try:
+            answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=self._timeout_s)
+            taken = codec.unpack(answer.data, ReportTaken)
+        except (Unavailable, codec.Undecodable) as error:
+            if not self._unheard:
+                log.info("reports are not taken: %s", error)
+            self._unheard += 1
+            self._metrics.reported(False)
+            await asyncio.sleep(_AGAIN_S)
+            return None
+        if self._unheard:
+            log.info("reports are taken again", extra={"untaken": self._unheard})
+            self._unheard = 0
+        self._metrics.reported(True)
+        self._stall_detector.touch(self._clock.steady_s())
+        return taken
+
+    async def heartbeat(self, trouble: Callable[[], str]) -> None:
+        """Beat for ever, once registered. ``trouble`` says what ails this host."""
+        while True:
+            await asyncio.sleep(self._heart.wait_s(self._clock.steady_s()))
+            attempts = self._agent.attempts()
+            heartbeat, lag_s = self._heart.heartbeat(attempts, self._clock.steady_s(), self._clock.wall_ms(), trouble())
+            self._metrics.heartbeat(lag_s)
+            if self._registered:
+                self._bus.publish(subjects.heartbeat(self._heart.worker), codec.pack(heartbeat))

@@ -1,0 +1,48 @@
+"""Which attempts were here once: so that an order that comes again, or late, starts nothing a second time.
+
+Bounded: the oldest task is forgotten first. Orders of before a restart are fenced by their incarnation, so nothing
+here is kept on disk.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from iris_core.messages import AttemptRef
+
+LIMIT = 200_000
+"""Tasks remembered."""
+TASK_BYTES = 110
+"""What one takes in memory, at most."""
+_SHARE = 100
+"""The oldest hundredth goes at once: taking the first out of a dict costs more the more were taken before."""
+_INDEX_BITS = 32
+
+
+class SeenAttempts:
+    """The highest attempt of each task that this worker ever took or refused for good."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._highest: dict[int, int] = {}
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self._highest)
+
+    def add(self, ref: AttemptRef) -> None:
+        """Remember ``ref``, and with it every earlier attempt of the same task."""
+        key = _key(ref)
+        known = self._highest.get(key)
+        if known is None and len(self._highest) >= self._limit:
+            for oldest in list(islice(self._highest, max(1, self._limit // _SHARE))):
+                del self._highest[oldest]
+        if known is None or ref.attempt > known:
+            self._highest[key] = ref.attempt
+
+    def __contains__(self, ref: AttemptRef) -> bool:
+        return ref.attempt <= self._highest.get(_key(ref), -1)
+
+
+def _key(ref: AttemptRef) -> int:
+    """The task as one number: a tuple would take twice the memory."""
+    return ref.job << _INDEX_BITS | ref.index

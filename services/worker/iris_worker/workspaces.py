@@ -1,0 +1,195 @@
+"""Places for attempts on disk, used again and again, because making one costs as much as starting a process.
+
+``attempts/<n>`` is a directory of its own for whatever attempt has slot n, ``output/<n>.out`` and ``.err`` hold what
+it prints until that is told. Output goes to files and not through pipes: a worker that restarts finds them, and a task
+is never held up or killed because nobody reads. A slot is given to the next attempt when no process of the last one
+is left, all is told, and its directory is as empty as it was.
+Out of scope: processes; what is read from the files (tail).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from iris_core.messages import AttemptRef
+
+ERROR_FILE = ".iris-error"
+NOBODY = AttemptRef(0, 0, 0)
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+_SPARES = 64
+_FRESH_MODE = stat.S_IFDIR | 0o700
+_ERROR_LIMIT = 2000
+_CLOCK_TICK_NS = 50_000_000
+"""File systems stamp changes with a clock this coarse, with room to spare."""
+
+
+@dataclass(slots=True, eq=False)
+class Workspace:
+    """One attempt's place.
+
+    Attributes:
+        ref: the attempt that has it now.
+        workdir: its directory. out, err: open files that its process writes to.
+        made: the directory is there and was empty when the slot was last given back.
+        empty_ns: the directory's change time then, when a later change must show; 0 when it was too young for that.
+        broken: its directory could not be seen to; it is not used again.
+    """
+
+    ref: AttemptRef
+    number: int
+    workdir: str
+    out: int
+    err: int
+    made: bool = False
+    empty_ns: int = 0
+    broken: bool = False
+
+
+class Workspaces:
+    """The directories under a worker's data directory. Raises OSError when the disk does not do its part."""
+
+    def __init__(self, root: Path) -> None:
+        self.attempts = str(root / "attempts")
+        self._output = str(root / "output")
+        self._trash = str(root / "trash")
+        self._spares: list[Workspace] = []
+        self._next = 0
+        self._thrown = itertools.count(1)
+        for path in (self.attempts, self._output, self._trash):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
+        """A worker starts: all goes to the trash but slots of live attempts and output that is still to be told."""
+        for name in os.listdir(self.attempts):
+            if not (name.isdigit() and int(name) in alive):
+                self._throw(f"{self.attempts}/{name}")
+        for name in os.listdir(self._output):
+            number = name.partition(".")[0]
+            if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
+                os.unlink(f"{self._output}/{name}")
+        self._next = max((*alive, *unreported), default=-1) + 1
+
+    def take(self, ref: AttemptRef) -> Workspace:
+        """A place for ``ref``, with an empty directory and empty files."""
+        if self._spares:
+            slot = self._spares.pop()
+        else:
+            slot = self.open(self._next)
+            self._next += 1
+        if not slot.made:
+            try:
+                os.mkdir(slot.workdir, 0o700)
+            except OSError:
+                self._close(slot)
+                raise
+            slot.made, slot.empty_ns = True, 0
+        slot.ref = ref
+        return slot
+
+    def open(self, number: int) -> Workspace:
+        """Workspace ``number`` with its files, nobody's yet."""
+        out = os.open(f"{self._output}/{number}.out", _FLAGS, 0o600)
+        try:
+            err = os.open(f"{self._output}/{number}.err", _FLAGS, 0o600)
+        except OSError:
+            os.close(out)
+            raise
+        return Workspace(NOBODY, number, f"{self.attempts}/{number}", out, err)
+
+    def clean(self, slot: Workspace, now_ns: int) -> bool:
+        """No process is left in it. Whether something went to the trash, which is for `empty_trash` to delete."""
+        try:
+            seen = os.stat(slot.workdir)
+            slot.made = True  # one that was adopted was made by the worker before
+            if seen.st_ctime_ns == slot.empty_ns:
+                return False  # neither what is in it nor its rights were ever changed
+            if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):
+                slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
+                return False
+            slot.made = False
+            self._throw(slot.workdir)
+        except FileNotFoundError:
+            slot.made = False  # the task deleted it itself
+            return False
+        return True
+
+    def give(self, slot: Workspace, printed: bool) -> None:
+        """All is told, and the directory is clean: the slot may serve another attempt."""
+        slot.ref = NOBODY
+        if printed:
+            os.ftruncate(slot.out, 0)
+            os.ftruncate(slot.err, 0)
+        if len(self._spares) < _SPARES and not slot.broken:
+            self._spares.append(slot)
+        else:
+            self._close(slot)
+
+    def empty_trash(self) -> None:
+        """Delete what was thrown away; slow, for a thread."""
+        left = [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
+        while left:
+            self._take_apart(left.pop(), left)
+
+    def _take_apart(self, path: str, left: list[str]) -> None:
+        """Delete a file, or a directory whose own directories are moved beside it and left for later.
+
+        However deep a task nested them, and whatever rights it took away; what cannot be had is for the next time.
+        """
+        with contextlib.suppress(OSError):
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                os.unlink(path)
+                return
+            os.chmod(path, 0o700)
+            with os.scandir(path) as entries:
+                inside = list(entries)
+            for entry in inside:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(self._throw(entry.path))
+                    else:
+                        os.unlink(entry.path)
+            os.rmdir(path)
+
+    def close(self) -> None:
+        """Let go of what is spare."""
+        while self._spares:
+            self._close(self._spares.pop())
+
+    def _close(self, slot: Workspace) -> None:
+        os.close(slot.out)
+        os.close(slot.err)
+        with contextlib.suppress(OSError):  # what cannot be deleted now is thrown away by the next worker
+            os.unlink(f"{self._output}/{slot.number}.out")
+            os.unlink(f"{self._output}/{slot.number}.err")
+            if slot.made:
+                os.rmdir(slot.workdir)
+
+    def _throw(self, path: str) -> str:
+        """Move a file or directory to the trash, and return where it is now."""
+        target = f"{self._trash}/{os.getpid()}-{next(self._thrown)}"
+        try:
+            os.rename(path, target)
+        except PermissionError:  # a directory without rights, which only root can move as it is
+            os.chmod(path, 0o700)
+            os.rename(path, target)
+        return target
+
+
+def read_error_file(workdir: str) -> str:
+    """What a task wrote into its IRIS_ERROR_FILE, in one line; empty when nothing. Never raises."""
+    try:
+        fd = os.open(f"{workdir}/{ERROR_FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return ""
+    try:
+        return " ".join(os.read(fd, _ERROR_LIMIT).decode(errors="replace").split())
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)

@@ -1,0 +1,642 @@
+"""Small breakages of the code, each of which the simulation must find: what a careless change could do.
+
+A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. Worlds that
+are to find it have only the faults that it needs, so that few of them do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from iris_bus.contract import Fenced
+from iris_bus.window import Window
+from iris_core import codec
+from iris_core.messages import Answer, Register, WorkerReport
+from iris_core.states import ACTIVE, Budget, TaskState
+from iris_state import cascade, check, conclude, coordinator, follower, ledger, machine, retention
+from iris_state import round as round_
+from iris_state.apply import WRITERS, tasks
+from iris_state.changes import Answered, Commit, JobPruned, Led
+from iris_state.claims import CURRENT
+from iris_state.commands import execute
+from iris_state.deltas import DeltaBuilder
+from iris_state.inputs import Output
+from iris_state.ledger import Ledger
+from iris_state.machine import Machine
+from iris_state.plans import accept
+from iris_state.policy import Policy
+from iris_state.records import Task
+from iris_state.replication.leader import Leader
+from iris_state.replication.replica import Replica
+from iris_state.replication.unpublished import UnpublishedEvents
+from iris_state.reports import liveness, progress
+from iris_state.snapshots import snapshot, snapshotter
+from iris_state.timer_queue import TimeoutQueue
+from iris_worker.agent import Agent
+from iris_worker.reports import Reports
+from iris_worker.seen import SeenAttempts
+from tests.sim import faults
+from tests.sim.faults import FAULTS, Fault, Storm
+
+Put = Callable[[Any, Any, Any], None]
+Do = Callable[[Put], None]
+
+
+@dataclass(frozen=True)
+class Plant:
+    """One breakage.
+
+    Attributes:
+        storm: what brings it to light.
+        is_shy: too few worlds show it for `make test`.
+    """
+
+    do: Do
+    storm: Storm
+    is_shy: bool
+
+    @property
+    def says(self) -> str:
+        return self.do.__doc__ or ""
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(*by: Fault, bad_weather: float = 0.6, is_shy: bool = False) -> Callable[[Do], Do]:
+    """Keep a breakage with the faults that bring it to light; without any, all may."""
+    storm = Storm(by, least=3, most=10, bad_weather=bad_weather) if by else Storm(FAULTS, bad_weather=bad_weather)
+
+    def keep(do: Do) -> Do:
+        PLANTS[do.__name__] = Plant(do, storm, is_shy)
+        return do
+
+    return keep
+
+
+@contextlib.contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With one plant in the code."""
+    undo: list[tuple[Any, Any, Any]] = []
+
+    def put(where: Any, place: Any, value: Any) -> None:
+        undo.append((where, place, where[place] if isinstance(where, dict) else where.__dict__[place]))
+        _set(where, place, value)
+
+    try:
+        PLANTS[name].do(put)
+        yield
+    finally:
+        for where, place, value in reversed(undo):
+            _set(where, place, value)
+
+
+def _set(where: Any, place: Any, value: Any) -> None:
+    """Put into a table, or in place of a function of a module or class."""
+    if isinstance(where, dict):
+        where[place] = value
+    else:
+        setattr(where, place, value)
+
+
+# ── journal, leadership ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant(faults.freeze_leader)
+def sends_before_the_commit_is_durable(put: Put) -> None:
+    """Answers and events go out, and only then is the commit appended."""
+    commit, send = Leader._commit, Leader._send
+    early: list[Output] = []
+
+    async def send_first(self: Leader, output: Output, request: bool) -> float:
+        early.append(output)
+        await send(self, output)
+        return await commit(self, output, request)
+
+    async def send_rest(self: Leader, output: Output) -> None:
+        left = [sent for sent in early if sent is not output]
+        if len(left) == len(early):
+            await send(self, output)
+        early[:] = left
+
+    put(Leader, "_commit", send_first)
+    put(Leader, "_send", send_rest)
+
+
+@plant(faults.freeze_leader)
+def goes_on_though_fenced(put: Put) -> None:
+    """A deposed leader takes the refusal of its append for a success."""
+    commit = Leader._commit
+
+    async def careless(self: Leader, output: Output, request: bool) -> float:
+        with contextlib.suppress(Fenced):
+            return await commit(self, output, request)
+        return 0.0
+
+    put(Leader, "_commit", careless)
+
+
+@plant(faults.freeze_leader)
+def does_not_ask_whether_it_still_leads(put: Put) -> None:
+    """What needs no commit is answered from a ledger that may be old."""
+
+    async def trusting(self: Leader) -> None:
+        pass
+
+    put(Leader, "_confirm", trusting)
+
+
+@plant(faults.kill_leader, faults.freeze_leader)
+def takes_over_without_catching_up(put: Put) -> None:
+    """The new epoch is appended behind whatever the journal ends with, known or not."""
+
+    async def hasty(self: Replica, publisher: Any, epoch: int) -> bool:
+        await publisher.resume()
+        bid = self.machine.bid(self.clock.now_ms())
+        sequence = await self.journal.append(bid, expected=await self.journal.end())
+        self.apply(sequence, bid)
+        return True
+
+    put(Replica, "take_over", hasty)
+
+
+@plant()
+def the_epoch_does_not_grow(put: Put) -> None:
+    """A new leader leads in its predecessor's epoch."""
+    bid = Machine.bid
+
+    def same(self: Machine, now_ms: int) -> bytes:
+        commit = codec.unpack(bid(self, now_ms), Commit)
+        led = msgspec.structs.replace(commit.changes[0], epoch=self.ledger.epoch)
+        return codec.pack(msgspec.structs.replace(commit, changes=[led]))
+
+    put(Machine, "bid", same)
+    put(WRITERS, Led, lambda ledger, change, at_ms: None)
+
+
+@plant(faults.kill_leader)
+def forgets_the_cursor(put: Put) -> None:
+    """Who takes over reads commands on from the second before the last."""
+    replay = Machine.replay
+
+    def behind(self: Machine, sequence: int, data: bytes) -> Any:
+        facts = replay(self, sequence, data)
+        self.cursor += 1
+        return facts
+
+    put(Machine, "replay", behind)
+
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant(faults.cut, faults.crash_server, faults.crash_mid_send, bad_weather=1.0)
+def tells_nothing_of_what_was_replayed(put: Put) -> None:
+    """A new leader leaves out what the one before it had not told."""
+    put(UnpublishedEvents, "behind", lambda self, told: [])
+
+
+@plant(faults.kill_leader)
+def tells_the_last_event_again(put: Put) -> None:
+    """A new leader begins with the event that was told last."""
+
+    def again(facts: Any, sequence: int, told: tuple[int, int]) -> Any:
+        from iris_state.outbox import events
+
+        if sequence < told[0] or not facts:
+            return []
+        worded = events(facts, sequence)
+        return worded[told[1] :] if sequence == told[0] else worded
+
+    from iris_state.replication import unpublished
+
+    put(unpublished, "unheard", again)
+
+
+@plant(faults.cut, faults.crash_server, faults.crash_mid_send, bad_weather=1.0)
+def loses_its_place_among_the_events(put: Put) -> None:
+    """After trouble the publisher goes on one event too far."""
+    go_on = Window.go_on
+
+    def too_far(self: Window, sequence: int, last: str) -> None:
+        go_on(self, sequence, last)
+        if self._waiting:
+            self._waiting.popleft()
+
+    put(Window, "go_on", too_far)
+
+
+@plant()
+def words_a_commit_backwards(put: Put) -> None:
+    """The events of one commit are told in the wrong order."""
+    from iris_state import outbox
+
+    events = outbox.events
+    put(outbox, "events", lambda told, sequence: events(list(reversed(told)), sequence))
+
+
+# ── snapshots, retention ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0)
+def a_snapshot_misses_what_changed_while_it_was_cut(put: Put) -> None:
+    """Jobs encoded early in a slice stay as they were; here every job is encoded a round before the end."""
+    put(snapshot.Cutter, "note", lambda self, changes: None)
+    work = snapshot.Cutter.work
+
+    def slow(self: snapshot.Cutter, tasks: int) -> bool:
+        return work(self, 1)
+
+    put(snapshot.Cutter, "work", slow)
+
+
+@plant()
+def a_snapshot_forgets_the_answers(put: Put) -> None:
+    """A request that was answered is carried out again after a restart."""
+    rest = snapshot._rest
+    put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), answers=[]))
+
+
+@plant()
+def a_snapshot_forgets_the_next_number(put: Put) -> None:
+    """Numbers of forgotten jobs are given again."""
+    rest = snapshot._rest
+    put(snapshot, "_rest", lambda *given: msgspec.structs.replace(rest(*given), next_number=1))
+
+
+@plant()
+def a_snapshot_loses_open_attempts_of_waiting_tasks(put: Put) -> None:
+    """After a restart a place is free whose last holder has not ended."""
+    put(Ledger, "_index_open", lambda self, job, index, task: None)
+
+
+@plant(faults.deafen, faults.freeze_worker)
+def a_snapshot_shuffles_the_lines(put: Put) -> None:
+    """After a restart nobody's timeout ends in the right order."""
+    put(TimeoutQueue, "sort", lambda self: setattr(self, "_since", dict(reversed(self._since.items()))))
+
+
+@plant()
+def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
+    """The commits are gone that the events would have to be worded from."""
+
+    async def at_once(self: Any, name: str, data: bytes, told: str) -> None:
+        await self._blobs.put(name, data)
+        await self._connection.journal().trim(snapshot.place_of(name)[0] + 1)
+
+    put(snapshotter.Snapshotter, "_put", at_once)
+
+
+@plant(is_shy=True)
+def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
+    """What was only answered again is dropped from the inbox, where the next leader begins with it."""
+    note = snapshotter.Snapshotter.note
+
+    def careless(self: Any, output: Any) -> None:
+        note(self, output)
+        self._journalled = self._machine.cursor
+
+    put(snapshotter.Snapshotter, "note", careless)
+    put(snapshotter, "_LOOK_S", 0.0)
+
+
+@plant()
+def places_what_may_still_run(put: Put) -> None:
+    """A task that was told to stop is placed again before it is known to have stopped."""
+    put(ledger, "lingers", lambda job, index: False)
+    put(check, "lingers", lambda job, index: False)
+
+
+@plant()
+def runs_a_name_twice(put: Put) -> None:
+    """A new run of a name does not wait for the one it replaces."""
+    put(Ledger, "ending_runs", lambda self, job: [])
+
+
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
+def forgets_what_it_was_told_straight(put: Put) -> None:
+    """What the leader has heard itself and finds in the inbox later is done again."""
+
+    def forgetful(self: Machine, request: Any) -> None:
+        answer = self._execute(codec.unpack(request.data, machine._DIRECT[request.subject]))
+        self.round.settle()
+        self._answers.append((request.reply, self._worded(*answer)))
+
+    put(Machine, "_on_direct", forgetful)
+
+
+@plant(faults.damage_snapshot)
+def trims_up_to_the_newest_snapshot(put: Put) -> None:
+    """When that one is damaged there is nothing to begin with."""
+    trim = snapshotter.Snapshotter._trim
+
+    async def greedy(self: Any) -> None:
+        await trim(self)
+        names = await snapshotter._names(self._blobs)
+        await self._connection.journal().trim(snapshot.place_of(names[-1])[0] + 1)
+
+    put(snapshotter.Snapshotter, "_trim", greedy)
+
+
+@plant()
+def seals_what_is_not_over(put: Put) -> None:
+    """What is written to a job after its end is lost."""
+    put(retention, "is_over", lambda job: job.is_terminal)
+
+
+@plant()
+def forgets_jobs_that_live(put: Put) -> None:
+    """The oldest job is forgotten, ended or not."""
+
+    def any_job(self: Any, keep_jobs: int, *_: int) -> Iterator[JobPruned]:
+        if keep_jobs and len(self._ledger.jobs) > keep_jobs:
+            yield JobPruned(min(self._ledger.jobs))
+
+    put(retention.Retention, "forgettable", any_job)
+
+
+# ── what people are promised ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
+def forgets_whom_it_has_answered(put: Put) -> None:
+    """The same request twice is carried out twice."""
+    put(WRITERS, Answered, lambda ledger, change, at_ms: None)
+
+
+@plant()
+def forgets_idempotency_keys(put: Put) -> None:
+    """The same key twice is two jobs, or a conflict."""
+    put(execute, "earlier", lambda ledger, command: None)
+
+
+@plant()
+def answers_before_it_obeys(put: Put) -> None:
+    """The answer to a submission names a job that is never admitted."""
+    worded = Machine._worded
+
+    def lazy(self: Machine, status: str, body: bytes) -> Answer:
+        answer = worded(self, status, body)
+        if status != "created" or self.cursor % 5:
+            return answer
+        job = codec.from_json(answer.body, dict)
+        return Answer(status, codec.to_json({**job, "id": f"j{int(job['id'][1:]) + 1}"}))
+
+    put(Machine, "_worded", lazy)
+
+
+# ── tasks, budgets, capacity ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant()
+def believes_reports_about_old_attempts(put: Put) -> None:
+    """What a given-up worker says of an attempt counts for the one that followed it."""
+    real = conclude.conclude
+
+    def gullible(ledger: Ledger, claim: Any, policy: Policy) -> Any:
+        return real(ledger, msgspec.structs.replace(claim, attempt=CURRENT), policy)
+
+    put(round_, "conclude", gullible)
+
+
+@plant()
+def charges_nothing(put: Put) -> None:
+    """Failures are free, so a task is tried for ever."""
+    leave = conclude._leave
+
+    def free(*given: Any) -> Any:
+        change = leave(*given)
+        return msgspec.structs.replace(change, charged_to=None) if change is not None else None
+
+    put(conclude, "_leave", free)
+
+
+@plant()
+def allows_one_try_too_many(put: Put) -> None:
+    """A budget of n allows n + 2 attempts."""
+    real = conclude.decide
+
+    def generous(*given: Any, tries: int, limit: int) -> Any:
+        return real(*given, tries=tries, limit=limit + 2)
+
+    put(conclude, "decide", generous)
+
+
+@plant()
+def frees_a_place_when_its_task_is_moved(put: Put) -> None:
+    """What is being stopped holds nothing any more."""
+    leave = tasks._leave
+
+    def early(ledger: Ledger, job: Any, task: Any, attempt: Any, change: Any, at_ms: int) -> None:
+        leave(ledger, job, task, attempt, change, at_ms)
+        ledger.release(job, change.index, attempt)
+
+    put(tasks, "_leave", early)
+
+
+@plant()
+def does_not_check_a_plan_for_room(put: Put) -> None:
+    """A place is given though somebody has taken it since the plan was made."""
+    no_seat = accept._no_seat
+
+    def roomy(*given: Any) -> str:
+        cause = no_seat(*given)
+        return "" if cause in ("no_room", "building_window_full") else cause
+
+    put(accept, "_no_seat", roomy)
+
+
+@plant(faults.stop_worker, faults.kill_any, faults.reboot, bad_weather=1.0, is_shy=True)
+def takes_a_gang_in_parts(put: Put) -> None:
+    """A gang is placed though one of its places is gone."""
+    put(accept, "_why_not", lambda *given: "")
+
+
+@plant()
+def a_requeued_task_does_not_wait(put: Put) -> None:
+    """A task is pending and nobody ever looks at it."""
+    put(Ledger, "enqueue", lambda self, job, index: None)
+
+
+@plant(faults.lose_for_good, faults.restart_with_fewer, faults.rename)
+def keeps_what_a_lost_worker_ran(put: Put) -> None:
+    """A worker is given up, its attempts are not."""
+    put(progress.cascade, "lost_with", lambda *given: [])
+
+
+@plant(faults.lose_for_good, faults.restart_with_fewer, faults.rename)
+def gives_nobody_up(put: Put) -> None:
+    """A host that is gone is waited for."""
+    put(liveness, "silent", lambda *given: iter(()))
+
+
+@plant()
+def a_gang_ignores_its_members(put: Put) -> None:
+    """One member ends badly and the others run on."""
+    put(cascade, "siblings", lambda ledger, moved: [])
+
+
+@plant()
+def a_member_that_exits_0_succeeds_alone(put: Put) -> None:
+    """What is done has ended, and its gang cannot start again."""
+    put(progress.table, "FINISH", progress.table.SUCCEED)
+
+
+@plant()
+def nobody_waits_for_the_rest_of_a_gang(put: Put) -> None:
+    """The session is over, and its tasks wait for it for ever."""
+    put(cascade, "complete", lambda job: [])
+
+
+@plant()
+def the_loss_of_a_host_ends_members_that_are_done(put: Put) -> None:
+    """What a finished attempt is reported to have come to once more is believed."""
+
+    def last(task: Task) -> Any:
+        return task.attempts[-1] if task.state in ACTIVE else None
+
+    put(Task, "current", property(last))
+
+
+@plant()
+def children_outlive_their_parents(put: Put) -> None:
+    """A job is cancelled and what it started is not."""
+    put(cascade, "below", lambda ledger, root: iter(()))
+
+
+@plant()
+def a_job_is_not_derived(put: Put) -> None:
+    """Every task has ended and the job goes on."""
+    put(cascade, "job", lambda job: None)
+
+
+@plant(faults.deafen, faults.freeze_worker)
+def nobody_is_overdue(put: Put) -> None:
+    """Timeout never ends."""
+    put(coordinator, "overdue", lambda *given: iter(()))
+
+
+@plant()
+def a_timeout_rings_after_the_end(put: Put) -> None:
+    """The alarm of an attempt outlives it."""
+    from iris_state.timer_queue import TimerQueue
+
+    put(TimerQueue, "clear", lambda self, key: None)
+
+
+@plant()
+def an_ended_task_can_end_again(put: Put) -> None:
+    """Terminal is not terminal: a kill takes what has ended too."""
+    from iris_core.tables import task as table
+
+    sources = table.KILL.sources | {TaskState.SUCCEEDED, TaskState.FAILED}
+    put(cascade, "kill", _kill_anything(cascade.kill, sources))
+
+
+def _kill_anything(kill: Any, sources: frozenset[TaskState]) -> Any:
+    import dataclasses
+
+    def careless(job: Any, *given: Any) -> Any:
+        claims = kill(job, *given)
+        if not claims:
+            return claims
+        rule = dataclasses.replace(claims[0].rule, sources=sources)
+        return [msgspec.structs.replace(claims[0], rule=rule, index=index) for index in range(len(job.tasks))]
+
+    return careless
+
+
+@plant()
+def counts_a_state_twice(put: Put) -> None:
+    """The counters of a job drift from its tasks."""
+    show = tasks._show
+
+    def twice(ledger: Ledger, job: Any, index: int, state: TaskState, *given: Any) -> None:
+        show(ledger, job, index, state, *given)
+        if state is TaskState.SUCCEEDED:
+            job.counts[state] += 1
+
+    put(tasks, "_show", twice)
+
+
+@plant()
+def charges_the_wrong_budget(put: Put) -> None:
+    """A preemption is paid for like a failure of the task."""
+    leave = conclude._leave
+
+    def wrong(*given: Any) -> Any:
+        change = leave(*given)
+        if change is not None and change.charged_to is Budget.PREEMPTION:
+            return msgspec.structs.replace(change, charged_to=Budget.FAILURE)
+        return change
+
+    put(conclude, "_leave", wrong)
+
+
+# ── workers, scheduler ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant()
+def a_worker_starts_what_it_has_started(put: Put) -> None:
+    """An order that comes twice is carried out twice."""
+    put(SeenAttempts, "__contains__", lambda self, ref: False)
+
+
+@plant(faults.deafen, faults.freeze_worker, faults.reboot)
+def a_worker_does_not_stop(put: Put) -> None:
+    """What was told to end runs on."""
+    put(Agent, "_let_go", lambda self, *given: None)
+
+
+@plant()
+def a_worker_tells_nothing_twice(put: Put) -> None:
+    """Nor does its heartbeat say what still lives: what was lost on the way stays lost."""
+    put(Agent, "on_untaken", lambda self, stages: None)
+    put(Agent, "attempts", lambda self: ())
+    put(liveness, "_unreported", lambda *given: iter(()))
+
+
+@plant()
+def a_worker_tells_only_where_it_stands(put: Put) -> None:
+    """A heartbeat or a registration says how an attempt ended, and never that it ran."""
+    put(Reports, "of", lambda self, ref: [])
+
+
+@plant(faults.reboot, faults.stop_worker, faults.stop_half)
+def a_registration_told_again_is_not_read(put: Put) -> None:
+    """Yet it is answered, so what it said is never said again. Its first answer is lost, to see it more often."""
+    on_register, on_report = progress.on_register, Machine._on_report
+
+    def deaf(ledger: Ledger, register: Register) -> Any:
+        again = liveness.is_known(ledger, register.worker, register.incarnation)
+        return iter(()) if again else on_register(ledger, register)
+
+    def mute(self: Machine, request: Any) -> None:
+        report = codec.unpack(request.data, WorkerReport)
+        first = report.register is not None and not liveness.is_known(self.ledger, report.worker, report.incarnation)
+        on_report(self, request)
+        if first:
+            self._replies.pop()
+
+    put(progress, "on_register", deaf)
+    put(Machine, "_on_report", mute)
+
+
+@plant()
+def the_scheduler_hears_of_no_free_places(put: Put) -> None:
+    """What has ended is never told to the mirror."""
+    put(DeltaBuilder, "_close", lambda self, ref: None)
+
+
+# ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant(faults.cut, faults.crash_server, bad_weather=1.0)
+def a_follower_answers_before_it_is_there(put: Put) -> None:
+    """What was asked for as of a later position is answered from an older ledger."""
+    put(follower, "_position", lambda data: 0)
