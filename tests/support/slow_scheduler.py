@@ -101,7 +101,10 @@ class SlowScheduler:
         return row is not None and task[1] in self.waiting.get(task[0], []) and self._takes(self.rows[task[0]], row)
 
     def _whole(self, job: int, good: dict[tuple[int, int], str]) -> bool:
-        return all((job, index) in good for index in self.waiting.get(job, []))
+        """Whether all of a gang has good promises, on workers of one group."""
+        names = [good.get((job, index)) for index in self.waiting.get(job, [])]
+        groups = {name and self.workers[name].attributes.get(self.rows[job].group_by) for name in names}
+        return len(groups) == 1 and None not in groups
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""

@@ -41,6 +41,7 @@ class CycleFindings:
         classes: reasons now known to all jobs of a class. jobs: reasons told to single jobs.
         reserving: whether groups are kept for gangs, so that ``full`` may be wrong without any worker having more room.
         stuck: workers where a stop hangs, which reasons name.
+        reserved: slots kept for gangs, and for which: with others, ``unschedulable`` may be wrong.
     """
 
     full: set[JobClass] = field(default_factory=set)
@@ -50,6 +51,7 @@ class CycleFindings:
     jobs: dict[int, Reason] = field(default_factory=dict)
     reserving: bool = False
     stuck: frozenset[str] = frozenset()
+    reserved: frozenset[tuple[int, int]] = frozenset()
 
 
 class Cache:
@@ -69,6 +71,7 @@ class Cache:
         self.jobs: dict[int, Reason] = {}
         self.backoffs: dict[int, Backoff] = {}
         self.stuck: frozenset[str] = frozenset()
+        self.reserved: frozenset[tuple[int, int]] = frozenset()
 
     def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
         """Take in what a cycle found out; ``news`` is what had happened before it."""
@@ -76,6 +79,7 @@ class Cache:
         self.full = set() if findings.reserving else {kind for kind in findings.full if kind.waiting}
         self.unschedulable = {kind for kind in findings.unschedulable if kind.waiting}
         self.stuck = findings.stuck
+        self.reserved = findings.reserved
         self.several = findings.several & self.unschedulable
         self.classes.update(findings.classes)
         for kind in [kind for kind in self.classes if not kind.waiting]:

@@ -2,7 +2,7 @@
 
 Room shrinks by placing and grows only on workers the mirror names. So a class that was full is still full unless a
 grown worker has room for it, and a class no eviction helped is still unschedulable unless a worker that matters has
-grown.
+grown or other workers are kept for gangs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ def still_full(cycle: Cycle) -> set[JobClass]:
     return {kind for kind in known if not _has_room(cycle, kind, grown) and _waits_patiently(cycle, kind)}
 
 
-def still_unschedulable(cycle: Cycle) -> set[JobClass]:
-    """Classes for which no eviction need be tried in this cycle."""
-    if not cycle.memory.unschedulable or cycle.memory.columns is not cycle.columns:
+def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> set[JobClass]:
+    """Classes for which no eviction need be tried in this cycle; ``reserved``: slots now kept, and for which gang."""
+    memory = cycle.memory
+    if not memory.unschedulable or memory.columns is not cycle.columns or memory.reserved != reserved:
         return set()
     grown = _grown(cycle)
-    return {kind for kind in cycle.memory.unschedulable if not _may_be_helped(cycle, kind, grown)}
+    return {kind for kind in memory.unschedulable if not _may_be_helped(cycle, kind, grown)}
 
 
 def soon_helped(cycle: Cycle, unschedulable: Iterable[JobClass]) -> set[JobClass]:

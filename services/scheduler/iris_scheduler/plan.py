@@ -68,19 +68,20 @@ def plan(mirror: Mirror, memory: Cache, now_ms: int, settings: SchedulerSettings
     cycle = Cycle(mirror, memory, now_ms, settings)
     cycle.skipped = still_full(cycle)
     cycle.full = set(cycle.skipped)
-    unschedulable = still_unschedulable(cycle)
-    cycle.several = memory.several & unschedulable
     for band in PriorityBand:
         _place_band(cycle, band)
+    reserved = frozenset((slot, kept.gang) for slot, kept in cycle.reserved.items())
+    unschedulable = still_unschedulable(cycle, reserved)
+    cycle.several = memory.several & unschedulable
     claiming = preempt(cycle, unschedulable)
     updates = changed_reasons(cycle)
     unschedulable -= soon_helped(cycle, unschedulable) | claiming
     cut = _fit(cycle)
     if cut:
         unschedulable.clear()
-    reserving = bool(cycle.reserved) or cut
+    reserving = bool(reserved) or cut
     findings = CycleFindings(
-        cycle.full, unschedulable, cycle.several, updates.classes, updates.jobs, reserving, cycle.stuck
+        cycle.full, unschedulable, cycle.several, updates.classes, updates.jobs, reserving, cycle.stuck, reserved
     )
     gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
     singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)

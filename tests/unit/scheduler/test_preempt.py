@@ -314,6 +314,31 @@ def test_a_gang_is_helped_once_a_session_has_nobody_left_beyond_its_group() -> N
     assert story.evict()[0] == ["/wide/0", "/wide/1"]
 
 
+def kept_for_another() -> Story:
+    """The only host is kept for a gang that cannot preempt; what runs there could be stopped for a higher band."""
+    story = Story(worker("a", cpu=1, rack="r"), settings=SchedulerSettings(gang_reservation_after_s=10))
+    story.running("/low", "a")
+    story.submit("/equal", group_by="rack")
+    story.wait(11)
+    return story
+
+
+def test_a_gang_preempts_where_a_host_is_kept_for_it_that_was_kept_for_another() -> None:
+    story = kept_for_another()
+    story.submit("/high", band="production", group_by="rack")
+    assert story.evict()[0] == []
+    story.wait(11)
+    assert story.evict()[0] == ["/low/0"]
+
+
+def test_a_task_preempts_where_a_host_is_kept_for_nobody_any_more() -> None:
+    story = kept_for_another()
+    story.submit("/high", band="production")
+    assert story.evict()[0] == []
+    story.tell(gone=(story.rows["/equal"].job,))
+    assert story.evict()[0] == ["/low/0"]
+
+
 def gang_with_promises() -> Story:
     """A gang is promised a free VM and one whose task is being stopped; a single task has been passed over."""
     story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
@@ -334,6 +359,21 @@ def test_the_free_host_of_a_gang_is_for_others_once_the_gang_is_gone() -> None:
 def test_the_free_host_of_a_gang_is_for_others_once_another_of_its_hosts_drains() -> None:
     story = gang_with_promises()
     story.worker(tpu("s1", 1, cpu=4, state=WorkerState.DRAINING))
+    assert story.cycle() == {"/late/0": "s1-0"}
+
+
+def test_the_promises_of_a_gang_are_worth_nothing_once_its_hosts_are_in_two_groups() -> None:
+    story = gang_with_promises()
+    story.worker(tpu("s1", 1, cpu=4, tpu_name="s2"))
+    story.end("/low", 0)
+    assert story.cycle() == {"/late/0": "s1-0"}
+
+
+def test_the_promises_of_a_gang_are_worth_nothing_once_its_hosts_are_in_no_group() -> None:
+    story = gang_with_promises()
+    for number in (0, 1):
+        story.worker(worker(f"s1-{number}", cpu=4, chips=4, device_type="tpu", device_variant="v4-16"))
+    story.end("/low", 0)
     assert story.cycle() == {"/late/0": "s1-0"}
 
 

@@ -3,7 +3,8 @@
 On a worker with promises, nobody else may use what the promised tasks will still lack once everything that is stopping
 there has stopped. A promise is worthless when its worker cannot take the task, and when what is free and what is being
 freed there in time is not enough: then the task waits like any other. A gang's promises are good together or not at
-all. A promised task goes wherever it fits first; the place it leaves is for others from the next cycle on.
+all, and only while their workers are in one group: a worker may come back with other attributes. A promised task goes
+wherever it fits first; the place it leaves is for others from the next cycle on.
 Source: semantics.md section 8 "Preemption".
 """
 
@@ -109,9 +110,13 @@ class Nominations:
         return any(amount > have + freed for amount, (have, freed) in zip(wanted, there, strict=True) if amount)
 
     def _is_broken_gang(self, job: int, slots: dict[Task, int]) -> bool:
-        if not self._mirror.kinds[job].is_gang:
+        kind = self._mirror.kinds[job]
+        if not kind.is_gang:
             return False
-        return not all((job, index) in slots for index in self._mirror.queue.pending(job))
+        tasks = [(job, index) for index in self._mirror.queue.pending(job)]
+        codes = self._columns.groups(kind.key.group_by).codes
+        groups = {int(codes[slots[task]]) if task in slots else -1 for task in tasks}
+        return len(groups) != 1 or -1 in groups
 
 
 def _add(amounts: list[int], more: Sequence[int]) -> None:
