@@ -54,7 +54,7 @@ bench: $(STAMP) ## every benchmark, one table, beside the peers that are install
 	@$(BIN)/python -m benchmarks $(ROWS)
 
 bench-peers: $(STAMP) ## install the peers `make bench` measures beside us
-	@$(BIN)/python -m benchmarks.beside
+	@$(BIN)/python -m benchmarks.peer_runs
 
 draw: $(STAMP) ## the pages of docs/ that are made from the code
 	@$(BIN)/python docs/draw.py

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import psutil
 
-from benchmarks import beside
-from benchmarks.row import Row
+from benchmarks import peer_runs
+from benchmarks.result import Row
 
 ROWS = {
     "B1": "b1_control_plane",
@@ -42,7 +42,7 @@ def main() -> int:
     """Run the rows that were asked for; 1 when one of them could not be run."""
     options = _options()
     wanted = [row for row in ROWS if not options.rows or row in options.rows]
-    peers, left_out = ({}, []) if options.no_peers else beside.measure(set(wanted), options.quick)
+    peers, left_out = ({}, []) if options.no_peers else peer_runs.measure(set(wanted), options.quick)
     rows, failed = [], []
     for name in wanted:
         try:

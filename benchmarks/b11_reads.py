@@ -14,7 +14,7 @@ from asyncio.subprocess import PIPE
 from benchmarks.b9_gateway import NO_LIMIT
 from benchmarks.cluster import HOME, Cluster, cluster
 from benchmarks.http import Submitter
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 
 GOAL_PERCENT = 10.0
 GOAL_ALONE_PERCENT = 30.0

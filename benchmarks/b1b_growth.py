@@ -10,7 +10,7 @@ import asyncio
 from benchmarks import noop
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 
 GOAL = 0.8

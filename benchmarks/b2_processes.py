@@ -7,7 +7,7 @@ import time
 
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 
 GOAL = 2_500

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway, Submitter
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from iris import Client
 from iris_bus.contract import Message
 from iris_bus.jetstream import connect

@@ -13,8 +13,8 @@ import resource
 import time
 from collections.abc import Callable
 
-from benchmarks import crowds
-from benchmarks.row import Row, median
+from benchmarks import burst
+from benchmarks.result import Row, median
 from iris_core.messages import WorkerRow
 from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
@@ -34,18 +34,18 @@ SETTINGS = SchedulerSettings()
 def run(quick: bool = False, workers: int = WORKERS) -> Row:
     """Milliseconds of one full pass, by the wall clock."""
     rounds = 3 if quick else 7
-    hosts = crowds.workers(workers)
+    hosts = burst.workers(workers)
     full, incremental = [], []
     placed = 0
     for _ in range(rounds):
-        mirror = Mirror.of([crowds.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES)])
+        mirror = Mirror.of([burst.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES)])
         mirror.hosts.columns()
         decision, took_ms = _pass(mirror, Cache())
         full.append(took_ms)
         placed = decision.singles + decision.gangs
         incremental.append(_next_cycle(mirror, decision))
-    growth = {str(n): _grown(crowds.workers(n)) for n in GROWTH}
-    many_jobs = Mirror.of([crowds.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES // 10)])
+    growth = {str(n): _grown(burst.workers(n)) for n in GROWTH}
+    many_jobs = Mirror.of([burst.snapshot(hosts, TASKS, CLASSES, TASKS // CLASSES // 10)])
     return Row(
         row="B4",
         what=f"a full pass, {TASKS:,} tasks in {CLASSES:,} classes on {workers:,} workers",
@@ -70,7 +70,7 @@ def _grown(hosts: tuple[WorkerRow, ...]) -> float:
     tasks = TASKS * len(hosts) // WORKERS
     passes = []
     for _ in range(3):
-        mirror = Mirror.of([crowds.snapshot(hosts, tasks, CLASSES, max(1, tasks // CLASSES))])
+        mirror = Mirror.of([burst.snapshot(hosts, tasks, CLASSES, max(1, tasks // CLASSES))])
         mirror.hosts.columns()
         passes.append(_pass(mirror, Cache())[1])
     return round(median(passes), 1)
@@ -78,7 +78,7 @@ def _grown(hosts: tuple[WorkerRow, ...]) -> float:
 
 def _pass(mirror: Mirror, memory: Cache) -> tuple[Decision, float]:
     """One cycle and its milliseconds."""
-    return _timed(lambda: plan(mirror, memory, crowds.NOW_MS, SETTINGS))
+    return _timed(lambda: plan(mirror, memory, burst.NOW_MS, SETTINGS))
 
 
 def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
@@ -96,8 +96,8 @@ def _next_cycle(mirror: Mirror, first: Decision) -> float:
     memory, made = Cache(), first
     while made.plan.placements or made.wake_ms is not None:
         memory.learn(made.columns, made.findings, mirror.looked())
-        crowds.accept(mirror, made.plan)
-        made = plan(mirror, memory, crowds.NOW_MS, SETTINGS)
+        burst.accept(mirror, made.plan)
+        made = plan(mirror, memory, burst.NOW_MS, SETTINGS)
     memory.learn(made.columns, made.findings, mirror.looked())
-    crowds.admit(mirror, *crowds.queue(NEW_TASKS, CLASSES, 10, first=1_000_000))
-    return _timed(lambda: plan(mirror, memory, crowds.NOW_MS, SETTINGS))[1]
+    burst.admit(mirror, *burst.queue(NEW_TASKS, CLASSES, 10, first=1_000_000))
+    return _timed(lambda: plan(mirror, memory, burst.NOW_MS, SETTINGS))[1]

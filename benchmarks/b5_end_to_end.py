@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 
 GOAL = 300.0

@@ -6,8 +6,8 @@ import gc
 import resource
 import time
 
-from benchmarks import crowds
-from benchmarks.row import Row, median
+from benchmarks import burst
+from benchmarks.result import Row, median
 from iris_core.messages import AttemptRef, Delta, Hold, JobRow, Queued
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import PriorityBand
@@ -28,7 +28,7 @@ def run(quick: bool = False) -> Row:
         mirror = _cluster()
         gc.collect()
         began = time.perf_counter()
-        decision = plan(mirror, Cache(), crowds.NOW_MS, SchedulerSettings())
+        decision = plan(mirror, Cache(), burst.NOW_MS, SchedulerSettings())
         rates.append(len(decision.plan.placements) / (time.perf_counter() - began))
         assert len(decision.plan.placements) == GANGS
     return Row(
@@ -44,7 +44,7 @@ def run(quick: bool = False) -> Row:
 
 def _cluster() -> Mirror:
     """All slices, one VM of every third held by another job, and a queue of gangs in 20 classes."""
-    mirror = Mirror.of([crowds.snapshot(crowds.workers(SLICES * crowds.SLICE, tpu_share=1.0), 0, 1, 1)])
+    mirror = Mirror.of([burst.snapshot(burst.workers(SLICES * burst.SLICE, tpu_share=1.0), 0, 1, 1)])
     busy = JobRow(
         1,
         "/busy",
@@ -58,7 +58,7 @@ def _cluster() -> Mirror:
     )
     names = mirror.hosts.columns().names
     holds = tuple(
-        Hold(AttemptRef(1, number, 0), names[number * crowds.SLICE], False, False, 0) for number in range(0, SLICES, 3)
+        Hold(AttemptRef(1, number, 0), names[number * burst.SLICE], False, False, 0) for number in range(0, SLICES, 3)
     )
     device = Device("tpu", "v5litepod-16", 4)
     rows = [
@@ -68,16 +68,16 @@ def _cluster() -> Mirror:
             user="ann",
             band=PriorityBand.INTERACTIVE,
             depth=1,
-            root_submitted_ms=crowds.NOW_MS,
-            submitted_ms=crowds.NOW_MS,
-            replicas=crowds.SLICE,
-            resources=ResourceRequest(1000 + number % 20, crowds.GIB, 0, device),
+            root_submitted_ms=burst.NOW_MS,
+            submitted_ms=burst.NOW_MS,
+            replicas=burst.SLICE,
+            resources=ResourceRequest(1000 + number % 20, burst.GIB, 0, device),
             group_by="tpu-name",
         )
         for number in range(2, GANGS + 2)
     ]
-    queued = tuple(Queued(row.job, ((0, row.replicas),), crowds.NOW_MS) for row in rows)
+    queued = tuple(Queued(row.job, ((0, row.replicas),), burst.NOW_MS) for row in rows)
     mirror.apply(
-        Delta(mirror.version + 1, crowds.NOW_MS, after=mirror.version, jobs=(busy, *rows), opened=holds, queued=queued)
+        Delta(mirror.version + 1, burst.NOW_MS, after=mirror.version, jobs=(busy, *rows), opened=holds, queued=queued)
     )
     return mirror

@@ -11,7 +11,7 @@ import time
 from benchmarks import noop
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 
 GOAL_PERCENT = 10.0

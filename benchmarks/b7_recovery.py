@@ -18,7 +18,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from benchmarks import noop
 from benchmarks.cluster import Cluster, cluster
 from benchmarks.http import Gateway
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 from benchmarks.watch import Watcher
 from iris_core import codec, subjects
 from iris_core.messages import Answer, Query

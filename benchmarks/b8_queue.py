@@ -11,7 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable
 
-from benchmarks.row import Row
+from benchmarks.result import Row
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.queue import TaskQueue
 from iris_core.states import PriorityBand

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.cluster import cluster
 from benchmarks.http import Submitter
-from benchmarks.row import Row, median
+from benchmarks.result import Row, median
 
 GOAL_SUBMISSIONS = 2000.0
 GOAL_PAGES = 10_000.0

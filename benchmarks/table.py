@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.__main__ import RESULTS
-from benchmarks.row import Row
+from benchmarks.result import Row
 
 
 class Record(msgspec.Struct):

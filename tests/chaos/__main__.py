@@ -119,12 +119,12 @@ def _play(
     places: list[Place],
     servers: NatsCluster | None,
     seconds: float,
-    dice: random.Random,
+    rng: random.Random,
 ) -> int:
     data = where / "data"
     cluster = start(data, *settings(data, _CONFIG + ("[nats]\nreplicas = 3\n" if servers else "")), *shape)
     nats_url = servers.url if servers else cluster.file["nats_url"]
-    load = Load(cluster.client, where / "runs", dice, longest_s=seconds / 6)
+    load = Load(cluster.client, where / "runs", rng, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
     killer = Killer(
@@ -132,7 +132,7 @@ def _play(
         places,
         _LOST_S,
         _EXPIRES_S,
-        random.Random(dice.random()),
+        random.Random(rng.random()),
         lambda: _probe(cluster, next(probes)),
         lambda: bool(watch.changes["became LOST"]),
         servers,

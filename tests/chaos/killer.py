@@ -72,7 +72,7 @@ class Killer:
     places: list[Place]
     lost_s: float
     expires_s: float
-    dice: random.Random
+    rng: random.Random
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
     servers: NatsCluster | None = None
@@ -89,7 +89,7 @@ class Killer:
             while not self.enough.is_set():
                 with contextlib.suppress(*_MISSED):
                     self._see(self._draw)
-                self._rest(self.dice.uniform(_SHORTEST_S, _LONGEST_S))
+                self._rest(self.rng.uniform(_SHORTEST_S, _LONGEST_S))
         finally:
             self.opened.set()
             for name in list(self._pending):
@@ -100,7 +100,7 @@ class Killer:
 
         So that no run is without any of that.
         """
-        hosts = self.dice.sample([place for place in self.places if place.is_host], 3)
+        hosts = self.rng.sample([place for place in self.places if place.is_host], 3)
         for place, strike in zip(hosts, (self._cut, self._switch_off, self._freeze_worker), strict=True):
             self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
         give_up = time.monotonic() + _OPENING_S
@@ -145,29 +145,29 @@ class Killer:
         kinds = ["kill", "kill", "freeze", "network", "network", "network", "host", "host"]
         rare = [self._silence, self._kill_busy_worker, self._stop_worker, self._stop_worker, self._outlast_orders]
         rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
-        what = self.dice.choice([*kinds, *kinds, *rare])
+        what = self.rng.choice([*kinds, *kinds, *rare])
         if not isinstance(what, str):
             return what()
         if what in ("kill", "freeze") or len(self._pending) >= _AT_ONCE:
             return self._strike_process(what)
-        hosts = self.dice.random() < 0.5 or what == "host"
+        hosts = self.rng.random() < 0.5 or what == "host"
         free = [place for place in self.places if place.name not in self._pending and place.is_host == hosts]
-        place = self.dice.choice(free or [None])
+        place = self.rng.choice(free or [None])
         if place is None:
             raise LookupError("every service has its trouble already")
         strikes = (self._cut,) if what == "network" else (self._switch_off, self._freeze_host, self._freeze_worker)
-        return self.dice.choice(strikes)(place, *self._aim(place))
+        return self.rng.choice(strikes)(place, *self._aim(place))
 
     def _silence(self) -> Strike:
         """No server answers anybody."""
-        seconds = self.dice.uniform(*_SILENCE_S)
+        seconds = self.rng.uniform(*_SILENCE_S)
         self._freeze("silence", self._server_pids(), seconds)
         return Strike("silence nats", "nats", seconds)
 
     def _change_leader(self) -> Strike:
         """A stream has another leader."""
         assert self.servers is not None
-        stream = self.dice.choice(_STEPS_DOWN).name
+        stream = self.rng.choice(_STEPS_DOWN).name
         asyncio.run(self._step_down(self.servers.url, stream))
         return Strike(f"change leader of {stream}", "nats", 0.0)
 
@@ -184,29 +184,29 @@ class Killer:
 
     def _kill_server(self, servers: NatsCluster) -> Strike:
         """One of three, which comes back; not while another is away."""
-        node = self.dice.choice(servers.nodes)
+        node = self.rng.choice(servers.nodes)
         if {"silence", *(each.name for each in servers.nodes)} & self._pending.keys():
             raise LookupError("a server has its trouble already")
         node.kill()
-        self._pending[node.name] = (time.monotonic() + self.dice.uniform(0.2, 3.0), lambda: servers.start(node))
+        self._pending[node.name] = (time.monotonic() + self.rng.uniform(0.2, 3.0), lambda: servers.start(node))
         return Strike("kill -9 nats of three", "nats", 0.0)
 
     def _strike_process(self, what: str) -> Strike:
-        service = self.dice.choice(("state", "state", "scheduler", "gateway", "worker", "nats"))
+        service = self.rng.choice(("state", "state", "scheduler", "gateway", "worker", "nats"))
         if service == "nats" and self.servers is not None:
             return self._kill_server(self.servers)
-        pid = self.dice.choice(self.cluster.pids(service) or [0])
+        pid = self.rng.choice(self.cluster.pids(service) or [0])
         if not pid:
             raise LookupError(service)
         if what == "freeze":
-            seconds = self.dice.choice((0.2, 1.0, 3.0))
+            seconds = self.rng.choice((0.2, 1.0, 3.0))
             self._freeze(f"process {pid}", [pid], seconds)
             return Strike(f"freeze {service}", service, seconds)
         os.kill(pid, signal.SIGKILL)
         return Strike(f"kill -9 {service}", service, 0.0)
 
     def _cut(self, place: Place, service: str, seconds: float, length: str) -> Strike:
-        how = self.dice.choice(HARMS)
+        how = self.rng.choice(HARMS)
         place.harm(how)
         self._pending[place.name] = (time.monotonic() + seconds, place.mend)
         return Strike(f"{how} {service} {length}", service, seconds)
@@ -233,7 +233,7 @@ class Killer:
         free = [place for place in self.places if place.is_host and place.name not in self._pending]
         if not free:
             raise LookupError("every host has its trouble already")
-        return self.dice.sample(free, len(free))
+        return self.rng.sample(free, len(free))
 
     def _kill_busy_worker(self) -> Strike:
         """What it ran goes on, and the worker after it adopts that."""
@@ -253,24 +253,24 @@ class Killer:
     def _lose_orders(self) -> Strike:
         """A worker that is heard, hears everything else, and is told nothing to do."""
         place, proxy = next((place, place.proxy) for place in self._free_hosts() if place.proxy is not None)
-        seconds = self.dice.uniform(0.5, _LONGEST_LOSS_S)
+        seconds = self.rng.uniform(0.5, _LONGEST_LOSS_S)
         proxy.loses_orders = True
         self._pending[place.name] = (time.monotonic() + seconds, lambda: setattr(proxy, "loses_orders", False))
         return Strike("lose orders", "worker", seconds)
 
     def _outlast_orders(self) -> Strike:
         """A worker that reads its orders when it may begin nothing of them any more, and was not LOST."""
-        seconds = self.dice.uniform(self.expires_s + _OUTLAST_S, self.lost_s - _OUTLAST_S)
+        seconds = self.rng.uniform(self.expires_s + _OUTLAST_S, self.lost_s - _OUTLAST_S)
         return self._freeze_worker(self._free_hosts()[0], "worker", seconds, "past its orders")
 
     def _aim(self, place: Place, *, long: bool | None = None) -> tuple[str, float, str]:
         """What kind of service lives there, for how long to harm it, and whether that is long for a worker."""
         service = "worker" if place.is_host else place.name.partition("-")[0]
-        if place.is_host and (long if long is not None else self.dice.random() < 0.6):
-            return service, self.lost_s + self.dice.uniform(2.0, 8.0), "long"
-        if service == "state" and not long and self.dice.random() < 0.25 and not self._states_in_trouble():
-            return service, self.dice.uniform(*_LONG_STATE_S), "long"
-        return service, self.dice.uniform(0.3, 0.6 * self.lost_s), "short"
+        if place.is_host and (long if long is not None else self.rng.random() < 0.6):
+            return service, self.lost_s + self.rng.uniform(2.0, 8.0), "long"
+        if service == "state" and not long and self.rng.random() < 0.25 and not self._states_in_trouble():
+            return service, self.rng.uniform(*_LONG_STATE_S), "long"
+        return service, self.rng.uniform(0.3, 0.6 * self.lost_s), "short"
 
     def _states_in_trouble(self) -> bool:
         return any(name.startswith("state-") for name in self._pending)

@@ -50,7 +50,7 @@ class Load:
 
     client: Client
     runs: Path
-    dice: random.Random
+    rng: random.Random
     longest_s: float = 6.0
     nominations: list[Nomination] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Load:
 
     def _submit(self, number: int) -> None:
         """One job, asked for with one key until it is acknowledged."""
-        kind = self.dice.choice(("plain", "plain", "plain", "failing", "retrying", "gang", "nested"))
+        kind = self.rng.choice(("plain", "plain", "plain", "failing", "retrying", "gang", "nested"))
         began = time.monotonic()
         failed = False
         while not self.enough.is_set():
@@ -86,7 +86,7 @@ class Load:
         begins, ends = (_RECORD.format(what=what, file=self.runs) for what in ("begins", "ends"))
         half = _LINES // 2
         one, two = _PRINT.format(first=1, last=half), _PRINT.format(first=half + 1, last=_LINES)
-        body = f"{begins}; {one}; sleep {min(self.longest_s, self.dice.choice((0.05, 0.3, 1, 3, 6)))}; {two}; {ends}"
+        body = f"{begins}; {one}; sleep {min(self.longest_s, self.rng.choice((0.05, 0.3, 1, 3, 6)))}; {two}; {ends}"
         options = {"name": name, "cpu": 0.25, "max_retries_preemption": 100}
         if kind == "failing":
             body += "; exit 3"
@@ -101,5 +101,5 @@ class Load:
             body = f"{begins}; {one}; {sys.executable} -m iris.cli {child} || exit 9; {two}; {ends}"
             options |= {"max_retries_failure": 20}
         else:
-            options |= {"replicas": self.dice.choice((1, 2, 4))}
+            options |= {"replicas": self.rng.choice((1, 2, 4))}
         return self.client.run(["sh", "-c", body], idempotency_key=name, **options)

@@ -2,7 +2,7 @@
 
 The lists are the last section of `.importlinter`; `lint-imports` loads this class from there. An entry names a module
 or a package; the entry nearest to a module decides, so a new file is what its folder is. Between packages:
-import-linter's own contracts. Source: architecture.md section 1.
+import-linter's own contracts. Source: docs/ARCHITECTURE.md#modules.
 """
 
 from collections.abc import Iterable, Mapping

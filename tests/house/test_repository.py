@@ -82,12 +82,12 @@ def test_no_function_has_grown_too_long_to_read():
     assert long == []
 
 
-def test_no_room_is_called_by_a_word_that_says_nothing():
+def test_no_module_is_called_by_a_word_that_says_nothing():
     vague = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
     assert [str(s.path) for s in sources() if vague & set(s.module.split("."))] == []
 
 
-def test_every_room_says_what_it_is_for():
+def test_every_module_says_what_it_is_for():
     silent = [str(s.path) for s in sources() if s.tree.body and not ast.get_docstring(s.tree)]
     assert silent == []
 

@@ -19,7 +19,7 @@ from tests.support.replicas import RETRY_FOR_S, Replicas, replicas, since
 pytestmark = pytest.mark.integration
 
 TAKE_OVER_S = 1.5
-"""From kill -9 to the first submission the new leader has acknowledged; performance.md B7."""
+"""From kill -9 to the first submission the new leader has acknowledged; docs/performance.md B7."""
 
 
 @pytest.fixture

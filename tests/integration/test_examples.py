@@ -53,3 +53,14 @@ def test_a_plain_subscriber_sees_a_task_come_to_its_end(cluster: Cluster):
         "building -> running",
         "running -> succeeded",
     ]
+
+
+def test_the_subscriber_says_how_to_use_it_without_a_cluster():
+    asked = subprocess.run(
+        [sys.executable, EXAMPLES / "watch_events.py", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (asked.returncode, asked.stdout.split()[:2], asked.stderr) == (0, ["usage:", "watch_events.py"], "")

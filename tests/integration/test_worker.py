@@ -540,7 +540,7 @@ async def test_what_cannot_be_written_down_for_the_next_worker_is_killed_by_it(
     await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     pid = await number_from(tmp_path / "pid")
     await worker.kill()
-    (worker.data / "roster").unlink()
+    (worker.data / "processes").unlink()
     await worker.start()
     assert (await state.registration(2)).attempts == ()
     assert not lives(pid)

@@ -59,7 +59,7 @@ def kill_both_states(world: World) -> None:
 
 
 def crash_mid_send(world: World) -> None:
-    world.links[world.leader_name()].crash_after = world.dice.randint(0, 6)
+    world.links[world.leader_name()].crash_after = world.rng.randint(0, 6)
 
 
 def crash_mid_commit(world: World) -> None:
@@ -71,7 +71,7 @@ def raise_in_judging(world: World, *, timers: bool = False) -> None:
     leader = world.leader()
     if leader is None:
         return
-    machine, after = leader.replica.machine, world.dice.choice((-1, 0, 0, 1, 3))
+    machine, after = leader.replica.machine, world.rng.choice((-1, 0, 0, 1, 3))
 
     def judged(one: Input | Timer) -> None:
         if not world.is_stormy:
@@ -112,11 +112,11 @@ def raise_in_reading(world: World) -> None:
 
 
 def freeze_leader(world: World) -> None:
-    world.freeze(world.leader_name(), world.dice.choice((0.3, 1.0, 4.0, 20.0)))
+    world.freeze(world.leader_name(), world.rng.choice((0.3, 1.0, 4.0, 20.0)))
 
 
 def freeze_worker(world: World) -> None:
-    world.freeze(world.victim("w"), world.dice.choice((0.3, 4.0, 25.0)))
+    world.freeze(world.victim("w"), world.rng.choice((0.3, 4.0, 25.0)))
 
 
 def stop_worker(world: World) -> None:
@@ -128,13 +128,13 @@ def stop_half(world: World) -> None:
     name = world.victim("w")
     process = world.processes[name]
     world.stop(name)
-    world.server.at(world.dice.random() * 0.3, lambda: world.kill(name) if world.processes[name] is process else None)
+    world.server.at(world.rng.random() * 0.3, lambda: world.kill(name) if world.processes[name] is process else None)
 
 
 def deafen(world: World) -> None:
     """A host that goes on beating and hears no order."""
     world.server.count("host deaf")
-    world.machines[world.victim("w")].unreachable_until_s = world.server.now + world.dice.choice((3.0, 15.0, STORM_S))
+    world.machines[world.victim("w")].unreachable_until_s = world.server.now + world.rng.choice((3.0, 15.0, STORM_S))
 
 
 def reboot(world: World) -> None:
@@ -164,7 +164,7 @@ def restart_with_fewer(world: World) -> None:
             world.kill(name)
     for host, machine in world.machines.items():
         machine.reboot(world.server.now)
-        if host in world.hosts and world.can_spare(host) and world.dice.random() < 0.5:
+        if host in world.hosts and world.can_spare(host) and world.rng.random() < 0.5:
             world.take_away(host)
 
 
@@ -175,19 +175,19 @@ def rename(world: World) -> None:
         world.server.count("host renamed")
         machine = world.machines[host]
         world.rename(host, f"{host}x")
-        if world.dice.random() < 0.5:
+        if world.rng.random() < 0.5:
             machine.reboot(world.server.now)
 
 
 def cut(world: World) -> None:
     name = world.victim("state", "scheduler", "w", "people")
     world.server.count(f"{world.processes[name].kind} cut off")
-    world.links[name].cut(world.dice.choice((0.5, 3.0, 20.0)))
+    world.links[name].cut(world.rng.choice((0.5, 3.0, 20.0)))
 
 
 def crash_server(world: World) -> None:
     world.server.count("server killed")
-    world.server.crash(world.dice.choice((0.2, 2.0, 6.0)))
+    world.server.crash(world.rng.choice((0.2, 2.0, 6.0)))
 
 
 def power_loss(world: World) -> None:
@@ -196,7 +196,7 @@ def power_loss(world: World) -> None:
     Together with a damaged snapshot, the events of which were lost, that would be more than anybody promises.
     """
     world.server.count("power lost")
-    world.server.crash(2.0, 0 if world.damaged else world.dice.randint(0, 8), SETTLE_S)
+    world.server.crash(2.0, 0 if world.damaged else world.rng.randint(0, 8), SETTLE_S)
     for name in list(world.processes):
         if name != "people":
             world.kill(name)
@@ -207,7 +207,7 @@ def power_loss(world: World) -> None:
 def jump(world: World) -> None:
     name = world.victim("state", "w", "scheduler")
     world.server.count("clock jumped")
-    world.processes[name].jump_ms += world.dice.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
+    world.processes[name].jump_ms += world.rng.choice((-3_600_000, -5_000, 5_000, 60_000, 3_600_000))
 
 
 _DAMAGE = b"x" * 20

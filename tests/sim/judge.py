@@ -1,7 +1,8 @@
 """What must have been true of a whole run: nothing lost, nothing doubled, nothing stuck, and the record replays.
 
 Invariants of one ledger are `iris_state.check`'s; here is what spans time and processes: P1, P2, P5, P6, P8 and the
-equality of every way to the same ledger. Source: reliability.md sections 1 and 4.
+equality of every way to the same ledger. Source: docs/design/reliability.md#promises,
+docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations

@@ -74,11 +74,11 @@ class Server:
     """The NATS server, and the world's clock.
 
     Args:
-        dice: the only source of chance in the whole simulation.
+        rng: the only source of chance in the whole simulation.
     """
 
-    def __init__(self, dice: random.Random) -> None:
-        self.dice = dice
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.now = 0.0
         self.weather = FAIR
         self.up = True
@@ -124,7 +124,7 @@ class Server:
 
     def _soon(self, call: Callable[[], None]) -> None:
         lag_s = self.weather.lag_s
-        self.at(0.0003 + (self.dice.random() * lag_s if lag_s and self.dice.random() < 0.3 else 0.0), call)
+        self.at(0.0003 + (self.rng.random() * lag_s if lag_s and self.rng.random() < 0.3 else 0.0), call)
 
     def count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -142,7 +142,7 @@ class Server:
             events._drop(events.last)
             events.last -= 1
         for link in self.links:
-            link.cut(seconds + self.dice.random() * 0.5, told=True)
+            link.cut(seconds + self.rng.random() * 0.5, told=True)
         self.at(seconds, self._back)
 
     def _back(self) -> None:
@@ -366,15 +366,15 @@ class Link:
 
     def deliver(self, message: Message, callback: Callback) -> None:
         """On its way from the server; a subscriber's messages stay in order unless the weather is wild."""
-        dice, weather = self.server.dice, self.server.weather
+        rng, weather = self.server.rng, self.server.weather
         if self._is_lost("message lost"):
             return
         copies = 1
-        if weather.repeat and dice.random() < weather.repeat:
+        if weather.repeat and rng.random() < weather.repeat:
             self.server.count("message doubled")
             copies = 2
         for _ in range(copies):
-            late = dice.random() * weather.shuffle_s if weather.shuffle_s and dice.random() < 0.2 else 0.0
+            late = rng.random() * weather.shuffle_s if weather.shuffle_s and rng.random() < 0.2 else 0.0
             if late:
                 self.server.count("message late")
             self.server.at(self._delay() + late, lambda: self._arrived(message, callback))
@@ -389,7 +389,7 @@ class Link:
 
     def _delay(self) -> float:
         weather = self.server.weather
-        return weather.delay_s + self.server.dice.random() * weather.jitter_s
+        return weather.delay_s + self.server.rng.random() * weather.jitter_s
 
     # ── calls of the server ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -426,7 +426,7 @@ class Link:
 
     def _is_lost(self, what: str) -> bool:
         loss = self.server.weather.loss
-        lost = bool(loss) and self.server.dice.random() < loss
+        lost = bool(loss) and self.server.rng.random() < loss
         if lost:
             self.server.count(what)
         return lost

@@ -187,7 +187,7 @@ ADMIN = Caller("root", "admin")
 
 
 def wishes(
-    dice: random.Random, jobs: int, seconds: float, hosts: list[str], *, large: bool
+    rng: random.Random, jobs: int, seconds: float, hosts: list[str], *, large: bool
 ) -> list[tuple[float, object]]:
     """A plan: plain, retrying, nested, coscheduled, timed and hopeless jobs; cancellations; hosts drained and back.
 
@@ -195,41 +195,41 @@ def wishes(
     """
     plan: list[tuple[float, object]] = []
     names: dict[str, float] = {}
-    busy_s = seconds * dice.choice((0.7, 0.7, 0.1))
+    busy_s = seconds * rng.choice((0.7, 0.7, 0.1))
     for number in range(jobs):
-        at = dice.random() * busy_s
-        spec = _spec(dice, number, list(names))
-        if large and dice.random() < 0.5:
-            spec = _enlarged(dice, spec)
+        at = rng.random() * busy_s
+        spec = _spec(rng, number, list(names))
+        if large and rng.random() < 0.5:
+            spec = _enlarged(rng, spec)
         above = names.get(spec.name.rpartition("/")[0])
         if above is not None:
-            at = above + dice.random() * 4.0  # while its parent is likely to live
-        if_exists = dice.choice(("error", "replace", "replace")) if spec.name in names else "error"
+            at = above + rng.random() * 4.0  # while its parent is likely to live
+        if_exists = rng.choice(("error", "replace", "replace")) if spec.name in names else "error"
         names[spec.name] = at
-        key = f"key-{number}" if dice.random() < 0.3 else ""
+        key = f"key-{number}" if rng.random() < 0.3 else ""
         plan.append((at, SubmitJob(spec, USER, f"r{number}", 1, idempotency_key=key, if_exists=if_exists)))
-        if key and dice.random() < 0.5:
-            plan.append((at + dice.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
-        if dice.random() < 0.15:
+        if key and rng.random() < 0.5:
+            plan.append((at + rng.random() * 5, SubmitJob(spec, USER, f"s{number}", 1, idempotency_key=key)))
+        if rng.random() < 0.15:
             why = "z" * (SENTENCE if large else 0)
-            plan.append((at + dice.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
-    if dice.random() < 0.5:
-        host = dice.choice(hosts)
-        at = dice.random() * seconds / 2
+            plan.append((at + rng.random() * 10, CancelJob(spec.name, USER, f"c{number}", 1, why)))
+    if rng.random() < 0.5:
+        host = rng.choice(hosts)
+        at = rng.random() * seconds / 2
         plan.append((at, AdminCommand("drain", host, ADMIN, "drain", 1)))
         plan.append((at + 15, AdminCommand("undrain", host, ADMIN, "undrain", 1)))
-    if dice.random() < 0.2:
-        plan.append((dice.random() * seconds, AdminCommand("mark_lost", dice.choice(hosts), ADMIN, "lost", 1)))
+    if rng.random() < 0.2:
+        plan.append((rng.random() * seconds, AdminCommand("mark_lost", rng.choice(hosts), ADMIN, "lost", 1)))
     return sorted(plan, key=lambda each: each[0])
 
 
-def _enlarged(dice: random.Random, spec: JobSpec) -> JobSpec:
+def _enlarged(rng: random.Random, spec: JobSpec) -> JobSpec:
     """The same job as large as one may be, in its environment, its command, its constraints, or all of it."""
     env = {"PADDING": "e" * (MAX_ENV_BYTES - 10)}
     command = (*spec.command, "c" * (MAX_COMMAND_BYTES - 100))
     racks = tuple(f"{rack:v>{MAX_TEXT}}" for rack in range(MAX_VALUES - 2))
     near = (Constraint("rack", ConstraintOp.IN, values=("r0", "r1", *racks)),)
-    return dice.choice(
+    return rng.choice(
         (
             msgspec.structs.replace(spec, env=env),
             msgspec.structs.replace(spec, command=command),
@@ -239,36 +239,36 @@ def _enlarged(dice: random.Random, spec: JobSpec) -> JobSpec:
     )
 
 
-def _spec(dice: random.Random, number: int, names: list[str]) -> JobSpec:
-    kind = dice.random()
+def _spec(rng: random.Random, number: int, names: list[str]) -> JobSpec:
+    kind = rng.random()
     name = f"/job-{number}"
     if names and kind < 0.2:
-        name = f"{dice.choice(names)}/part-{number}"
+        name = f"{rng.choice(names)}/part-{number}"
     elif names and kind < 0.3:
-        name = dice.choice(names)
+        name = rng.choice(names)
     if kind > 0.8:
         return JobSpec(
             name=name,
             command=("work",),
             replicas=2,
-            resources=ResourceRequest(cpu_millis=dice.choice((1000, 3000))),
-            coscheduling=Coscheduling("rack", dice.choice(("all", "all", "leader"))),
-            band=dice.choice(("production", "interactive", "batch")),
-            max_retries_failure=dice.choice((0, 1, 3)),
-            timeout_s=dice.choice((None, 20.0)),
+            resources=ResourceRequest(cpu_millis=rng.choice((1000, 3000))),
+            coscheduling=Coscheduling("rack", rng.choice(("all", "all", "leader"))),
+            band=rng.choice(("production", "interactive", "batch")),
+            max_retries_failure=rng.choice((0, 1, 3)),
+            timeout_s=rng.choice((None, 20.0)),
             user="ann",
         )
     return JobSpec(
         name=name,
         command=("work",),
-        replicas=dice.choice((1, 1, 2, 3, 6)),
-        resources=ResourceRequest(cpu_millis=dice.choice((500, 1000, 2000, 4000))),
-        band=dice.choice(("production", "interactive", "batch")),
-        max_retries_failure=dice.choice((0, 0, 1, 3)),
-        max_retries_preemption=dice.choice((0, 2, 100)),
-        max_task_failures=dice.choice((0, 0, 1)),
-        scheduling_timeout_s=dice.choice((None, None, 20.0)),
-        timeout_s=dice.choice((None, None, 8.0)),
-        bundle=dice.choice((None, None, "a" * 64)),
+        replicas=rng.choice((1, 1, 2, 3, 6)),
+        resources=ResourceRequest(cpu_millis=rng.choice((500, 1000, 2000, 4000))),
+        band=rng.choice(("production", "interactive", "batch")),
+        max_retries_failure=rng.choice((0, 0, 1, 3)),
+        max_retries_preemption=rng.choice((0, 2, 100)),
+        max_task_failures=rng.choice((0, 0, 1)),
+        scheduling_timeout_s=rng.choice((None, None, 20.0)),
+        timeout_s=rng.choice((None, None, 8.0)),
+        bundle=rng.choice((None, None, "a" * 64)),
         user="ann",
     )

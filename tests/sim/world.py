@@ -82,8 +82,8 @@ class World:
     def __init__(self, seed: int, storm: Storm = EVERYTHING) -> None:
         self.seed = seed
         self._storm = storm
-        self.dice = random.Random(seed)
-        self.server = Server(self.dice)
+        self.rng = random.Random(seed)
+        self.server = Server(self.rng)
         self.judge = Judge(self.server)
         self.promises = Promises()
         self.processes: dict[str, Process] = {}
@@ -98,8 +98,8 @@ class World:
         self.planted = 0
         self._all_states: list[StateService] = []
         self.gone: set[str] = set()
-        self.large = self.dice.random() < LARGE
-        self.policy = _policy(self.dice, large=self.large)
+        self.large = self.rng.random() < LARGE
+        self.policy = _policy(self.rng, large=self.large)
         self._starts: dict[str, int] = {}
         self._mains: dict[str, Callable[[Process, Link], Any]] = {}
         self._dead: list[Process] = []
@@ -111,14 +111,14 @@ class World:
     # ── the cluster ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _build(self) -> None:
-        hosts = [f"w{n}" for n in range(self.dice.choice((3, 4, 5)))]
+        hosts = [f"w{n}" for n in range(self.rng.choice((3, 4, 5)))]
         for n, host in enumerate(hosts):
             self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start)
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
-        if self.dice.random() < 0.6:
+        if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
-        self._plan = wishes(self.dice, self.dice.randint(5, 14), STORM_S, hosts, large=self.large)
+        self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
         self._mains["people"] = self._people
         for name in self._mains:
             self._start(name)
@@ -147,7 +147,7 @@ class World:
         self._dead.append(process)
         if process.name != "people":
             away_s = self.away_s.pop(process.name, 0.0)
-            self.server.at(0.3 + away_s + self.dice.random(), lambda: self._again(process.name))
+            self.server.at(0.3 + away_s + self.rng.random(), lambda: self._again(process.name))
 
     async def _state(self, process: Process, link: Link) -> None:
         clock = Clock(lambda: int((self.server.now * 1000 + process.jump_ms + WALL_MS) * 1e6), self._steady_ns)
@@ -173,12 +173,12 @@ class World:
         await self.people.run()
 
     def _fate(self, ref: AttemptRef) -> tuple[float, int]:
-        dice = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
+        rng = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
         leader = self.leader()
         job = leader.replica.machine.ledger.jobs.get(ref.job) if leader is not None else None
-        if job is not None and job.timeout_ms is not None and dice.random() < 0.4:
+        if job is not None and job.timeout_ms is not None and rng.random() < 0.4:
             return FOR_EVER_S, 0
-        return dice.choice((0.05, 0.5, 3.0, 12.0)), int(dice.random() < 0.25)
+        return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
 
     def _appended(self, link: Link, sequence: int) -> None:
         state = self.states.get(link.process.name)
@@ -290,16 +290,16 @@ class World:
     # ── the storm ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _plan_faults(self) -> None:
-        for _ in range(self.dice.randint(self._storm.least, self._storm.most)):
-            fault = self.dice.choice(self._storm.faults)
-            self.server.at(self.dice.random() * STORM_S, lambda fault=fault: self._strike(fault))
-        if self.dice.random() < self._storm.bad_weather:
+        for _ in range(self.rng.randint(self._storm.least, self._storm.most)):
+            fault = self.rng.choice(self._storm.faults)
+            self.server.at(self.rng.random() * STORM_S, lambda fault=fault: self._strike(fault))
+        if self.rng.random() < self._storm.bad_weather:
             self.server.weather = Weather(
-                loss=self.dice.choice((0.0, 0.01, 0.1)),
-                repeat=self.dice.choice((0.0, 0.01, 0.1)),
-                shuffle_s=self.dice.choice((0.0, 0.1, 3.0)),
-                jitter_s=self.dice.choice((0.0005, 0.02, 0.2)),
-                lag_s=self.dice.choice((0.0, 0.5, 5.0)),
+                loss=self.rng.choice((0.0, 0.01, 0.1)),
+                repeat=self.rng.choice((0.0, 0.01, 0.1)),
+                shuffle_s=self.rng.choice((0.0, 0.1, 3.0)),
+                jitter_s=self.rng.choice((0.0005, 0.02, 0.2)),
+                lag_s=self.rng.choice((0.0, 0.5, 5.0)),
             )
 
     def _strike(self, fault: Fault) -> None:
@@ -307,7 +307,7 @@ class World:
             fault(self)
 
     def victim(self, *kinds: str) -> str:
-        return self.dice.choice([name for name in self._mains if name.startswith(kinds) and name not in self.gone])
+        return self.rng.choice([name for name in self._mains if name.startswith(kinds) and name not in self.gone])
 
     @property
     def hosts(self) -> list[str]:
@@ -325,8 +325,8 @@ class World:
         self.gone.add(host)
         epochs = [state.replica.machine.ledger.epoch for state in self.states.values()]
         self.judge.on_gone(host, max(epochs, default=0))
-        after_s = self.dice.random() * STORM_S
-        for action in ("mark_lost", "forget") if self.dice.random() < 0.5 else ():
+        after_s = self.rng.random() * STORM_S
+        for action in ("mark_lost", "forget") if self.rng.random() < 0.5 else ():
             command = AdminCommand(action, host, ADMIN, f"{action}-{host}", 1)
             self.server.at(after_s, lambda command=command: self.processes["people"].soon(self.people.want, command))
             after_s += 2.0
@@ -337,7 +337,7 @@ class World:
         self.take_away(host)
         machine.name = name
         self.machines[name] = machine
-        self.server.at(self.dice.choice((0.5, 5.0, 20.0)), lambda: self._join(name))
+        self.server.at(self.rng.choice((0.5, 5.0, 20.0)), lambda: self._join(name))
 
     def _join(self, host: str) -> None:
         """A host that nobody knows yet."""
@@ -363,7 +363,7 @@ class World:
         process = self.processes[name]
         if process.alive and name in self.workers:
             self.server.count("worker told to stop")
-            self.away_s[name] = self.dice.choice((0.0, 0.0, 6.0, 30.0))
+            self.away_s[name] = self.rng.choice((0.0, 0.0, 6.0, 30.0))
             process.soon(self.workers[name].begin_to_stop)
 
     def leader(self) -> StateService | None:
@@ -460,13 +460,13 @@ class _SimScheduler(Scheduler):
         return await super()._send(decided)
 
 
-def _policy(dice: random.Random, *, large: bool) -> Policy:
+def _policy(rng: random.Random, *, large: bool) -> Policy:
     return msgspec.structs.replace(
         POLICY,
-        snapshot_changes=dice.choice((20, 20, 60, 100_000)),
-        keep_jobs=dice.choice((0, 0, 3)),
-        forget_workers_after_s=dice.choice((86_400.0, 86_400.0, 5.0)),
-        journal_part_bytes=dice.choice((100_000, 1 << 20) if large else (100, 1000, 1 << 20)),
+        snapshot_changes=rng.choice((20, 20, 60, 100_000)),
+        keep_jobs=rng.choice((0, 0, 3)),
+        forget_workers_after_s=rng.choice((86_400.0, 86_400.0, 5.0)),
+        journal_part_bytes=rng.choice((100_000, 1 << 20) if large else (100, 1000, 1 << 20)),
     )
 
 

@@ -143,8 +143,8 @@ def figures(cluster: Cluster) -> dict[str, float]:
             found[f"{name} threads"] = process.num_threads()
     for words, directory in (("nats", "nats"), ("workers", "workers"), ("logs", "log")):
         found[f"disk of {words}"] = disk(cluster.data / directory)
-    found["disk of rosters"] = sum(path.stat().st_size for path in cluster.data.glob("workers/*/roster"))
-    found["disk of workers"] -= found["disk of rosters"]
+    found["disk of process stores"] = sum(path.stat().st_size for path in cluster.data.glob("workers/*/processes"))
+    found["disk of workers"] -= found["disk of process stores"]
     return found
 
 

@@ -55,7 +55,7 @@ BOUNDS: Mapping[str, Bound] = {
     "threads": Bound(POOL),
     # A block of the journal that is written and one that is not trimmed yet, and output up to the `logs_bytes` of here.
     "disk of nats": Bound(2 * NATS_BLOCK + 4 * MIB),
-    "disk of rosters": Bound(2 * store.COMPACT_BYTES),  # of two workers
+    "disk of process stores": Bound(2 * store.COMPACT_BYTES),  # of two workers
     "disk of workers": Bound(MIB / 4),
     "disk of logs": Bound(MIB / 4),
 }

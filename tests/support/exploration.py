@@ -49,7 +49,8 @@ UNFAIR = frozenset({"cancel", "lost", "drop", "lose answer", "exit 1", "infra", 
 class Host:
     """One host: what it was told, what really runs, and what it has not been handed yet.
 
-    ``forsaken``: what was open on it when it was given up for lost; nobody waits for its end (reliability.md P2).
+    ``forsaken``: what was open on it when it was given up for lost; nobody waits for its end
+    (docs/design/reliability.md#promises).
     """
 
     incarnation: int = 1

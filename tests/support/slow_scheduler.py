@@ -1,7 +1,8 @@
 """Placing as the rules say it, task by task and worker by worker, with no thought of speed.
 
 What `plan` places must be exactly what this places. Reservations and eviction are not in it.
-Sources: semantics.md sections 7 to 9; the order of workers and groups as the scheduler documents it.
+Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order,
+docs/design/semantics.md#constraints-and-resources; the order of workers and groups as the scheduler documents it.
 """
 
 from __future__ import annotations

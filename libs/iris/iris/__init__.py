@@ -1,7 +1,7 @@
 """The name people import: `from iris import Client`.
 
 Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take milliseconds.
-Source: interfaces.md section 5.
+Source: docs/design/interfaces.md#sdk.
 """
 
 from importlib import import_module

@@ -1,6 +1,7 @@
 """The JetStream API as typed requests and answers, and its error numbers as the contract's exceptions.
 
-Out of scope: retries, which each caller decides for itself. Source: nats.md sections 1 and 3.1.
+Out of scope: retries, which each caller decides for itself. Source: docs/design/nats.md#features-used,
+docs/design/nats.md#server-behaviour.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
 
 A new version is stored beside the old one and put in its place by one message, so a reader sees the old object or the
-new one. Out of scope: what is kept how long. Source: nats.md sections 2.4, 3.2 (12) and 6.
+new one. Out of scope: what is kept how long. Source: docs/design/nats.md#costs, docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Mended: it leaked a socket at each failed attempt to connect; a PONG behind a pi
 read loop; a flush overtook what it should have flushed. Shortened: a message goes from the socket straight to whoever
 subscribed (`intake`), instead of through two buffers, an object, a queue and two tasks; what is sent in one turn of the
 loop goes out at its end in one piece, without a task; ready-made protocol lines go straight to that piece.
-Out of scope: connecting, and what messages mean. Source: nats.md section 3.2; docs/adr/0003.
+Out of scope: connecting, and what messages mean. Source: docs/design/nats.md#nats-py-behaviour;
+docs/adr/0003-a-thin-layer-on-nats-py.md.
 """
 
 from __future__ import annotations

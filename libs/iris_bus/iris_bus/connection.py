@@ -3,7 +3,7 @@
 It wraps nats-py's client with the options and callbacks that make it fail fast: nothing is buffered while
 disconnected, losing the connection is told at once to everybody who waits for an answer, a read loop that died is
 found by a watchdog. When the client closes for good, ``on_lost`` is called: the process must end.
-Out of scope: what is sent over it. Source: nats.md sections 3.2 and 6.
+Out of scope: what is sent over it. Source: docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Nothing here knows NATS. A room that needs the bus takes one of these protocols as an argument; only a
 service's shell ever awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
-Source: architecture.md section 2; nats.md sections 4 and 6.
+Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The `Bus` contract over core NATS: publish, request, subscribe; nothing stored. Source: contract.py; nats.md 2.1."""
+"""The `Bus` contract over core NATS:
+
+publish, request, subscribe; nothing stored. Source: contract.py; docs/design/nats.md#costs.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
         await nats.wait()
 
 Out of scope: how the process is found, configured and locked (`nats_binary`, `nats_process`); a cluster of servers
-(`deploy/nats`). Source: nats.md section 5; architecture.md section 2.
+(`deploy/nats`). Source: docs/design/nats.md#embedded-server; docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 It takes the place of nats-py's stream reader once a connection stands, and hands it every line that is no message, so
 that pings, errors, news of the server and the end of the connection stay nats-py's to deal with. Bytes are read into
 one buffer that is used again and again: a fresh one of 256 KiB for each read, asyncio's way, costs more than the read.
-Out of scope: subscriptions, and what messages mean. Source: the NATS client protocol; docs/adr/0003.
+Out of scope: subscriptions, and what messages mean. Source: the NATS client protocol;
+docs/adr/0003-a-thin-layer-on-nats-py.md.
 """
 
 from __future__ import annotations

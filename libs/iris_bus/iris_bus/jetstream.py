@@ -4,7 +4,7 @@
     await connection.streams.ensure()
 
 Out of scope: how each promise is kept (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`), and retries
-of the process itself. Source: architecture.md section 2; nats.md section 6.
+of the process itself. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

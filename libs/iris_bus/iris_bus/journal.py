@@ -3,7 +3,7 @@
 An append names the sequence it follows; the server refuses it when somebody else wrote. When the answer is lost, the
 journal's end is read back from the stream's leader: our bytes behind ``expected`` mean committed, other bytes mean
 fenced, nothing means it is sent again with the same expectation, of which at most one can win.
-Out of scope: what an entry means. Source: architecture.md section 2; nats.md sections 4.2 and 4.5.
+Out of scope: what an entry means. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

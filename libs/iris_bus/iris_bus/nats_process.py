@@ -1,7 +1,7 @@
 """One `nats-server` process on a private directory of this machine: locked, rendered, started, stopped.
 
 Everything here is plain and synchronous, so that fixtures and scripts can use it. Out of scope: watching the
-process and starting it again, which `embedded` does. Source: nats.md section 5.
+process and starting it again, which `embedded` does. Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Events go out as chained messages (see `wire`); only every few hundredth asks for an answer. After any trouble the
 stream's last event says where to go on (see `window`); since ids are the journal's, it does not matter which of two
-writers told an event. Out of scope: what an event says. Source: architecture.md section 2; nats.md section 4.2.
+writers told an event. Out of scope: what an event says. Source: docs/ARCHITECTURE.md#storage;
+docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

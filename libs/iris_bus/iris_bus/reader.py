@@ -2,7 +2,7 @@
 
 When anything is off (a missing number, a consumer that is gone, silence, a lost connection) the consumer is made
 again behind the last message read, with back-off. Out of scope: acknowledgements; where to start after a Gap.
-Source: contract.py `Reader`; nats.md sections 3.2, 4.3 and 6.
+Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour, docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One wildcard subscription carries every answer; each question is a future and one timer. Losing the connection, a
 refused subject and silence each end a question at once and by name, so nobody waits for what cannot come.
-Out of scope: what answers mean. Source: nats.md sections 3.2 and 6.
+Out of scope: what answers mean. Source: docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

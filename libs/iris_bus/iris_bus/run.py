@@ -10,7 +10,7 @@
 
 TERM or INT sets ``stop`` and the main function ends in its own order; a second signal does not wait. An exception
 nobody caught, in the main function, a task of `Service.spawn` or a callback, ends the process with a non-zero code: the
-journal rebuilds what it knew. Out of scope: what a service does. Source: architecture.md section 2.
+journal rebuilds what it knew. Out of scope: what a service does. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

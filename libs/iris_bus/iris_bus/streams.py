@@ -1,7 +1,8 @@
 """The streams of the subjects table, declared on a server, and the `Streams` contract over them.
 
 A declaration is idempotent: what is missing is made, what differs and can be changed is changed, nothing is dropped.
-Out of scope: the journal's fence and the telling of events. Source: iris_core.subjects; nats.md 1, 3.1, 4.3.
+Out of scope: the journal's fence and the telling of events. Source: iris_core.subjects;
+docs/design/nats.md#features-used, docs/design/nats.md#server-behaviour.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         bus.publish(subject, data, headers={"traceparent": str(trace)})
 
 Out of scope: contexts as text (`telemetry.Trace`); what is worth a span (never a heartbeat).
-Source: interfaces.md section 7.
+Source: docs/design/interfaces.md#metrics.
 """
 
 from __future__ import annotations

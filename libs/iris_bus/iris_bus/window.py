@@ -2,7 +2,7 @@
 
 Events go out as a chain of stream sequences. After trouble the stream's last event, by its id, says what is stored;
 `go_on` puts everything behind it back in line. Events stored a moment ago are kept, because a stream that persists
-lazily may forget them in a crash. Out of scope: sending and waiting. Source: nats.md section 4.2.
+lazily may forget them in a crash. Out of scope: sending and waiting. Source: docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

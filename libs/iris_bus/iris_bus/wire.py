@@ -3,7 +3,7 @@ much for an event.
 
 Each message says which stream sequence it follows; only the last asks for an answer. A message that is lost or refused
 leaves the stream one short, so every later one is refused too: one confirmed sequence proves all before it.
-Out of scope: sending, waiting, recovering. Source: nats.md sections 1 and 4.2.
+Out of scope: sending, waiting, recovering. Source: docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a job's specification may say. The gateway asks early, the state service asks again; nothing is looked up.
 
 Every mistake is found in one go, each with the JSON pointer of its field. Shapes and types are the decoder's.
-Source: semantics.md sections 5, 7 and 9; interfaces.md section 3.
+Source: docs/design/semantics.md#jobs, docs/design/semantics.md#coscheduling,
+docs/design/semantics.md#constraints-and-resources, docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

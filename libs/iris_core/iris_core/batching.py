@@ -3,7 +3,7 @@
 Each costs the same however little it holds, so many small ones are dear. A few go at once after a rest, so a short task
 on a quiet cluster waits for nothing; after them they keep steps, and the more attempts are open, the longer the steps,
 because the less it matters that some wait. No clock here: the caller says what time it is.
-Source: performance.md "decide in batches"; docs/adr/0004-commit-spacing.md.
+Source: docs/performance.md; docs/adr/0004-commit-spacing.md.
 """
 
 from __future__ import annotations

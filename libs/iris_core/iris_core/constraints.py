@@ -3,7 +3,7 @@
 A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of Kubernetes. Strings
 are compared exactly and are never ordered; whole and broken numbers compare by value; a string never equals a number. A
 ``taint:<name>`` attribute repels every job that says nothing about that key. Preferred constraints rank hosts and never
-rule one out. Source: CO "Job Constraints"; semantics.md section 9.
+rule one out. Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What every status table must keep to, asked when it is imported: a table that breaks this never runs.
 
 An owner and a way out for every status that is no end, no way out of an end, and no cell that nothing can reach. What
-is *not* here: whether a row is ever the first that matches, which tests try out. Source: semantics.md section 3.
+is *not* here: whether a row is ever the first that matches, which tests try out. Source:
+docs/design/semantics.md#rules-and-judgement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one shape of every rule, the one judgement, and the one derivation of a whole from its parts.
 
 A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. What is not here:
-who claims (handlers, workers), and who applies (the ledger). Sources: semantics.md section 3; ST
-"StatusTransitions", "Coordinator Processing Flow", "SessionPromotionHandler"; TS "Retry flow".
+who claims (handlers, workers), and who applies (the ledger). Sources: docs/design/semantics.md#rules-and-judgement,
+docs/design/semantics.md#sessions, docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EITHER = SUCCEEDS | FAILS
 class To(Generic[W, P]):
     """Where a rule leads: the status of the whole, and what its part (a task's attempt) is left as.
 
-    None keeps what is there (ST "TransitionStatus").
+    None keeps what is there (docs/design/semantics.md#rules-and-judgement).
     """
 
     status: W | None = None
@@ -91,7 +91,7 @@ def judge(
         in_status_ms: how long the entity has been in its status, by the time of the message being applied.
         timeout_ms: how long it may be there; strictly over expires it. None is for ever.
 
-    Source: semantics.md section 3, "The judgement".
+    Source: docs/design/semantics.md#rules-and-judgement, "The judgement".
     """
     if outcome is Outcome.SUCCESS:
         return SchedulingResult.SUCCESS
@@ -120,6 +120,8 @@ def decide(
     """
     if outcome not in rule.outcomes:
         outcome = Outcome.SKIPPED
+    elif outcome is Outcome.SUCCESS:  # most claims; a success is judged by nothing else
+        return SchedulingResult.SUCCESS, rule.success
     result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
     return result, rule.target(result, source)
 

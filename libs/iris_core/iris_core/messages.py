@@ -3,7 +3,7 @@
 Facts end in a past participle, requests are imperative. Positions are fixed (array_like): new fields go last,
 with a default, and no meaning changes under an old name. Times are ``*_ms``, stamped by whoever first says them.
 A task is ``(job, index)`` here: ``job`` is the job's number, given once at admission and never reused.
-Source: architecture.md sections 2 and 3; CO "Dispatch Flow".
+Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job; docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

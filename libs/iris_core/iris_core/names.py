@@ -1,7 +1,7 @@
 """Names are paths: ``/train``, its child ``/train/eval-1``, that job's task ``/train/eval-1/0``.
 
 Pure string rules: validity, ancestry, depth, and the tokens that may stand in a bus subject or a file name.
-Source: PG "JobName"; semantics.md section 5.
+Source: docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class JobName:
 
     @property
     def depth(self) -> int:
-        """Levels of the job: a root has 1, a task has its job's (PG "JobName.depth")."""
+        """Levels of the job: a root has 1, a task has its job's (docs/design/semantics.md#jobs)."""
         return len(self.job_parts)
 
     @property

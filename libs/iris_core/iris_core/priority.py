@@ -1,6 +1,6 @@
 """The order in which waiting tasks are looked at: one pure key.
 
-Source: PG "Priority Model"; semantics.md section 8.
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Why something waits: one enumeration, used by API, CLI, page, metric label and documentation anchor alike.
 
-A reason is a typed value; its words are made here and nowhere else. Source: semantics.md section 9.
+A reason is a typed value; its words are made here and nowhere else. Source:
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Amounts of what a host has and a task asks for: millicores, bytes, chips. Pure arithmetic, no policy.
 
-Source: semantics.md section 9.
+Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What people submit: the job's specification, exactly the body of ``POST /v1/jobs``.
 
 Shapes only; what values are allowed is judged by the admission rules of the gateway and again by the state
-service. Unknown fields are refused by the decoder. Source: interfaces.md section 3; semantics.md sections 5, 9.
+service. Unknown fields are refused by the decoder. Source: docs/design/interfaces.md#http,
+docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

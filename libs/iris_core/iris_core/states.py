@@ -1,7 +1,8 @@
 """Every status of every entity, with its wire value, and the sets that have names. Nothing here decides.
 
-A wire value is never reused. Sources: TS "State Table"; ST "SchedulingResult", "KernelMatchType",
-"EndpointLifecycle", "RouteStatus"; semantics.md section 2.
+A wire value is never reused. Sources: docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions,
+docs/design/semantics.md#deployments-and-routes, docs/design/semantics.md#enumerations.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from enum import Enum, IntEnum, StrEnum
 
 
 class TaskState(IntEnum):
-    """What a user sees of a task. Values are TS's proto values."""
+    """What a user sees of a task. Values are Task States's proto values."""
 
     UNSPECIFIED = 0
     PENDING = 1
@@ -39,7 +40,7 @@ class JobState(IntEnum):
 
 
 class SessionStatus(StrEnum):
-    """How far a unit that is placed all-or-nothing has come (ST "Session State Transitions")."""
+    """How far a unit that is placed all-or-nothing has come (docs/design/semantics.md#sessions)."""
 
     PENDING = "PENDING"
     SCHEDULED = "SCHEDULED"
@@ -53,7 +54,7 @@ class SessionStatus(StrEnum):
 
 
 class KernelStatus(StrEnum):
-    """How far one attempt has come on its worker (ST calls an attempt a kernel)."""
+    """How far one attempt has come on its worker (Status Transitions calls an attempt a kernel)."""
 
     PENDING = "PENDING"
     SCHEDULED = "SCHEDULED"
@@ -69,7 +70,7 @@ class KernelStatus(StrEnum):
 
 
 class DeploymentLifecycle(StrEnum):
-    """ST "EndpointLifecycle"."""
+    """Status of a deployment. Source: docs/design/semantics.md#deployments-and-routes."""
 
     PENDING = "pending"
     CREATED = "created"
@@ -81,7 +82,7 @@ class DeploymentLifecycle(StrEnum):
 
 
 class RouteStatus(StrEnum):
-    """ST "RouteStatus"."""
+    """Status of a route. Source: docs/design/semantics.md#deployments-and-routes."""
 
     PROVISIONING = "provisioning"
     HEALTHY = "healthy"
@@ -102,7 +103,7 @@ class WorkerState(StrEnum):
 
 
 class SchedulingResult(StrEnum):
-    """What one judgement came to (ST "SchedulingResult")."""
+    """What one judgement came to (docs/design/semantics.md#rules-and-judgement)."""
 
     SUCCESS = "SUCCESS"
     NEED_RETRY = "NEED_RETRY"
@@ -112,7 +113,7 @@ class SchedulingResult(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What a handler or a worker claims; it never judges (ST "HandlerResult")."""
+    """What a handler or a worker claims; it never judges (docs/design/semantics.md#sessions)."""
 
     SUCCESS = "SUCCESS"
     FAILURE = "FAILURE"
@@ -120,7 +121,7 @@ class Outcome(StrEnum):
 
 
 class MatchType(Enum):
-    """How many parts must be in a status for a condition to hold (ST "KernelMatchType")."""
+    """How many parts must be in a status for a condition to hold (docs/design/semantics.md#sessions)."""
 
     ALL = "all"
     ANY = "any"
@@ -136,7 +137,7 @@ class PriorityBand(IntEnum):
 
 
 class ConstraintOp(StrEnum):
-    """CO "Job Constraints", and IN."""
+    """How a constraint compares. Source: docs/design/semantics.md#constraints-and-resources."""
 
     EQ = "eq"
     NE = "ne"
@@ -224,7 +225,7 @@ DISPLAY_COLOURS = {
     T.UNSCHEDULABLE: "#cf222e",
     T.PREEMPTED: "#bc4c00",
 }
-"""TS "Dashboard Display", to the letter."""
+"""The colour of each state's badge. Source: docs/design/interfaces.md#dashboard."""
 
 
 def display_name(state: Enum) -> str:
@@ -233,5 +234,5 @@ def display_name(state: Enum) -> str:
 
 
 def css_class(state: TaskState) -> str:
-    """TS "Dashboard Display": ``status-{name}``."""
+    """The CSS class of a state's badge, ``status-{name}``. Source: docs/design/interfaces.md#dashboard."""
     return f"status-{display_name(state)}"

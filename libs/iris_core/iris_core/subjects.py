@@ -1,7 +1,7 @@
 """Every subject and every stream, as one table; the bus declares its streams from here.
 
 A subject is built only by the functions below, so no name ever stands unescaped in one.
-Source: architecture.md section 2; interfaces.md section 4.
+Source: docs/ARCHITECTURE.md#storage; docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TPU slices: how many hosts and chips a variant has, and what a coscheduled job must therefore ask for.
 
-Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU topologies; CO
-"Validation"; semantics.md section 7.
+Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU topologies;
+docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What people and foreign programs see: the objects of the HTTP API and the bodies of public events.
 
 Made by the state service, passed through by the gateway, read by the CLI and the SDK. States are lower case,
-times RFC 3339 UTC. Stable: fields are only added. Source: interfaces.md sections 3 and 4.
+times RFC 3339 UTC. Stable: fields are only added. Source: docs/design/interfaces.md#http,
+docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class TreeView(View, kw_only=True):
 
 
 class QueueRow(View, kw_only=True):
-    """One waiting job's stretch of the queue with the key's columns (semantics.md section 8)."""
+    """One waiting job's stretch of the queue with the key's columns (docs/design/semantics.md#order)."""
 
     position: int
     task: str

@@ -1,7 +1,7 @@
 """The early no: what can be refused about a submission without asking anyone.
 
 The state service judges again, by the same `iris_core.admission` rules and with the records at hand; this saves its
-time and gives the caller every mistake at once. Source: architecture.md section 3, step 1.
+time and gives the caller every mistake at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
 """
 
 from __future__ import annotations

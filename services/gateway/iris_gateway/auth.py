@@ -2,7 +2,7 @@
 
 The file has one token per line, ``USER ROLE SHA256``; ``#`` starts a comment. Tokens are long and random, so one
 round of SHA-256 is enough. Out of scope: reading the file (the shell does) and what a role may do with a job
-(the state service decides). Source: interfaces.md section 3; reliability.md section 5.
+(the state service decides). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 One subscription hears the answers to what was stored. A command keeps its id through every repetition, so that it
 takes effect once. Out of scope: what a command means; deciding whether it is allowed; speaking to the leader
-(`direct`). Source: architecture.md section 2.
+(`direct`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

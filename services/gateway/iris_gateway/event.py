@@ -1,6 +1,6 @@
 """One public event as the gateway holds it, and which of them a caller wants.
 
-Pure: a message becomes an `Event` once, however many watch. Source: interfaces.md section 4.
+Pure: a message becomes an `Event` once, however many watch. Source: docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ While nobody watches nothing is read: a gateway without watchers costs the clust
 
 A watcher holds nothing but its place in the ring. One that falls out of the ring is let go, and comes back with the
 last sequence it saw; what is older than the ring is read from the stream. So nothing is lost and nobody is waited for.
-Out of scope: how events are written to a connection (`sse`). Source: interfaces.md section 3; performance.md B9.
+Out of scope: how events are written to a connection (`sse`). Source: docs/design/interfaces.md#http;
+docs/performance.md B9.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Task output from its stream: what is there, and what comes until the task or job has ended.
 
 Out of scope: how lines are cut out of chunks (`log_lines`) and written for people (`log_formats`).
-Source: interfaces.md sections 2 and 3; architecture.md section 2.
+Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http; docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gateway's own figures, in one registry per process. Source: interfaces.md section 7."""
+"""The gateway's own figures, in one registry per process. Source: docs/design/interfaces.md#metrics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The API's own description, OpenAPI 3.1, made from the route table and the msgspec types.
 
 Pure. Nothing is described twice: a field, its type and its docstring come from the struct that is decoded.
-Source: interfaces.md section 3.
+Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What stands in a URL: path segments and query parameters, each read strictly and refused by name.
 
-Out of scope: bodies. Source: interfaces.md section 3.
+Out of scope: bodies. Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

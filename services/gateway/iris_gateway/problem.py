@@ -1,7 +1,7 @@
 """Every no of the API: one table from code to status, and the RFC 9457 document people get.
 
 Handlers raise `ProblemResponse`; the front turns it into a response. Out of scope: HTTP responses, and the
-refusals' texts, which are written where the refusal is decided. Source: interfaces.md section 3.
+refusals' texts, which are written where the refusal is decided. Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

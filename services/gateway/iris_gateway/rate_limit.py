@@ -1,6 +1,6 @@
 """How much one user may ask or send: a bucket that fills again, per user.
 
-Pure: the time is an argument. Out of scope: what a request costs besides. Source: reliability.md section 5.
+Pure: the time is an argument. Out of scope: what a request costs besides. Source: docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The gateway's shell: connects, listens, tells where, and drains when asked to stop.
 
 The only room here that reads the clock; everything else is handed `now_ms` and `clock`. Out of scope: endpoints
-(`api`), what surrounds them (`middleware`). Source: architecture.md sections 1 and 2.
+(`api`), what surrounds them (`middleware`). Source: docs/ARCHITECTURE.md#modules, docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

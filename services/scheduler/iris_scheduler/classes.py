@@ -1,6 +1,6 @@
 """Scheduling classes: jobs that ask for the same are asked about once. One failed fit answers for the whole class.
 
-Source: performance.md "How to get there"; semantics.md section 8 for the order inside a class.
+Source: docs/performance.md; docs/design/semantics.md#order for the order inside a class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is held on each worker, attempt by attempt, and the columns of room that follow from it.
 
 A worker's room is its total less everything open on it. Nothing here decides.
-Source: semantics.md section 4 "Capacity", section 9 "building-count window".
+Source: docs/design/semantics.md#tasks-and-attempts, section 9 "building-count window".
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def still_full(cycle: Cycle) -> set[JobClass]:
     if not known or cycle.memory.columns is not cycle.columns or cycle.memory.stuck != cycle.stuck:
         return set()
     grown = _grown(cycle)
-    return {kind for kind in known if not _has_room(cycle, kind, grown) and _waits_patiently(cycle, kind)}
+    return {kind for kind in known if not _has_room(cycle, kind, grown) and _may_wait(cycle, kind)}
 
 
 def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> set[JobClass]:
@@ -67,7 +67,7 @@ def _has_room(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
     return bool(fitting(cycle.room.matrix, kind.need, usable).any())
 
 
-def _waits_patiently(cycle: Cycle, kind: JobClass) -> bool:
+def _may_wait(cycle: Cycle, kind: JobClass) -> bool:
     """Whether the first gang of the class may go on waiting without a group being kept for it."""
     if not kind.is_gang:
         return True

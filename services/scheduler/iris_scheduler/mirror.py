@@ -1,7 +1,7 @@
 """What the state service knows, as far as placing work needs it: a full snapshot, then numbered deltas.
 
 It believes what it is told and decides nothing. A delta that does not follow is refused; the owner then asks for a full
-snapshot. Source: architecture.md section 2 "The scheduler".
+snapshot. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

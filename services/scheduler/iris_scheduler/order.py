@@ -1,6 +1,6 @@
 """Whose turn it is: waiting jobs of many classes, merged in queue order, without looking at classes that are full.
 
-Source: semantics.md section 8.
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

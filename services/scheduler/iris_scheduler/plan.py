@@ -2,7 +2,7 @@
 
 The same mirror, memory, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
 tasks by first fit, then those over quota in the same way; then eviction; then reasons.
-Source: architecture.md section 3, step 3; semantics.md section 8.
+Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

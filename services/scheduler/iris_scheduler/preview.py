@@ -1,6 +1,6 @@
 """A dry run: what the next cycle would do with one more job. The same plan, on the same records plus that job.
 
-Source: interfaces.md section 2 `iris plan`; semantics.md section 8.
+Source: docs/design/interfaces.md#command-line `iris plan`; docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

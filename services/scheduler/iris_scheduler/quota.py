@@ -1,6 +1,6 @@
 """Whose turn it is within a band: tasks that would take their user over a running quota stand behind everyone else.
 
-A quota never forbids; it only gives way. Source: PG "Phase 2: Per-User Resource Quotas"; semantics.md section 8.
+A quota never forbids; it only gives way. Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

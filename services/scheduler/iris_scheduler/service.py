@@ -2,7 +2,7 @@
 
 It keeps the mirror up to date, plans as soon as something has changed or time alone would change the plan, and has one
 plan on its way at a time: what arrives meanwhile is the next plan's. Whatever it is not sure of it forgets, and asks
-the state service for everything again. Source: architecture.md section 2 "The scheduler".
+the state service for everything again. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

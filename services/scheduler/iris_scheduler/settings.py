@@ -1,4 +1,7 @@
-"""Every number the scheduler decides with; each is a key of `[scheduler]` in iris.toml. Defaults: semantics.md."""
+"""Every number the scheduler decides with;
+
+each is a key of `[scheduler]` in iris.toml. Defaults: docs/design/semantics.md.
+"""
 
 from __future__ import annotations
 

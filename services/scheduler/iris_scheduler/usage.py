@@ -1,6 +1,6 @@
 """What each user's placed tasks hold, for quotas. Counted on every open attempt until its end is known.
 
-Source: PG "Phase 2: Per-User Resource Quotas"; semantics.md section 8.
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What follows from a change: siblings of a gang, the derived job, its remaining tasks, its children.
 
 Each function reads the ledger and returns claims or changes; the machine applies them and asks again until nothing
-follows. Sources: TS "KILLED", "WORKER_FAILED"; CO "Coscheduled Group Failure"; semantics.md sections 5 and 7.
+follows. Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#coscheduling,
+docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations

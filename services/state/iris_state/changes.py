@@ -1,7 +1,7 @@
 """What the journal holds: `Commit` after `Commit`, each a batch of changes. Shapes only; `ledger` applies them.
 
 Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
-every earlier release replays (tests/golden). Source: architecture.md section 2 "IRIS_JOURNAL".
+every earlier release replays (tests/golden). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Records are truth; queue, counters, holds and clocks are indexes over them, so most sentences are a recount. Slow on
 purpose and never on a hot path: tests and the simulation ask after every step. What may only grow needs two looks and
-is `Growth`'s. Source: reliability.md section 4.
+is `Growth`'s. Source: docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations

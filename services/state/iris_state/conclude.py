@@ -1,7 +1,8 @@
 """A claim is held against the task table and the budgets, and becomes changes or nothing.
 
-Reads the ledger, writes nothing. Every refusal to conclude has its reason beside it. Sources: TS "Retry flow";
-semantics.md sections 3 and 4.
+Reads the ledger, writes nothing. Every refusal to conclude has its reason beside it. Sources:
+docs/design/semantics.md#tasks-and-attempts; docs/design/semantics.md#rules-and-judgement,
+docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

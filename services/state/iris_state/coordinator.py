@@ -1,7 +1,8 @@
 """One round of a handler over sessions: show them, hear its report, judge, and say what changes.
 
 The only place where a session's handler results become transitions. Promotions, which follow from kernels alone,
-are judged here too. Reads the ledger, writes nothing. Source: ST "Coordinator Processing Flow", semantics.md 3, 6.
+are judged here too. Reads the ledger, writes nothing. Source: docs/design/semantics.md#rules-and-judgement,
+docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

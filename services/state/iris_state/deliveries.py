@@ -2,7 +2,7 @@
 
 A new leader gives every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
 session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. Out of scope:
-what a failure means (`handlers`, `coordinator`). Source: CO "Dispatch Failure Recovery"; semantics.md section 6.
+what a failure means (`handlers`, `coordinator`). Source: docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the scheduler's mirror is told: one numbered delta per commit, and the whole picture when asked.
 
 A delta is the net effect of a commit, in the order `messages.Delta` prescribes. The version is the commit's journal
-sequence, so a gap is seen across restarts too. Source: architecture.md "The scheduler holds a mirror".
+sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.
 """
 
 from __future__ import annotations

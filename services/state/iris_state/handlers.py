@@ -1,7 +1,7 @@
 """What each lifecycle handler says of the sessions it is shown: done, failed, or not yet. Nothing is judged here.
 
-Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`. Source: ST
-"LifecycleHandler", "HandlerResult"; semantics.md section 6.
+Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`. Source:
+docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

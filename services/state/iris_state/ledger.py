@@ -2,7 +2,7 @@
 
 What is kept beside the records (queue, open attempts, capacity, clocks, children) is an index over them and can be
 rebuilt; `check` compares the two. How a change is entered is `apply`'; no decision is taken in either room.
-Source: architecture.md "ledger"; semantics.md 1, 4.
+Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities, docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Inputs are judged in the order in which they arrived and applied at once, so that each sees what those before it
 did; nothing leaves this room for the world before the commit that holds it is durable. No clock, no bus: `service`
-gives the time and carries the messages. Source: architecture.md section 1, the picture of the one way round.
+gives the time and carries the messages. Source: docs/ARCHITECTURE.md#modules, the picture of the one way round.
 """
 
 from __future__ import annotations

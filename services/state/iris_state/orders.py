@@ -1,7 +1,7 @@
 """What hosts are told after a commit: one order per worker, with the templates of the jobs it speaks of.
 
-Collects; decides nothing. OrderBook are idempotent, so giving one again is always safe. Source: architecture.md
-section 2 "iris.worker.<id>.order"; semantics.md section 6.
+Collects; decides nothing. OrderBook are idempotent, so giving one again is always safe. Source:
+docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

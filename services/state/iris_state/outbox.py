@@ -1,7 +1,7 @@
 """The public facts of one commit, worded and numbered: ``task.state.*`` and its like.
 
 An event's id is the commit's journal sequence and its place in the commit, so a new leader that replays the commit
-words the very same events. Source: interfaces.md section 4; reliability.md P6.
+words the very same events. Source: docs/design/interfaces.md#events, docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _task_events(fact: Fact, sequence: int, first: int) -> list[Publication]:
     if job.traceparent:
         shared["traceparent"] = job.traceparent
     out = []
-    for place in range(tasks):
+    for place in range(tasks):  # one, but for the tasks of a new job
         task = f"{name}/{index + place}"
         body = TaskEvent(
             task=task,
@@ -59,9 +59,9 @@ def _task_events(fact: Fact, sequence: int, first: int) -> list[Publication]:
             at_ms=at_ms,
             seq=sequence,
         )
-        out.append(
-            Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", {**shared, "Iris-Task": task})
-        )
+        headers = shared if tasks == 1 else shared.copy()
+        headers["Iris-Task"] = task
+        out.append(Publication(subject, codec.to_json(body), f"{sequence}.{first + place}", headers))
     return out
 
 

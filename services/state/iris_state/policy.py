@@ -1,4 +1,7 @@
-"""Every number the state service decides with; each is a key of `[state]` in iris.toml. Defaults: semantics.md."""
+"""Every number the state service decides with;
+
+each is a key of `[state]` in iris.toml. Defaults: docs/design/semantics.md.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What of a job only its owner and admins see: the values of its environment, and what its tasks printed.
 
 Every view passes through here on its way out. Without tokens everybody is an admin. What tasks printed is stored beside
-the records, and the gateway asks whose it is. Source: reliability.md section 5. Out of scope: secrets (`redaction`).
+the records, and the gateway asks whose it is. Source: docs/design/reliability.md#security. Out of scope: secrets
+(`redaction`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The records of the ledger: jobs with their tasks and attempts, coscheduled sessions, workers.
 
 Fields only, and properties that follow from them; `ledger` alone writes. Records are positional so that a snapshot
-is one encoding of them. Source: semantics.md section 1.
+is one encoding of them. Source: docs/design/semantics.md#entities.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What of a job's specification is not shown: environment values under keys that look secret.
 
 Every view of a job passes through here on its way out; tasks, reruns and the journal keep the values themselves. What
-is *not* here: words of a command, which stand in every process list anyway. Source: reliability.md section 5.
+is *not* here: words of a command, which stand in every process list anyway. Source:
+docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

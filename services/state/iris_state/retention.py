@@ -2,7 +2,7 @@
 
 A job is over when it has ended and the end of every attempt is known: it is sealed then, and stands in line to be
 forgotten, oldest end first. A job with children on record stays until they are gone, so that cancelling a tree always
-finds the whole tree. Its counts stay, its key for a while. Source: semantics.md section 5 "pruned"; ADR 21.
+finds the whole tree. Its counts stay, its key for a while. Source: docs/design/semantics.md#jobs; ADR 21.
 """
 
 from __future__ import annotations

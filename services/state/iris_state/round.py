@@ -1,7 +1,7 @@
 """One round: changes are made true one at a time, and what follows from each is asked until nothing follows.
 
 Kept here is what has changed since the last commit and what must still be asked; the records are the ledger's, the
-judgements `conclude`'s and `coordinator`'s. No input is understood here. Source: architecture.md section 1.
+judgements `conclude`'s and `coordinator`'s. No input is understood here. Source: docs/ARCHITECTURE.md#modules.
 """
 
 from __future__ import annotations

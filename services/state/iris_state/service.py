@@ -1,6 +1,6 @@
 """The process of one replica: follow until nobody leads, then lead until told to stop or deposed.
 
-Source: architecture.md section 2 "One writer, fenced".
+Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

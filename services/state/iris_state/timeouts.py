@@ -1,6 +1,6 @@
 """What comes due by limits that a job's owner set. Timeout of placed work is the coordinator's.
 
-Source: TS "UNSCHEDULABLE"; semantics.md section 5 "Task timeout", "Scheduling timeout".
+Source: docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from iris_state.intake import Step
 from iris_state.ledger import Ledger
 
 
-def on_alarm(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
+def on_limit(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
     """A limit that a job's owner set has passed: a running task's timeout, or a waiting job's scheduling timeout."""
     job = ledger.jobs.get(number)
     if job is None or job.state in JOB_TERMINAL:

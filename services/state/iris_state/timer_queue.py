@@ -2,7 +2,7 @@
 
 Every status with a timeout has one first-in-first-out line: its timeout is one number and time only goes on, so
 whoever entered first is due first. Limits that differ per job stand in one sorted list. No clock here: the caller
-says what time it is. Source: semantics.md sections 5 and 6.
+says what time it is. Source: docs/design/semantics.md#jobs, docs/design/semantics.md#sessions.
 """
 
 from __future__ import annotations

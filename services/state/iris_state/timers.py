@@ -2,7 +2,8 @@
 
 Sessions that have outstayed one status, and hosts that have fallen silent, are one timer together, because what follows
 from them is asked once. When that raises they are judged again one by one.
-Source: semantics.md sections 3 to 6; docs/adr/0016-what-raises-is-set-aside.md.
+Source: docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#jobs, docs/design/semantics.md#sessions; docs/adr/0016-what-raises-is-set-aside.md.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class Timers:
         """
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         now_ms, retention = round_.now_ms, round_.retention
-        yield from self._alarms("limit", ledger.timers, self._pass_limit)
-        yield from self._alarms("order", round_.deliveries.again, self._order_again)
-        yield from self._alarms("stop", round_.stop_again, self._stop_again)
+        yield from self._queue("limit", ledger.timers, self._pass_limit)
+        yield from self._queue("order", round_.deliveries.again, self._order_again)
+        yield from self._queue("stop", round_.stop_again, self._stop_again)
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
             yield from self._timers(rule.name, late, partial(round_.show, rule))
         for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
@@ -103,7 +104,7 @@ class Timers:
         for batch in [together] * bool(together) + [[key] for _, key in alone]:
             yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
 
-    def _alarms(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
+    def _queue(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
         """Each is taken out once it was judged."""
         for key in timers.due(self._round.now_ms):
             yield from self._timers(what, [key], lambda keys: judge(*keys))
@@ -114,7 +115,7 @@ class Timers:
         return self._timers(what, [key], lambda _: self._round.take([change]))
 
     def _pass_limit(self, key: tuple[str, int, int]) -> None:
-        self._round.take(timeouts.on_alarm(self._round.ledger, *key))
+        self._round.take(timeouts.on_limit(self._round.ledger, *key))
 
     def _order_again(self, session: SessionId) -> None:
         self._round.deliveries.order_again(self._round.orders, session)

@@ -3,7 +3,7 @@
 Instructions are carried out by the shell, and their outcome comes back as the next stimulus. What may be launched is
 pulled (`next_launch`), so that a worker in doubt launches nothing. Out of scope: clocks, processes, sockets, and
 any judgement of how a task fares; that is the state service's.
-Source: semantics.md sections 4 and 6; architecture.md section 2.
+Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#sessions; docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The environment of a task: what Iris says, a few things of the host, and what its owner wants. Pure.
 
 Nothing of the worker's own environment gets through. Where names meet, Iris' own words win over the owner's and
-the owner's over the host's. Source: interfaces.md section 5; reliability.md section 5.
+the owner's over the host's. Source: docs/design/interfaces.md#sdk, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

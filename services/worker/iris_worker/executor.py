@@ -71,7 +71,7 @@ class Executor:
         self._on_started = on_started
         self._on_limited = on_limited
         self._on_change = on_change
-        self._store = ProcessStore(root / "roster", adopt.boot_id())
+        self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._limit_memory = settings.limit_memory
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
@@ -252,7 +252,7 @@ class Executor:
         try:
             self._store.flush()
         except OSError as error:
-            self.trouble = f"roster: {error.strerror}"
+            self.trouble = f"process store: {error.strerror}"
         else:
             self.trouble = ""
         self._on_change()

@@ -4,7 +4,8 @@ Pure; times are steady.
 
 A worker that was stopped and goes on may find orders in its socket that were taken back long ago. So after a pause,
 and before it launches anything without fresh contact, it is in doubt until the state service has answered it.
-Out of scope: what an agent in doubt does. Source: semantics.md section 9; architecture.md section 2.
+Out of scope: what an agent in doubt does. Source: docs/design/semantics.md#constraints-and-resources;
+docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

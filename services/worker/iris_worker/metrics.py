@@ -1,6 +1,6 @@
 """A worker's numbers for Prometheus, without ids in labels. The table is docs/metrics.md.
 
-Source: interfaces.md section 7.
+Source: docs/design/interfaces.md#metrics.
 """
 
 from __future__ import annotations

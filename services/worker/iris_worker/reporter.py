@@ -91,7 +91,7 @@ class Reporter:
         self._registered = self.settled = False
         self.wake()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """One hand: tells what there is to tell, for ever."""
         while True:
             async with self._turn:

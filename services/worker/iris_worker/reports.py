@@ -25,7 +25,7 @@ class Reports:
     """The stages nobody has answered yet, by attempt, and the line of attempts that have something new to tell."""
 
     def __init__(self) -> None:
-        self._untold: dict[AttemptRef, list[Stage]] = {}
+        self._unreported: dict[AttemptRef, list[Stage]] = {}
         self._line: dict[AttemptRef, None] = {}
 
     def __len__(self) -> int:
@@ -33,16 +33,16 @@ class Reports:
         return len(self._line)
 
     def add(self, stage: Stage) -> None:
-        waiting = self._untold.get(stage.ref)
+        waiting = self._unreported.get(stage.ref)
         if waiting is None:
-            self._untold[stage.ref] = [stage]
+            self._unreported[stage.ref] = [stage]
         else:
             waiting.append(stage)
         self._line[stage.ref] = None
 
     def of(self, ref: AttemptRef) -> list[Stage]:
         """The stages of an attempt that nobody has answered, oldest first."""
-        return self._untold.get(ref, [])
+        return self._unreported.get(ref, [])
 
     def take(self) -> tuple[Stage, ...]:
         """The next stages to tell; they are on their way until somebody calls `answered` or `give_back`."""
@@ -53,7 +53,7 @@ class Reports:
             if len(taken) >= MAX_STAGES or size >= MAX_BYTES:
                 break
             refs.append(ref)
-            for stage in self._untold[ref]:
+            for stage in self._unreported[ref]:
                 taken.append(stage)
                 size += weight(stage)
         for ref in refs:
@@ -63,20 +63,20 @@ class Reports:
     def answered(self, stages: Iterable[Stage]) -> None:
         """Their report is committed; behind an end there is nothing more to tell."""
         for ref, reported in groupby(stages, _ref):
-            waiting = self._untold.get(ref)
+            waiting = self._unreported.get(ref)
             if waiting is None:
                 continue
             known = tuple(reported)
             left = [] if known[-1].ended is not None else [stage for stage in waiting if stage not in known]
             if left:
-                self._untold[ref] = left
+                self._unreported[ref] = left
             else:
-                del self._untold[ref]
+                del self._unreported[ref]
                 self._line.pop(ref, None)
 
     def give_back(self, stages: Iterable[Stage]) -> None:
         """Their report was not answered: they come first again, unless another report has told them since."""
-        again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._untold)
+        again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._unreported)
         self._line = again | self._line
 
     def clear(self) -> None:

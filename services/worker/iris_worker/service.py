@@ -2,7 +2,8 @@
 
 Beside it, and of the same kind, stand those who wait for somebody else: reporter (the state service), log shipper (the
 log stream), fetch (bundles). Out of scope: any decision.
-Source: architecture.md sections 2 and 3; semantics.md section 9.
+Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job;
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class WorkerService:
         log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
-            for work in (*(self.reporter.tell() for _ in range(HANDS)), self.reporter.heartbeat(self._trouble)):
+            for work in (*(self.reporter.report() for _ in range(HANDS)), self.reporter.heartbeat(self._trouble)):
                 self._spawn(work)
             for work in (self._watch_stalls(), self._shipper.run()):
                 self._spawn(work)

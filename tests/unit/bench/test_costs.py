@@ -10,30 +10,30 @@ import tracemalloc
 
 import pytest
 
-from benchmarks.circle import Circle
+from benchmarks.loopback import Loopback
 
 HOSTS = 2
 
 
-def turned(slots: int, tasks: int) -> Circle:
+def turned(slots: int, tasks: int) -> Loopback:
     """A cluster that has just run one job, and was warm before."""
-    circle = Circle(HOSTS, slots)
-    circle.submit("/warm", tasks)
-    circle.run()
-    circle.counts.clear()
-    circle.submit("/job", tasks)
-    circle.run()
-    return circle
+    loopback = Loopback(HOSTS, slots)
+    loopback.submit("/warm", tasks)
+    loopback.run()
+    loopback.counts.clear()
+    loopback.submit("/job", tasks)
+    loopback.run()
+    return loopback
 
 
 @pytest.fixture(scope="module")
-def wide() -> Circle:
+def wide() -> Loopback:
     """1,000 tasks with room for all of them."""
     return turned(slots=1_000, tasks=1_000)
 
 
 @pytest.fixture(scope="module")
-def narrow() -> Circle:
+def narrow() -> Loopback:
     """1,000 tasks through 20 slots, ten of them on each host."""
     return turned(slots=10, tasks=1_000)
 
@@ -73,11 +73,11 @@ def test_no_worker_gets_more_than_one_order_or_sends_more_than_one_report_a_turn
 
 
 def test_a_finished_task_weighs_less_than_400_bytes_in_all_services_together():
-    circle = turned(slots=1_000, tasks=1_000)
+    loopback = turned(slots=1_000, tasks=1_000)
     tracemalloc.start()
     try:
-        circle.submit("/heavy", 5_000)
-        circle.run()
+        loopback.submit("/heavy", 5_000)
+        loopback.run()
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:

@@ -1,4 +1,4 @@
-"""Names are paths. PG "JobName", Spiral 1 by name; semantics.md section 5."""
+"""Names are paths. docs/design/semantics.md#jobs, Spiral 1 by name; docs/design/semantics.md#jobs."""
 
 from urllib.parse import unquote
 

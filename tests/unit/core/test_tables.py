@@ -147,7 +147,7 @@ def shown(rule, result):
 RESULTS = (SchedulingResult.SUCCESS, SchedulingResult.NEED_RETRY, SchedulingResult.EXPIRED, SchedulingResult.GIVE_UP)
 
 
-# ── ST ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Status Transitions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_handlers_are_those_of_the_document():
@@ -158,7 +158,9 @@ def test_the_handlers_are_those_of_the_document():
 def test_a_handlers_row_is_the_documents(row):
     (rule,) = [rule for rule in session.HANDLERS if rule.name == row[0]]
     sources = {status.name for status in rule.sources}
-    if rule is session.START:  # ST draws CREATING's clock and gives it no owner; StartSessions has it here
+    if (
+        rule is session.START
+    ):  # Status Transitions draws CREATING's clock and gives it no owner; StartSessions has it here
         assert sources == {*members(row[1]), "CREATING"}
     else:
         assert sources == set(members(row[1]))
@@ -209,7 +211,7 @@ def test_a_promotions_row_is_the_documents(row):
 
 
 def test_a_session_ends_only_when_no_process_of_it_lives():
-    """ST's list ends at RUNNING; a kernel that is TERMINATING still has a process."""
+    """Status Transitions's list ends at RUNNING; a kernel that is TERMINATING still has a process."""
     ((condition,),) = session.PROMOTE_TO_TERMINATED.any_of
     assert condition.match is MatchType.NOT_ANY
     assert condition.statuses == frozenset(KernelStatus) - {K.TERMINATED, K.CANCELLED, K.ERROR}
@@ -218,7 +220,10 @@ def test_a_session_ends_only_when_no_process_of_it_lives():
 
 
 def test_the_end_of_a_kernel_is_noticed_in_every_status_before_anything_else():
-    """ST notices it while RUNNING only, and on any end; here a member that has done its work ends nobody."""
+    """Status Transitions notices it while RUNNING only, and on any end;
+
+    here a member that has done its work ends nobody.
+    """
     assert session.DETECT_TERMINATION.sources == states.SESSION_LIVE | {S.PENDING}
     assert session.DETECT_TERMINATION.target is S.TERMINATING
     bad, leader, done = session.DETECT_TERMINATION.any_of
@@ -254,7 +259,7 @@ def test_the_deployment_and_route_handlers_are_those_of_the_document():
     assert [rule.name for rule in route.HANDLERS] == [row[0] for row in cells(ST_ROUTES)]
 
 
-# ── TS ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Task States ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_task_states_and_their_wire_values_are_the_documents():
@@ -397,7 +402,7 @@ def test_every_status_that_is_no_end_can_be_reached_and_every_end_too(name):
     statuses, _, rows, _ = TABLES[name]
     reached = {next(status for status in statuses if status is not T.UNSPECIFIED)}
     if name == "deployment":
-        reached.add(DeploymentLifecycle.CREATED)  # ST: deprecated, kept for what was stored with it
+        reached.add(DeploymentLifecycle.CREATED)  # Status Transitions: deprecated, kept for what was stored with it
     while True:
         more = {
             to

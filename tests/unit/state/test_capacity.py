@@ -1,4 +1,7 @@
-"""A place is held from assignment until the end is known, whatever becomes of its task. semantics.md section 4."""
+"""A place is held from assignment until the end is known, whatever becomes of its task.
+
+docs/design/semantics.md#tasks-and-attempts.
+"""
 
 
 def test_capacity_is_held_from_assignment_to_the_end(script):

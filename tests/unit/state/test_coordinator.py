@@ -1,4 +1,4 @@
-"""One round of a handler: shown, heard, judged, and only then applied. ST "Coordinator Processing Flow"."""
+"""One round of a handler: shown, heard, judged, and only then applied. docs/design/semantics.md#rules-and-judgement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A job's state follows from its tasks', first rule that matches. TS "Job State Derivation"; semantics.md section 5."""
+"""A job's state follows from its tasks', first rule that matches. docs/design/semantics.md#jobs."""
 
 
 def test_1_all_succeeded(script):

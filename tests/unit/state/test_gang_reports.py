@@ -1,7 +1,7 @@
 """What becomes of a gang does not depend on the order in which the ends of its members are reported.
 
 Of two ends that are no success the first one reported is the culprit, and a leader's exit 0 ends its gang; everything
-else may be told in any order. Source: semantics.md section 7.
+else may be told in any order. Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations

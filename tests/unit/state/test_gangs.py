@@ -1,4 +1,7 @@
-"""Coscheduling: placed whole, ended together, started again together. CO; TS "WORKER_FAILED"; semantics.md 7."""
+"""Coscheduling: placed whole, ended together, started again together.
+
+Coscheduling; docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#coscheduling.
+"""
 
 RACK = """
     worker a0 rack=a
@@ -186,7 +189,7 @@ def test_a_terminal_loss_ends_the_siblings(script):
 
 
 def test_a_terminal_preemption_ends_the_siblings_at_once(script):
-    """TS leaves this to job finalization; nothing else would end them."""
+    """Task States leaves this to job finalization; nothing else would end them."""
     script.play(RACK + gang(preemptions=0, band="batch") + RUNNING)
     script.play("""
         submit /p band=production

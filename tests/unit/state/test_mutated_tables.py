@@ -2,7 +2,9 @@
 
 Each story is one way through the task, job and session tables, told by what a user sees. A cell that can be set to
 something else without any story noticing is named. The tables of deployments and routes are not among them, because no
-service acts on them: `test_tables` holds them against the document. Source: semantics.md sections 3 to 7.
+service acts on them: `test_tables` holds them against the document. Source:
+docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#jobs, docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may be called what, and what happens to the same name or key twice. PG "JobName"; semantics.md section 5."""
+"""Who may be called what, and what happens to the same name or key twice. docs/design/semantics.md#jobs."""
 
 import pytest
 
@@ -320,7 +320,7 @@ def test_rerun_of_what_failed_takes_only_that(script):
     assert script.world.ledger.jobs[2].spec.env["IRIS_RERUN_INDEXES"] == "0,2"
 
 
-# ── PG, Spiral 2 and "Test Plan": by name ───────────────────────────────────────────────────────────────────────
+# ── Progress Guarantee, Spiral 2 and "Test Plan": by name ─────────────────────────────────────────────────────────────
 
 
 def test_child_job_inherits_root_submitted_at(script):

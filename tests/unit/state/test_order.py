@@ -1,4 +1,7 @@
-"""The order in which waiting work is looked at. PG "Priority Model", "Test Plan" by name; semantics.md section 8."""
+"""The order in which waiting work is looked at.
+
+docs/design/semantics.md#order by name; docs/design/semantics.md#order.
+"""
 
 import time
 

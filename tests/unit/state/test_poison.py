@@ -160,7 +160,7 @@ def test_the_loss_of_whole_slices_does_not_count(script):
 
 def test_a_spot_task_whose_worker_is_lost_every_hour_for_five_days_goes_on():
     """Each worker is lost at a random time of the hour, alone and without a notice."""
-    dice = random.Random(11)
+    rng = random.Random(11)
     script = Script(Policy(heartbeat_interval_s=60, worker_grace_s=60, order_expires_s=1e6))
     world = script.world
     script.play("""
@@ -174,7 +174,7 @@ def test_a_spot_task_whose_worker_is_lost_every_hour_for_five_days_goes_on():
         world.restart(worker, without=list(world.hosts[worker].believes))
         script.play(f"place /steady/0 {worker}")
         script.play("/steady/0 running")
-        world.now_ms += dice.randrange(3_600_000)
+        world.now_ms += rng.randrange(3_600_000)
         world.heartbeat(worker)
         world.hosts[worker].silent = True
         world.wait(190)

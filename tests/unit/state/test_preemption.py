@@ -1,4 +1,7 @@
-"""The state's side of preemption and quotas: all or nothing, promises kept and let go. semantics.md section 8."""
+"""The state's side of preemption and quotas:
+
+all or nothing, promises kept and let go. docs/design/semantics.md#order.
+"""
 
 import pytest
 

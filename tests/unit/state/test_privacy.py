@@ -1,4 +1,4 @@
-"""What is for the owner of a job and for admins only. reliability.md section 5."""
+"""What is for the owner of a job and for admins only. docs/design/reliability.md#security."""
 
 import json
 

@@ -1,4 +1,7 @@
-"""What hosts say late, twice, or about what is not theirs. TS "BUILDING"; semantics.md section 4, first bullet."""
+"""What hosts say late, twice, or about what is not theirs.
+
+docs/design/semantics.md#tasks-and-attempts, first bullet.
+"""
 
 
 def test_a_report_that_changes_nothing_tells_nothing(script):

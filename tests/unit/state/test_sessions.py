@@ -1,4 +1,8 @@
-"""How placed work is driven: orders taken or not, tries, timeout, history. ST; semantics.md sections 3 and 6."""
+"""How placed work is driven:
+
+orders taken or not, tries, timeout, history. Status Transitions; docs/design/semantics.md#rules-and-judgement,
+docs/design/semantics.md#sessions.
+"""
 
 from iris_core.tables import session
 from iris_state.policy import Policy

@@ -1,6 +1,6 @@
 """Nothing waits for a host that cannot take it: orders that no host will ever read, and hosts that orders do not reach.
 
-Sources: semantics.md section 4 "could not be delivered", "a worker that stops cleanly says so"; ADR 20.
+Sources: docs/design/semantics.md#tasks-and-attempts; ADR 20.
 """
 
 from iris_state.policy import Policy

@@ -1,7 +1,7 @@
 """The command line: `iris`. Every command is a thin user of the SDK and speaks HTTP only.
 
 Commands are loaded when they are called (`root`); what starts and stops a local cluster is in `cluster`. Out of
-scope: anything the SDK can do as well (`iris.client`). Source: interfaces.md section 2.
+scope: anything the SDK can do as well (`iris.client`). Source: docs/design/interfaces.md#command-line.
 """
 
 import sys

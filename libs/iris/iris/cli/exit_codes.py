@@ -1,4 +1,7 @@
-"""What an exit code of `iris` means: one table, for people's scripts. Source: interfaces.md section 2."""
+"""What an exit code of `iris` means:
+
+one table, for people's scripts. Source: docs/design/interfaces.md#command-line.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the context's. Source: interfaces.md section 2.
+``IRIS_TOKEN``, else the context's. Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations

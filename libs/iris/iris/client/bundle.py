@@ -1,8 +1,8 @@
 """A directory as one file: the same files always give the same bytes, so a bundle is known by its SHA-256.
 
 Out of scope: sending it (`client`), unpacking it (the worker). What is never packed: version control, caches and
-virtual environments (`SKIPPED`); links that lead outside and special files are refused. Source: interfaces.md
-sections 2 and 3; reliability.md section 5.
+virtual environments (`SKIPPED`); links that lead outside and special files are refused. Source:
+docs/design/interfaces.md#command-line, docs/design/interfaces.md#http, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

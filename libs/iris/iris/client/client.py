@@ -7,7 +7,7 @@
 
 Needs the standard library, click's package aside, and msgspec only. Threads may share a client. Out of scope: the
 asynchronous twin (`client.async_client`), jobs in the caller's hand (`jobs`), how a job is worded
-(`client.job_options`). Source: interfaces.md sections 3 and 5.
+(`client.job_options`). Source: docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Server-sent events from the gateway, resumed where they broke off.
 
 `SseParser` is pure; `EventStream` reads a connection of its own and opens it again with ``Last-Event-ID`` when it
-breaks, so nothing is lost or seen twice. Out of scope: what the events mean (`client`). Source: interfaces.md
-section 3; the WHATWG HTML standard, "Server-sent events".
+breaks, so nothing is lost or seen twice. Out of scope: what the events mean (`client`). Source:
+docs/design/interfaces.md#http; the WHATWG HTML standard, "Server-sent events".
 """
 
 from __future__ import annotations

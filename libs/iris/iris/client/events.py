@@ -1,6 +1,6 @@
 """Public events and lines of output as typed values: what `Job.follow`, `Client.events` and `Client.logs` yield.
 
-Source: interfaces.md section 4.
+Source: docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations

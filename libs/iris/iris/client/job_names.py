@@ -1,6 +1,7 @@
 """Which full name a new job gets: what was asked for, under which parent, or a fresh readable one.
 
-Out of scope: whether a name is valid (`iris_core.names`, applied by the gateway). Source: semantics.md section 5.
+Out of scope: whether a name is valid (`iris_core.names`, applied by the gateway). Source:
+docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
 refuse.
-Out of scope: reading options from a command line, sending. Source: interfaces.md sections 2, 3 and 5.
+Out of scope: reading options from a command line, sending. Source: docs/design/interfaces.md#command-line,
+docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations

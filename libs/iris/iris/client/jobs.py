@@ -1,7 +1,7 @@
 """A submitted job in the caller's hand: wait for it, follow it, read its output, end it.
 
 Out of scope: how requests travel (`transport`), what else can be asked of a gateway (`client`). Source:
-interfaces.md section 5.
+docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The function travels with cloudpickle: a lambda, or what a script or notebook defines, by value; what an installed
 module or the directory sent along defines, by its name, so the tasks must be able to import it. Results come back
 through the tasks' output, so they should be small (a megabyte); large ones belong into files. Out of scope: the
-task's side (`client.map_task`). Source: interfaces.md section 5.
+task's side (`client.map_task`). Source: docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Amounts as people write them: ``4GiB``, ``0.5``, ``H100x8``, ``1h30m``. Text in, numbers out; raises `InvalidOption`.
 
-Out of scope: what amounts are allowed (the gateway judges that). Source: interfaces.md section 2.
+Out of scope: what amounts are allowed (the gateway judges that). Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 `cli.cluster.programs` says which processes there are, `supervisor` keeps them, `launch` starts the supervisor and waits
 until the cluster can be used, `cli.cluster.paths` knows the files. Out of scope: what the services do. Source:
-interfaces.md section 2.
+docs/design/interfaces.md#command-line.
 """

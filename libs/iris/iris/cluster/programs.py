@@ -1,7 +1,8 @@
 """Which processes a local cluster is: settings in, programs out. Pure.
 
 Every worker stands for a host of its own; a slice of n VMs is n workers that share its attributes. Source:
-interfaces.md sections 1 and 2; CO "Worker Attributes".
+docs/design/interfaces.md#fresh-machine, docs/design/interfaces.md#command-line,
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

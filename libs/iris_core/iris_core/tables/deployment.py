@@ -1,7 +1,7 @@
 """How a deployment comes to have as many routes as it wants, and how it ends.
 
-ST's handlers say SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit of 0, so its cell is
-the row's ``give_up``. Sources: ST "Deployment Handler State Transition Table"; semantics.md section 10.
+Status Transitions's handlers say SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit of 0,
+so its cell is the row's ``give_up``. Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DESTROYING = DeploymentRule(
     give_up=To(D.DESTROYED),
 )
 HANDLERS: tuple[DeploymentRule, ...] = (CHECK_PENDING, SCALE, CHECK_REPLICA, RECONCILE, DESTROYING)
-"""ST's five, in its order."""
+"""Status Transitions's five, in its order."""
 
 ROLL_OUT = DeploymentRule(
     name="RollingDeployment",
@@ -43,7 +43,7 @@ UPDATE = DeploymentRule(name="UpdateDeployment", sources=frozenset({D.SCALING, D
 DESTROY = DeploymentRule(name="DestroyDeployment", sources=LIVE, success=To(D.DESTROYING))
 
 TABLE: tuple[DeploymentRule, ...] = (*HANDLERS, ROLL_OUT, UPDATE, DESTROY)
-"""ST has DEPLOYING and gives it no owner, and no row for what people ask; the last three are those."""
+"""Status Transitions has DEPLOYING and gives it no owner, and no row for what people ask; the last three are those."""
 
 WAYS_OUT: dict[DeploymentLifecycle, DeploymentRule] = {
     D.PENDING: CHECK_PENDING,

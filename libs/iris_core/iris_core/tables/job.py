@@ -1,6 +1,6 @@
 """How a job's state follows from its tasks': eight rules, the first that matches. A gang tolerates no failure.
 
-Sources: TS "Job State Derivation" and its prose on PREEMPTED; semantics.md section 5.
+Sources: docs/design/semantics.md#jobs and its prose on PREEMPTED; docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations

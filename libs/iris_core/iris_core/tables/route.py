@@ -1,7 +1,7 @@
 """How one replica of a deployment comes up, is found healthy or not, and goes.
 
 FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no news for three intervals, is the
-clock's word, so its cell is ``expired``. Sources: ST "Route Handler State Transition Table"; semantics.md section 10.
+clock's word, so its cell is ``expired``. Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), succes
 TERMINATE = RouteRule(name="TerminatingRoute", sources=frozenset({R.TERMINATING}), success=To(R.TERMINATED))
 SYNC = RouteRule(name="ServiceDiscoverySync", sources=frozenset({R.HEALTHY}), success=To())
 HANDLERS: tuple[RouteRule, ...] = (PROVISION, HEALTH_CHECK, RUNNING, EVICT, TERMINATE, SYNC)
-"""ST's six, in its order. The sync tells addresses and moves nothing."""
+"""Status Transitions's six, in its order. The sync tells addresses and moves nothing."""
 
 END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, success=To(R.TERMINATING))
 
 TABLE: tuple[RouteRule, ...] = (*HANDLERS, END)
-"""The last is scale-in and the end of a deployment, for which ST has no row."""
+"""The last is scale-in and the end of a deployment, for which Status Transitions has no row."""
 
 SCALE_IN_ORDER = (R.UNHEALTHY, R.DEGRADED, R.PROVISIONING, R.HEALTHY)
 """Which routes go first when there are too many; of one status the youngest goes first."""

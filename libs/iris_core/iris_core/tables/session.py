@@ -1,8 +1,7 @@
 """How placed work moves: the lifecycle handlers' rows and the promotions over kernels. No row sets a kernel's status:
 it begins with the assignment, follows what its worker reports, and ends by a row of the task.
 
-Sources: ST "Handler State Transition Table", "StatusTransitions per LifecycleHandler", "SessionPromotionHandler State
-Transition Table"; semantics.md section 6, which names each place where the two differ.
+Sources: docs/design/semantics.md#sessions, which names each place where the two differ.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ TERMINATE = SessionRule(
     expired=To(S.TERMINATED),
 )
 HANDLERS: tuple[SessionRule, ...] = (SCHEDULE, PREPARE, START, TERMINATE)
-"""ST's four lifecycle handlers: who acts on a session of each status, and whereto."""
+"""Status Transitions's four lifecycle handlers: who acts on a session of each status, and whereto."""
 
 TABLE = HANDLERS
 

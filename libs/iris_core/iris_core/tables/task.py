@@ -1,13 +1,13 @@
 """What can happen to a task, one row per happening; the part of a row is how its attempt is shown afterwards.
 
-Sources: TS "State Transitions in Detail", "Retry Semantics", "Terminal State Summary"; semantics.md section 4.
+Sources: docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from iris_core.guard import guard
+from iris_core.guard import TableBroken, guard
 from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
 from iris_core.states import ACTIVE, NON_TERMINAL, TERMINAL, Budget, KernelStatus, TaskState
 
@@ -98,7 +98,7 @@ STAGES = {
     K.CREATING: BUILD,
     K.RUNNING: RUN,
 }
-"""What it means for a task that its attempt has come to a stage (semantics.md section 2)."""
+"""What it means for a task that its attempt has come to a stage (docs/design/semantics.md#enumerations)."""
 
 TABLE: tuple[TaskRule, ...] = (
     ASSIGN,
@@ -136,22 +136,24 @@ ALWAYS_FINISHED = frozenset({T.SUCCEEDED, T.KILLED, T.UNSCHEDULABLE})
 
 def becomes(rule: TaskRule) -> tuple[TaskState, TaskState]:
     """The task's state and its attempt's after a row whose success names both."""
-    to = rule.success or To()
-    assert to.status is not None, f"{rule.name} does not name its task's state"
-    assert to.part is not None, f"{rule.name} does not name its attempt's state"
+    to = rule.success
+    if to is None or to.status is None or to.part is None:
+        raise TableBroken(f"{rule.name} does not name the state of its task and of its attempt")
     return to.status, to.part
 
 
 def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
-    """TS "Terminal State Summary": whether a task whose last attempt ended as ``state`` is done for good.
+    """Whether a task whose last attempt ended as ``state`` is done for good.
 
     Args:
         spent: the counter of the state's budget, ``limit`` its limit; both unused for states without one.
         no_retry: the task's mark that it gets no retry; counts as a spent budget.
+
+    Source: docs/design/semantics.md#tasks-and-attempts.
     """
     return state in ALWAYS_FINISHED or (state in BUDGET_OF_STATE and (no_retry or spent > limit))
 
 
 def can_be_scheduled(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
-    """TS: a task that waits, or whose attempt ended with budget to spare."""
+    """Task States: a task that waits, or whose attempt ended with budget to spare."""
     return state is T.PENDING or (state in BUDGET_OF_STATE and not no_retry and spent <= limit)

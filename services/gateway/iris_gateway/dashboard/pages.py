@@ -1,6 +1,7 @@
 """The dashboard's paths: who may look, and a page for every look, refusals included.
 
-With authentication on, a token is given once and kept in a cookie that only reads. Source: interfaces.md section 6.
+With authentication on, a token is given once and kept in a cookie that only reads. Source:
+docs/design/interfaces.md#dashboard.
 """
 
 from __future__ import annotations

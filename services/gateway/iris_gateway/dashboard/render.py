@@ -1,7 +1,7 @@
 """Views to HTML: the templates, and how a state, a time or an amount is written on a page.
 
 Pure but for reading the templates once. Everything is escaped; nothing is marked safe but what is made here.
-Source: interfaces.md section 6; TS "Dashboard Display".
+Source: docs/design/interfaces.md#dashboard.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ EVENT_TYPES = " ".join(
 
 
 def badge(state: str) -> Markup:
-    """A state as a badge that says it in words; TS's class, or a plain one for states that are not a task's."""
+    """A state as a badge that says it in words;
+
+    Task States's class, or a plain one for states that are not a task's.
+    """
     return Markup('<span class="badge {}">{}</span>').format(_KNOWN.get(state, "status-other"), state)
 
 
@@ -98,5 +101,5 @@ def page(template: str, **facts: Any) -> str:
 
 @cache
 def colours() -> str:
-    """TS's table of classes and colours as CSS."""
+    """Task States's table of classes and colours as CSS."""
     return "".join(f".{css_class(state)} {{ --state: {colour}; }}\n" for state, colour in DISPLAY_COLOURS.items())

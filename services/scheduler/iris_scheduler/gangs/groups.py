@@ -1,7 +1,7 @@
 """Whole groups for one class of gangs: which group is next, and who sits where in it.
 
 Groups come in the order: none of whose workers are to be avoided, most preferred, fewest spare hosts, name. Within a
-group tasks by index meet workers by ``tpu-worker-id``, one each. Source: CO "Scheduling Flow"; semantics.md section 7.
+group tasks by index meet workers by ``tpu-worker-id``, one each. Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gangs to groups: whole or not at all, and a group kept for one that has waited too long.
 
-Source: CO "Scheduling Flow"; semantics.md sections 7 and 8.
+Source: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

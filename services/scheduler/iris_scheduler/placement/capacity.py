@@ -3,7 +3,7 @@
 Five dimensions: those of `resources.DIMENSIONS`, and the building window, of which every task takes one place. It has
 no more places than the worker may have attempts, and none while the worker takes no new work. A dimension a task does
 not ask for always fits.
-Source: semantics.md section 9.
+Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Single tasks to workers: first fit in queue order, nobody held up by one that does not fit.
 
 A class that does not fit is asked no more in this cycle. Tasks that are promised a place, kept off a worker or refused
-a moment ago are looked at one by one. Source: PG "Scheduler (pure function)"; semantics.md sections 4 and 8.
+a moment ago are looked at one by one. Source: docs/design/semantics.md#order,
+docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Of the groups that could be freed, those with most workers free already are weig
 fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session counts
 with all its members, for all of them start again, also those that have finished and hold nothing. Within a group,
 victims are spared again one by one, dearest first, as long as the gang still fits, so that none is stopped for nothing.
-Source: semantics.md section 8 "Preemption".
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

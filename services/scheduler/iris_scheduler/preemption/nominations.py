@@ -5,7 +5,7 @@ there has stopped. A promise is worthless when its worker cannot take the task, 
 freed there in time is not enough: then the task waits like any other. A gang's promises are good together or not at
 all, and only while their workers are in one group: a worker may come back with other attributes. A promised task goes
 wherever it fits first; the place it leaves is for others from the next cycle on.
-Source: semantics.md section 8 "Preemption".
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

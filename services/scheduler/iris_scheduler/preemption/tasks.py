@@ -2,7 +2,8 @@
 
 It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
 nobody. A single task evicts the one cheapest single task with which it then fits. Gangs are served in `eviction`. The
-freed place is promised to the task. Source: TS "PREEMPTED"; semantics.md section 8 "Preemption".
+freed place is promised to the task. Source: docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

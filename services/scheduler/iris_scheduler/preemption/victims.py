@@ -2,7 +2,7 @@
 
 An attempt that has been told to stop is no victim any more. A gang goes whole or stays, and starts again with all its
 members: it costs what they all hold, those that have finished and hold nothing any more included.
-Source: semantics.md section 8 "Preemption".
+Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

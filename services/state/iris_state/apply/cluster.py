@@ -1,4 +1,8 @@
-"""Hosts, promises, quotas, and what was answered. Sources: semantics.md sections 4, 8 and 9."""
+"""Hosts, promises, quotas, and what was answered.
+
+Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order,
+docs/design/semantics.md#constraints-and-resources.
+"""
 
 from __future__ import annotations
 

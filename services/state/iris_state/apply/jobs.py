@@ -1,4 +1,4 @@
-"""Jobs come, change with their tasks, and are forgotten. Source: semantics.md section 5."""
+"""Jobs come, change with their tasks, and are forgotten. Source: docs/design/semantics.md#jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Judgements: what they leave of a session's record, and the merged row of history. Source: semantics.md section 3."""
+"""Judgements: what they leave of a session's record, and the merged row of history.
+
+Source: docs/design/semantics.md#rules-and-judgement.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to tasks and their attempts. Sources: TS "State Transitions in Detail"; semantics.md section 4."""
+"""What happens to tasks and their attempts. Sources: docs/design/semantics.md#tasks-and-attempts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
     ledger.hold(job, change.index, attempt)
     if job.session is None:
         task.session = None
-        ledger.watch(job, change.index, attempt)
+        ledger.start_timeout(SINGLE[attempt.status], (job.number, change.index), at_ms)
 
 
 def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:

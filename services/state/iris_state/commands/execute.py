@@ -1,6 +1,7 @@
 """What people want: submissions, cancellations, and an operator's wishes. Every no is a `Refused` with its reason.
 
-Sources: CO "Validation"; TS "KILLED"; PG "Phase 2: Per-User Resource Quotas"; semantics.md section 5.
+Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#order, docs/design/semantics.md#jobs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A scheduler's plan against the ledger as it is now: each session is taken whole or refused whole.
 
-Sources: CO "Dispatch Flow", "Coscheduling Config"; semantics.md sections 7 and 8.
+Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How often waiting jobs are passed over, and when that is worth a row of history. It decides nothing.
 
 A new kind of reason is recorded at once. While it stays of one kind its numbers may change with every look; those looks
-are counted and recorded now and then, under the words it had first. Source: semantics.md section 3 "History".
+are counted and recorded now and then, under the words it had first. Source:
+docs/design/semantics.md#rules-and-judgement.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One round at a time, so everything that arrives during an append is the next batch. What needs no commit is sent only
 after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything. Only
 schedulers are told before: what they make of it comes back to be judged.
-Source: architecture.md sections 2 and 3; nats.md section 4.2.
+Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job; docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What every replica of the state service has, whoever leads: a machine that knows the journal up to some commit.
 
 It begins with the newest good snapshot, replays what stands behind it, and goes on applying what others append.
-Out of scope: who leads (`replication.standby`), and what a leader does (`replication.leader`). Source: architecture.md
-section 2.
+Out of scope: who leads (`replication.standby`), and what a leader does (`replication.leader`). Source:
+docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 "Nobody listens" means dead, known at once; silence for two pings means hung. Being wrong about either costs nothing
 but a change of leader: only the journal decides who may write. Out of scope: the change itself.
-Source: architecture.md section 2 "no stored lease"; nats.md section 4.2.
+Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Public facts of commits that may not have been told yet, kept until it is known that they have. Pure.
 
 A replica that follows words nothing; when it takes over it words what stands behind the last event told. Some facts
-are kept longer, because the stream of events may forget its newest ones in a crash. Source: reliability.md P6.
+are kept longer, because the stream of events may forget its newest ones in a crash. Source:
+docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations

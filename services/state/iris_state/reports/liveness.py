@@ -2,7 +2,8 @@
 
 A heartbeat carries everything a host believes, so any lost message is healed here: orders that never arrived are given
 again, attempts it has no trace of have ended, and what it should not be running it is told to stop.
-Sources: architecture.md "Workers are level-triggered"; semantics.md sections 4 and 9.
+Sources: docs/ARCHITECTURE.md; docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What hosts say: they start, they tell stages and ends, they are given up.
 
-Sources: TS "BUILDING", "RUNNING", "FAILED", "WORKER_FAILED"; semantics.md section 4.
+Sources: docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the sealed
 jobs, the others. Jobs are encoded in slices; what changes meanwhile is encoded again, so the cut is true at its end.
-Out of scope: where snapshots are kept, and when one is taken (`snapshots.snapshotter`). Source: architecture.md section
-2.
+Out of scope: where snapshots are kept, and when one is taken (`snapshots.snapshotter`). Source:
+docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ A snapshot is put away only when every event of its commits is told; until then 
 Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one
 so old that its events are on disk: what power loss takes back is told again from the commits behind it.
 Commands whose effect stands in the journal are needed by nobody, so they go sooner when their stream grows full.
-Out of scope: what a snapshot holds (`snapshots.snapshot`). Source: architecture.md section 2 "object store
-iris-snapshots".
+Out of scope: what a snapshot holds (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What people are answered: the ledger's records as the objects of the HTTP API, already JSON.
 
-Reads only. One room per kind of object; each view is one line of `READS`. Source: interfaces.md section 3 "Objects".
+Reads only. One room per kind of object; each view is one line of `READS`. Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

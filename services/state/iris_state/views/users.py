@@ -1,4 +1,4 @@
-"""A user's limits and what counts against them. semantics.md section 8 "Quotas"."""
+"""A user's limits and what counts against them. docs/design/semantics.md#order."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A path is made of plain names below the bundle's root, and its parents are directories of the bundle, never links; a
 link leads up only by its first steps and then down, so that, whatever it passes through, it stays inside. Devices,
 pipes and sockets are refused, as is more than the limits allow.
-Source: reliability.md section 5 "Bundles".
+Source: docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

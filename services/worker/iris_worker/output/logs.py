@@ -1,7 +1,7 @@
 """What tasks print, on its way into the log stream: whose output is looked at when, and what is sent together.
 
 See also: `output.shipper` sends and keeps the time, `tail` reads the files.
-Source: architecture.md section 2 (IRIS_LOGS); reliability.md section 2 "a log flood"; ADR 18.
+Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class LogShipper:
         self._metrics = metrics
         self._stall_detector = stall_detector
         self._ask = ask
-        self._patience_s = retry_for_s
+        self._retry_for_s = retry_for_s
         self._printed = asyncio.Event()
         self._resting = False
         self._alone_s = 0.0
@@ -117,8 +117,8 @@ class LogShipper:
         now_s = self._clock.steady_s()
         if self._stall_detector.contact_s < probed_s:
             self._alone_s = now_s
-        if self._alone_s < now_s - self._patience_s:
-            self._executor.give_up_logs(now_s - self._patience_s)
+        if self._alone_s < now_s - self._retry_for_s:
+            self._executor.give_up_logs(now_s - self._retry_for_s)
         if self._logs.is_urgent:
             self._ask()
         return now_s

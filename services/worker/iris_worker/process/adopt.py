@@ -2,7 +2,7 @@
 
 A process is taken for the one in the process store only if it was started in the moment the process store says, so a
 process id that was given to somebody else since is never touched. Out of scope: what is done with the findings.
-Source: semantics.md section 4 "A worker that restarts adopts the processes that still run".
+Source: docs/design/semantics.md#tasks-and-attempts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the kernel holds a task to: limits that this process has and passes on, or that are set once a task runs.
 
 Out of scope: control groups, which hold whole groups and need a host that delegates them.
-Source: reliability.md section 5.
+Source: docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def headline(found: Row, of_task: bool) -> str:
     return f"{name} is {state_word(state)}{waiting}"
 
 
-def setback_lines(found: Row, of_task: bool) -> Iterator[str]:
+def interruption_lines(found: Row, of_task: bool) -> Iterator[str]:
     """What took it off its worker, and the latest judgements that gave its session up."""
     interrupted = found.get("interrupted")
     if interrupted and (of_task or interrupted["task"] != found["task"]):
@@ -63,7 +63,7 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
     if found["state" if of_task else "job_state"] not in ENDED:
-        lines += setback_lines(found, of_task)
+        lines += interruption_lines(found, of_task)
     return lines + ([f"  {found['error']}"] if found.get("error") else [])
 
 

@@ -1,7 +1,7 @@
 """The one way round in one process: machine, scheduler and agents, every message packed and read, no bus, no clock.
 
 Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and events a task. The
-guard in `tests/unit/bench` holds these figures; `python -m benchmarks.circle` prints them, and CPU microseconds.
+guard in `tests/unit/bench` holds these figures; `python -m benchmarks.loopback` prints them, and CPU microseconds.
 Not a row of the table: no journal is written.
 """
 
@@ -40,7 +40,7 @@ SUCCESS = Ended(Cause.EXITED, 0)
 _REPORTS = "reports."
 
 
-class Circle:
+class Loopback:
     """A cluster that turns round after round until nothing is left to do.
 
     Args:
@@ -173,18 +173,18 @@ class Circle:
 def main() -> None:
     """Print what one task costs: all at once, and through a few slots."""
     for title, slots, tasks in (("10,000 tasks at once", 10_000, 10_000), ("2,000 tasks through 64 slots", 32, 2_000)):
-        circle = Circle(slots=slots)
-        circle.submit("/warm", tasks)
-        circle.run()
-        circle.counts.clear()
-        circle.cpu_s.clear()
-        circle.submit("/job", tasks)
-        circle.run()
+        loopback = Loopback(slots=slots)
+        loopback.submit("/warm", tasks)
+        loopback.run()
+        loopback.counts.clear()
+        loopback.cpu_s.clear()
+        loopback.submit("/job", tasks)
+        loopback.run()
         print(title)
-        for what, count in circle.counts.items():
+        for what, count in loopback.counts.items():
             print(f"  {what:14} {count / tasks:9.4f} a task")
-        for service, seconds in circle.cpu_s.items():
-            rounds = circle.counts["rounds"]
+        for service, seconds in loopback.cpu_s.items():
+            rounds = loopback.counts["rounds"]
             print(f"  {service:14} {seconds / tasks * 1e6:9.1f} us a task {seconds / rounds * 1e6:9.1f} us a round")
 
 

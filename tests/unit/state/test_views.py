@@ -1,4 +1,4 @@
-"""What people are answered: objects, pages, and refusals. interfaces.md section 3."""
+"""What people are answered: objects, pages, and refusals. docs/design/interfaces.md#http."""
 
 import pytest
 

@@ -27,7 +27,7 @@ def ended(ref: AttemptRef) -> Stage:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "roster"
+    return tmp_path / "processes"
 
 
 def opened(path: Path, boot: str = "boot") -> tuple[ProcessStore, dict[AttemptRef, StoredProcess]]:

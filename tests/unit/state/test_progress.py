@@ -1,4 +1,7 @@
-"""Hosts start, fall silent, come back. semantics.md sections 4 and 9; architecture.md "level-triggered"."""
+"""Hosts start, fall silent, come back.
+
+docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md.
+"""
 
 import pytest
 

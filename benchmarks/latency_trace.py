@@ -1,4 +1,4 @@
-"""``python -m benchmarks.way``: when each message of one small job passes the server, on an idle cluster.
+"""``python -m benchmarks.latency_trace``: when each message of one small job passes the server, on an idle cluster.
 
 A plain subscriber outside notes everything; the services are as they are. Printed are medians, from the moment the
 submission is sent, and each step's share of the way to the event that the task runs. It is what a flame graph is for
@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 
 from benchmarks.cluster import cluster
 from benchmarks.http import Gateway
-from benchmarks.row import median
+from benchmarks.result import median
 
 JOBS = 200
 WARM = 20

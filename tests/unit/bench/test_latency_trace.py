@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.way import STEPS, _in_order
+from benchmarks.latency_trace import STEPS, _in_order
 
 
 def test_each_step_is_the_first_of_its_subject_behind_the_one_before():

@@ -1,0 +1,79 @@
+"""Names are the field's own: words that were given up for standard terms do not come back."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.house.repository import ROOT, sources
+
+RETIRED = {
+    "alarm": "timer",
+    "beat": "heartbeat",
+    "bury": "dead-letter",
+    "deaf": "unreachable",
+    "dice": "rng",
+    "herald": "reporter",
+    "hopeless": "unschedulable",
+    "hunt": "victim search",
+    "logbook": "log formats",
+    "obey": "execute",
+    "occurrence": "event",
+    "patience": "timeout or retry",
+    "retrospect": "event history",
+    "roster": "process store",
+    "sealed": "compacted",
+    "setback": "backoff",
+    "siege": "gang preemption",
+    "spout": "log shipper",
+    "straight": "direct",
+    "stranger": "orphan",
+    "teller": "publisher",
+    "told": "published or reported",
+    "untold": "unpublished or unreported",
+    "wish": "command",
+    "workshop": "executor",
+}
+CONFIGURATION = "docs/configuration.md"
+
+
+def words(name: str) -> set[str]:
+    """The words of an identifier, singular."""
+    return {part.lower().removesuffix("s") for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Every name a module defines or writes to."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def retired(found: Iterator[str]) -> list[str]:
+    return sorted({f"{name}: {RETIRED[word]}" for name in found for word in words(name) & RETIRED.keys()})
+
+
+def test_no_module_has_a_retired_name():
+    assert retired(part for source in sources() for part in source.module.split(".")) == []
+
+
+def test_nothing_in_the_code_has_a_retired_name():
+    assert [f"{source.path} {name}" for source in sources() for name in retired(names(source.tree))] == []
+
+
+def test_no_setting_has_a_retired_name():
+    keys = re.findall(r"(?m)^#? ?(\w+) =", (ROOT / CONFIGURATION).read_text())
+    assert len(keys) > 50
+    assert retired(iter(keys)) == []
+
+
+def test_a_retired_name_is_noticed_with_the_term_to_use():
+    code = "class Heralds:\n    def f(self, patience_s):\n        self.beat_ms = 1"
+    assert retired(names(ast.parse(code))) == [
+        "Heralds: reporter",
+        "beat_ms: heartbeat",
+        "patience_s: timeout or retry",
+    ]
