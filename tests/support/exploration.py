@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from iris_core import codec, subjects
 from iris_core.messages import (
     AdminCommand,
@@ -151,11 +153,12 @@ class Cell:
     def _hand_over(self, what: str, name: str) -> None:
         host = self.hosts[name]
         order = host.orders.pop(0)
+        expired = 0 < order.expires_ms < self.now_ms
         if what != "drop":
-            self._execute(name, host, order)
-        error = "" if what == "take" else "no answer"
+            self._execute(name, host, msgspec.structs.replace(order, prepare=(), start=()) if expired else order)
+        error = "" if what == "take" and not expired else "no answer"
         if order.prepare or order.start or error:
-            self._step(DeliveryResult(name, order, error))
+            self._step(DeliveryResult(name, order, error, monotonic_ms=self.now_ms))
 
     def _execute(self, name: str, host: Host, order: Order) -> None:
         if order.incarnation != str(host.incarnation):
@@ -205,9 +208,9 @@ class Cell:
         host = self.hosts[name]
         host.beats += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
-        self._step(
-            Heartbeat(codec.pack(HeartbeatMessage(name, str(host.incarnation), host.beats, self.now_ms, stages)))
-        )
+        now_ms, incarnation = self.now_ms, str(host.incarnation)
+        heartbeat = HeartbeatMessage(name, incarnation, host.beats, now_ms, stages, monotonic_ms=now_ms)
+        self._step(Heartbeat(codec.pack(heartbeat)))
 
     def _lost(self, name: str) -> None:
         self.hosts[name].forsaken.update(AttemptRef(*key) for key in self.machine.ledger.presence[name].open)
@@ -262,7 +265,8 @@ class Cell:
         self._step(Request(subjects.STATE_REPORT, self._report(name, stages=stages), "r"))
 
     def _report(self, name: str, **parts: object) -> bytes:
-        return codec.pack(WorkerReport(name, str(self.hosts[name].incarnation), **parts))  # type: ignore[arg-type]
+        incarnation = str(self.hosts[name].incarnation)
+        return codec.pack(WorkerReport(name, incarnation, monotonic_ms=self.now_ms, **parts))  # type: ignore[arg-type]
 
     def _command(self, subject: str, message: object) -> None:
         self.commands += 1

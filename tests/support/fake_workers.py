@@ -23,7 +23,7 @@ from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause
 from iris_worker.agent import Agent
-from iris_worker.heartbeat import Heartbeat
+from iris_worker.heartbeat import Heartbeat, to_ms
 
 SUCCESS = Ended(Cause.EXITED, 0)
 _AT_ONCE = 200
@@ -56,11 +56,11 @@ class FakeWorker:
             register = Register(
                 self.name, self.agent.incarnation, self._attributes, self._total, now_ms(), stages, "127.0.0.1"
             )
-            if await self._ask(WorkerReport(self.name, self.agent.incarnation, register=register)) is not None:
+            if await self._ask(self._said(register=register)) is not None:
                 return
 
     def on_order(self, order: Order) -> bytes:
-        taken, _ = self.agent.on_order(order, now_ms())
+        taken, _ = self.agent.on_order(order, now_ms(), to_ms(time.monotonic()))
         while (held := self.agent.next_launch()) is not None:
             self.agent.on_started(held.ref, now_ms())
             self.agent.on_ended(held.ref, SUCCESS, now_ms())
@@ -76,7 +76,7 @@ class FakeWorker:
         self._telling = None
 
     async def _report(self, stages: tuple[Stage, ...]) -> None:
-        answer = await self._ask(WorkerReport(self.name, self.agent.incarnation, stages))
+        answer = await self._ask(self._said(stages))
         if answer is None:
             self.agent.on_untaken(stages)
         elif not answer.known:
@@ -84,6 +84,9 @@ class FakeWorker:
             await self.register()
         else:
             self.agent.on_taken(stages, answer, now_ms())
+
+    def _said(self, stages: tuple[Stage, ...] = (), register: Register | None = None) -> WorkerReport:
+        return WorkerReport(self.name, self.agent.incarnation, stages, register, to_ms(time.monotonic()))
 
     async def _ask(self, report: WorkerReport) -> ReportTaken | None:
         self.reports += 1

@@ -106,7 +106,13 @@ class World:
         bid = self.machine.bid(self.now_ms)
         self.commits.append((self.machine.sequence + 1, bid))
         self.machine.replay(self.machine.sequence + 1, bid)
-        self.send(self.machine.lead(self.now_ms))
+        self._say_first()
+
+    def _say_first(self) -> None:
+        """As the shell does: every answer to the first orders is told."""
+        first = self.machine.lead(self.now_ms)
+        self._unreached.update(first.orders)
+        self.send(first)
 
     @property
     def ledger(self) -> Ledger:
@@ -130,7 +136,7 @@ class World:
         self.send(output)
         self.machine = self.replayed()
         self.machine.succeed(torn)
-        self.send(self.machine.lead(self.now_ms))
+        self._say_first()
         return self._judge(output.left)
 
     def send(self, output: Output) -> None:

@@ -203,7 +203,8 @@ class ReportTaken(_Message, frozen=True):
 class HeartbeatMessage(_Message, frozen=True):
     """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged.
 
-    ``monotonic_ms``: the host's monotonic clock as the list was made; 0 when it does not tell.
+    ``monotonic_ms``: the host's monotonic clock as the list was made; 0 when it does not tell, and then no attempt is
+    missing for not being in the list.
     """
 
     worker: str

@@ -143,6 +143,7 @@ class Machine:
         for worker in self.ledger.workers.values():
             if worker.state is not WorkerState.LOST:
                 self.ledger.hear(worker.id, self.round.now_ms)
+                self.ledger.presence[worker.id].answered = False
                 self.round.orders.probe(worker.id)
             if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
@@ -441,8 +442,8 @@ class Machine:
         self.ledger.hear(report.worker, self.round.now_ms)
         presence = self.ledger.presence[report.worker]
         presence.hear(report.monotonic_ms, self.round.now_ms)
+        presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
         for stage in report.stages:
-            presence.reported_ms = max(presence.reported_ms, stage.at_ms)
             self.round.take(progress.on_stage(self.ledger, report.worker, stage))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:

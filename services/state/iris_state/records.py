@@ -245,13 +245,15 @@ class Presence:
     """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard.
 
     Attributes:
-        sequence: its newest heartbeat's. reported_ms: by its own wall clock, when it last told a stage.
+        sequence: its newest heartbeat's. reported_ms: its monotonic clock as of the newest thing that it reported.
+        answered: it has registered with this leader, or taken an order of it; that is in ``reported_ms`` then.
         heard: it has said something since this leader leads. clock_ms: its monotonic clock less the leader's time, at
             most, as of what it said last; None when it does not tell.
         orders: the orders to begin its open attempts. undelivered: orders in a row that did not reach it.
     """
 
     __slots__ = (
+        "answered",
         "building",
         "clock_ms",
         "committed",
@@ -272,15 +274,16 @@ class Presence:
         self.orders: dict[AttemptKey, Ordered] = {}
         self.undelivered = 0
         self.sequence = -1
+        self.answered = False
         self.reported_ms = 0
         self.open: dict[AttemptKey, Attempt] = {}
         self.building = 0
         self.committed = NOTHING
         self.detail = ""
 
-    def begin(self, reported_ms: int) -> None:
-        """The host has started anew: its heartbeats count from the start again."""
-        self.sequence, self.reported_ms = -1, reported_ms
+    def begin(self) -> None:
+        """The host has started anew: its heartbeats count from the start again, and so may its clock."""
+        self.sequence, self.answered, self.reported_ms = -1, True, 0
         self.orders.clear()
         self.undelivered = 0
 

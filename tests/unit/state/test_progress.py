@@ -278,9 +278,141 @@ def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
         wait 5
         /a/0 running
     """)
-    old = HeartbeatMessage("w0", "1", 99, script.world.now_ms - older_ms, ())
+    old = HeartbeatMessage("w0", "1", 99, 0, monotonic_ms=script.world.now_ms - older_ms)
     script.world.step(Heartbeat(codec.pack(old)))
     script.play("/a/0 -> RUNNING")
+
+
+def next_leader(script):
+    """Another leader, that knows what the journal has and nothing else."""
+    world = script.world
+    world.machine, world.mirror = world.replayed(), None
+    world._lead()
+
+
+def late_heartbeat(world):
+    """A heartbeat of w0 that is on its way from now on."""
+    from iris_core import codec
+    from iris_core.messages import HeartbeatMessage
+    from iris_state.machine import Heartbeat
+
+    heartbeat = HeartbeatMessage("w0", "1", world.hosts["w0"].beats + 1, world.now_ms, monotonic_ms=world.now_ms)
+    return Heartbeat(codec.pack(heartbeat))
+
+
+@pytest.mark.parametrize("manner", ["listens", "deaf", "held"])
+def test_a_heartbeat_older_than_a_report_to_the_leader_before_declares_nothing_missing(script, manner):
+    """The new leader has the stage from the journal, but not when it was reported: a second attempt ran beside it."""
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        wait 3
+    """)
+    late = late_heartbeat(script.world)
+    script.world.wait(0.1, heartbeat=False)
+    script.play(f"""
+        place /a/0 w0    -> placed
+        /a/0 running     -> RUNNING
+        orders w0 {manner}
+    """)
+    next_leader(script)
+    script.world.step(late)
+    script.play("/a/0   -> RUNNING failures=0 preemptions=0 attempts=1")
+
+
+def test_what_a_host_told_the_new_leader_before_its_first_answer_is_newer_than_that_answer(script):
+    """Its answer was given first and arrives last."""
+    from iris_state.inputs import DeliveryResult
+
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        place /a/0 w0    -> placed
+        orders w0 held
+    """)
+    world = script.world
+    next_leader(script)
+    [probe], asked_ms = world.hosts["w0"].held, world.now_ms
+    world.wait(1, heartbeat=False)
+    late = late_heartbeat(world)
+    world.wait(1, heartbeat=False)
+    script.play("/a/0 running   -> RUNNING")
+    world.step(DeliveryResult("w0", probe, monotonic_ms=asked_ms))
+    world.step(late)
+    script.play("/a/0   -> RUNNING preemptions=0 attempts=1")
+
+
+def test_an_attempt_is_found_missing_after_a_change_of_leader_once_its_host_has_answered(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        place /a/0 w0    -> placed
+        /a/0 running     -> RUNNING
+        orders w0 deaf
+        wait 1
+    """)
+    next_leader(script)
+    script.play("""
+        wait 1
+        heartbeat w0 without /a/0
+        /a/0            -> RUNNING preemptions=0
+        orders w0 listens
+        heartbeat w0 without /a/0
+        /a/0            -> RUNNING preemptions=0
+    """)
+    script.world.now_ms += 1000
+    script.play("""
+        heartbeat w0 without /a/0
+        /a/0            -> PENDING preemptions=1
+        attempt /a/0#0  -> cause=missing open=no
+    """)
+
+
+def test_the_first_order_of_a_leader_is_answered_though_all_it_has_is_stops(script):
+    """Nobody else waits for the answer to such an order."""
+    script.play("""
+        worker w0 cpu=2
+        submit /a
+        submit /b
+        schedule
+        /a/0 running
+        /b/0 running
+        wait 1
+        cancel /b
+        told w0         -> ~stop:/b/0#0
+    """)
+    next_leader(script)
+    script.play("told w0 -> stop:/b/0#0")
+    script.world.now_ms += 1000
+    script.play("""
+        heartbeat w0 without /a/0
+        /a/0            -> PENDING preemptions=1
+    """)
+
+
+def test_a_host_that_refuses_the_first_order_of_a_leader_is_asked_again(script):
+    """It was paused and is in doubt: it takes nothing until somebody has answered its report."""
+    from iris_state.inputs import DeliveryResult, Fate
+
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 running
+        orders w0 held
+        wait 1
+    """)
+    world = script.world
+    next_leader(script)
+    [probe], world.hosts["w0"].held = world.hosts["w0"].held, []
+    world.step(DeliveryResult("w0", probe, "worker w0 was paused", Fate.REFUSED, world.now_ms))
+    script.play("heartbeat w0")
+    world.answer_held("w0")
+    world.now_ms += 1000
+    script.play("""
+        heartbeat w0 without /a/0
+        /a/0            -> PENDING preemptions=1
+    """)
 
 
 def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
@@ -15,6 +16,8 @@ from iris_core.messages import (
     Answer,
     Caller,
     HeartbeatMessage,
+    Order,
+    OrderTaken,
     Placement,
     Plan,
     PlanTaken,
@@ -153,6 +156,35 @@ async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: py
     assert (taken.placed, taken.refused) == (0, ((1, 0, "set_aside"), (1, 1, "set_aside")))
     assert len(machine_of(house).ledger.queue) == 2
     assert raised(house) == {"plan": 1}
+
+
+async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_of_a_host_to_the_leader(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    """What its host reported in between is newer, and no longer known."""
+    bus, orders = house.wanting.bus, asyncio.Queue[Message]()
+    await house.obeyed("/a", 3)
+    register = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1)
+    await bus.request(subjects.STATE_REPORT, codec.pack(register), timeout=10)
+    await bus.subscribe(subjects.order("w0"), orders.put_nowait)
+    leader, torn = house.state._leader, machine_of(house)
+    assert leader is not None
+    delivering = asyncio.create_task(leader._deliver_one("w0", Order("1", 1)))
+    before = await orders.get()
+    poison(monkeypatch, b"poison", 1)
+    await house.cancel("/a", "poison")
+    probe = await orders.get()
+    assert machine_of(house) is not torn
+    bus.publish(before.reply, codec.pack(OrderTaken("1", monotonic_ms=2)))
+    await delivering
+    await house.obeyed("/b")
+    presence = machine_of(house).ledger.presence["w0"]
+    assert (presence.answered, presence.reported_ms) == (False, 0)
+    bus.publish(probe.reply, codec.pack(OrderTaken("1", monotonic_ms=3)))
+    async with asyncio.timeout(10):
+        while not presence.answered:
+            await asyncio.sleep(0)
+    assert presence.reported_ms == 3
 
 
 async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pytest.MonkeyPatch):

@@ -36,7 +36,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         max_attempts=change.max_attempts,
     )
     ledger.lost.leave(change.worker)
-    ledger.presence.setdefault(change.worker, Presence(at_ms)).begin(change.reported_ms)
+    ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()
     ledger.hear(change.worker, at_ms)
 
 

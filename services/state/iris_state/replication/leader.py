@@ -166,6 +166,7 @@ class Leader:
     async def _read_anew(self, left: Sequence[Input]) -> None:
         """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
 
+        But for how orders of before were delivered: every open order is given again, and newer things were reported.
         Raises Fenced when somebody else has written to the journal meanwhile, Unavailable.
         """
         torn = self._machine
@@ -177,12 +178,13 @@ class Leader:
         self._machine = machine
         self._snapshots.begin_anew(machine)
         self._commands[:0] = [one for one in left if isinstance(one, Command)]
-        self._inbox[:0] = [one for one in left if not isinstance(one, Command)]
+        self._inbox[:] = [one for one in (*left, *self._inbox) if not isinstance(one, (Command, DeliveryResult))]
         await self._begin()
 
     async def _begin(self) -> None:
         """Say what a leader says first."""
         first = self._machine.lead(self._replica.clock.now_ms())
+        self._unreached.update(first.orders)
         self._hint(first)
         await self._send(first)
 
@@ -335,7 +337,7 @@ class Leader:
 
     async def _deliver_one(self, worker: str, order: Order) -> None:
         """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
-        timeout = self._policy.order_timeout_s
+        timeout, machine = self._policy.order_timeout_s, self._machine
         taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
             answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
@@ -346,7 +348,7 @@ class Leader:
             error, fate = f"worker {worker} does not listen", Fate.NEVER
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
-        if error or worker in self._unreached or is_awaited(order):
+        if machine is self._machine and (error or worker in self._unreached or is_awaited(order)):
             self._note_reached(worker, not error)
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
 

@@ -46,7 +46,7 @@ def on_heartbeat(
         return  # a heartbeat that was overtaken by a later one tells nothing new
     presence.sequence, presence.detail = heartbeat.sequence, heartbeat.detail
     presence.hear(heartbeat.monotonic_ms, now_ms)
-    if presence.undelivered:
+    if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)
     yield from _health(ledger, policy, heartbeat)
     for stage in heartbeat.attempts:
@@ -83,6 +83,8 @@ def on_reached(ledger: Ledger, orders: OrderBook, delivered: DeliveryResult, now
     if worker is None or worker.incarnation != delivered.order.incarnation or worker.state is WorkerState.LOST:
         return
     presence = ledger.presence[worker.id]
+    if not presence.answered:
+        presence.answered, presence.reported_ms = True, max(presence.reported_ms, delivered.monotonic_ms)
     if not presence.heard:
         presence.hear(delivered.monotonic_ms, now_ms)
         for key, attempt in presence.open.items():
@@ -131,14 +133,16 @@ def _unreported(ledger: Ledger, orders: OrderBook, key: AttemptKey, heartbeat: H
     """The host does not speak of an attempt: either it never had the order, or it has lost it.
 
     A heartbeat older than something it has reported since cannot know of that; of one millisecond either may be the
-    older.
+    older. What it reported to an earlier leader is older than its first answer to this one, so until then any
+    heartbeat may be too old.
     """
-    attempt = ledger.presence[heartbeat.worker].open[key]
+    presence = ledger.presence[heartbeat.worker]
+    attempt = presence.open[key]
     if attempt.status is KernelStatus.SCHEDULED:
         orders.place(ref_of(key))
     elif attempt.status is KernelStatus.TERMINATING and not (attempt.building_ms or attempt.started_ms):
         orders.stop(heartbeat.worker, ref_of(key), attempt)  # its order may still be on the way: only the host can tell
-    elif heartbeat.at_ms > ledger.presence[heartbeat.worker].reported_ms:
+    elif presence.answered and heartbeat.monotonic_ms > presence.reported_ms:
         yield missing(key, heartbeat.worker)
 
 
