@@ -62,7 +62,7 @@ def test_an_exception_comes_back_as_it_was_raised():
 
 
 def test_a_call_that_ended_without_a_result_says_what_ended_it():
-    given = "Traceback ...\niris_gateway.client.problems.BadAsk: the bundle is gone\n"
+    given = "Traceback ...\niris.client.problems.InvalidOption: the bundle is gone\n"
     attempt = msgspec.to_builtins(attempt_of(0, "failed")) | {"stderr_tail": given}
     task = {"task": "/m/0", "job": "/m", "index": 0, "state": "failed", "pending_reason": None, "worker": "w0"}
     task |= {"failure_count": 1, "preemption_count": 0, "attempts": [attempt]}

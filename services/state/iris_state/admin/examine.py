@@ -166,4 +166,4 @@ def _canonical(part: object) -> bytes:
     return encoder.encode(dict(sorted(part.items())) if isinstance(part, dict) else part)
 
 
-_OF_THE_MOMENT = frozenset({"sequence", "cursor", "at_ms", "told"})
+_OF_THE_MOMENT = frozenset({"sequence", "cursor", "at_ms", "last_published"})
