@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import time
 from pathlib import Path
 from subprocess import run
@@ -176,6 +177,15 @@ async def test_a_file_that_changes_under_a_running_server_is_said_when_it_is_rea
     assert await names_after_a_start(directory) == NAMES
 
 
+NAMES_OF_JOBS = {f"/job-{number}" for number in range(5)}
+
+
+def named_as_lost(words: str) -> set[str]:
+    """The jobs that `iris admin repair` names because lost commits were about them; at most one commit is lost here."""
+    found = re.search(r"jobs that events of lost commits speak of: (.*)", words)
+    return set(re.findall(r"/job-\d", found[1])) if found is not None else set()
+
+
 def ups(data: Path) -> Ended:
     """Try to start a cluster, and be told why not."""
     done = run(
@@ -193,8 +203,7 @@ def ups(data: Path) -> Ended:
 def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, hurt: Hurt):
     data = tmp_path / "data"
     cluster = start(data, "--workers", "1")
-    jobs = [cluster.submit("true", name=f"/job-{number}") for number in range(5)]
-    for job in jobs:
+    for job in [cluster.submit("true", name=name) for name in sorted(NAMES_OF_JOBS)]:
         job.wait()
     stop(cluster)
     hurt(data / "nats")
@@ -210,8 +219,8 @@ def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: 
     assert repaired.code == 0, repaired
     cluster = start(data, "--workers", "1")
     try:
-        for job in jobs:
-            assert cluster.client.job(job.name).wait().state == "succeeded"
+        for name in NAMES_OF_JOBS - named_as_lost(repaired.out):
+            assert cluster.client.job(name).wait().state == "succeeded"
         assert "stored data" not in cluster.iris("doctor").out
     finally:
         stop(cluster)
