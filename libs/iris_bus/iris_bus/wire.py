@@ -36,6 +36,7 @@ def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
     lines: list[bytes] = []
     add = lines.append
     last = len(events) - 1
+    plain: set[str] = set()
     for at, event in enumerate(events):
         headers = event.headers
         text = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -43,14 +44,14 @@ def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
             f"NATS/1.0\r\nNats-Expected-Last-Sequence: {after + at}\r\nNats-Msg-Id: {event.message_id}\r\n{text}\r\n"
         )
         subject = event.subject
-        if block.count("\n") != len(headers) + 4 or not (subject and is_plain(subject)):
+        if subject not in plain and subject and is_plain(subject):
+            plain.add(subject)
+        if block.count("\n") != len(headers) + 4 or subject not in plain:
             raise ValueError(f"not one line each: {subject!r} {event.message_id!r} {dict(headers)!r}")
-        raw = block.encode()
-        size = len(raw)
+        size = len(block) if block.isascii() else len(block.encode())
         data = event.data
         target = subject if at != last else f"{subject} {reply}"
-        add(f"HPUB {target} {size} {size + len(data)}\r\n".encode())
-        add(raw)
+        add(f"HPUB {target} {size} {size + len(data)}\r\n{block}".encode())
         add(data)
         add(b"\r\n")
     return b"".join(lines)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from iris_core.names import to_token
 
@@ -177,6 +178,7 @@ def job_logs(job: int) -> str:
     return f"iris.log.{job // JOBS_TOGETHER}.*"
 
 
+@cache
 def event(entity: str, state: str) -> str:
     """``task.state.running`` and its like: exactly three tokens."""
     return f"{entity}.state.{state}"
