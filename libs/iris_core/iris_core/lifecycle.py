@@ -120,8 +120,6 @@ def decide(
     """
     if outcome not in rule.outcomes:
         outcome = Outcome.SKIPPED
-    elif outcome is Outcome.SUCCESS:  # most claims; a success is judged by nothing else
-        return SchedulingResult.SUCCESS, rule.success
     result = judge(outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
     return result, rule.target(result, source)
 
