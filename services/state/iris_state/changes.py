@@ -165,7 +165,7 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
 
 
 class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
-    """The place that is being freed on ``worker`` belongs to this waiting task; "" takes the promise back."""
+    """The place that is being freed on ``worker`` is nominated for this waiting task; "" takes the nomination back."""
 
     job: int
     index: int

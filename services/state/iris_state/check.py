@@ -276,13 +276,13 @@ def the_lost_are_in_line(ledger: Ledger) -> Wrongs:
         yield f"the lost hosts are {dict(ledger.lost.items())}, recount {wanted}"
 
 
-def promises_are_to_those_who_wait(ledger: Ledger) -> Wrongs:
+def nominations_are_for_those_who_wait(ledger: Ledger) -> Wrongs:
     for (number, index), worker in ledger.nominations.items():
         job, host = ledger.jobs.get(number), ledger.workers.get(worker)
         if job is None or job.tasks[index].state is not TaskState.PENDING:
-            yield f"{worker} is promised to j{number}/{index}, which does not wait"
+            yield f"{worker} is nominated for j{number}/{index}, which does not wait"
         if host is None or host.state is WorkerState.LOST:
-            yield f"{worker} is promised to j{number}/{index} and is gone"
+            yield f"{worker} is nominated for j{number}/{index} and is gone"
 
 
 def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
@@ -382,7 +382,7 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     open_attempts_are_held,
     lost_hosts_hold_nothing,
     the_lost_are_in_line,
-    promises_are_to_those_who_wait,
+    nominations_are_for_those_who_wait,
     avoidances_are_of_those_who_go_on,
     clocks_are_set,
     timeouts_are_set,

@@ -1,4 +1,8 @@
-"""What somebody says has happened to a task, or wants to happen; nothing is decided by saying it."""
+"""Claims: what a message or the clock says of a task. A claim decides nothing; `conclude` judges it.
+
+Functions that yield steps are asked for the next one only after the one before has been applied, so the second
+placement of a plan sees the room that the first one took.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import msgspec
 from iris_core.messages import Ended
 from iris_core.states import Cause, Initiator, KernelStatus
 from iris_core.tables.task import TaskRule
+from iris_state.changes import Change
 
 CURRENT = -1
 """Instead of an attempt number: whichever attempt the task is in, or none."""
@@ -34,3 +39,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     ended: Ended | None = None
     note: str = ""
     sudden: bool = False
+
+
+Step = Change | Claim
+"""What a function that reads a message comes to, one after the other."""

@@ -83,7 +83,7 @@ class Output:
     Attributes:
         commit: the bytes to append, so that they end at ``sequence``; None when nothing changed.
         delta: for the scheduler's mirror, present with every commit.
-        told: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
+        facts: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
         raised: inputs and timers that were set aside, by kind, and how they raised.
         left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
         reasons: why jobs wait, for replicas that follow.

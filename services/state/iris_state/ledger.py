@@ -162,7 +162,7 @@ class Ledger:
             self.lost.enter(worker.id, worker.lost_ms)
 
     def apply(self, change: c.Change, at_ms: int) -> None:
-        """Make one change true. Facts for the public are appended to `told`."""
+        """Make one change true. Public facts are appended to `facts`."""
         WRITERS[type(change)](self, change, at_ms)
 
     # ── indexes: jobs ───────────────────────────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ from iris_state.commands.decode import UserCommand, check_lines, sender_of
 from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Output, Request, Timer
 from iris_state.ledger import Ledger
 from iris_state.plans import accept
-from iris_state.plans.skipped import passed_over
+from iris_state.plans.skipped import record_reason
 from iris_state.policy import Policy
 from iris_state.quarantine import Quarantine, kind_of
 from iris_state.records import Fact
@@ -419,11 +419,11 @@ class Machine:
 
     def _explain(self, plan: Plan) -> None:
         """Keep why jobs wait, and tell replicas that follow."""
-        for facts in plan.reasons:
-            job = self.ledger.jobs.get(facts.job)
+        for update in plan.reasons:
+            job = self.ledger.jobs.get(update.job)
             if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
-                self.round.take(passed_over(self.ledger, job, facts, self.round.now_ms))
-                self._reasons.append(facts)
+                self.round.take(record_reason(self.ledger, job, update, self.round.now_ms))
+                self._reasons.append(update)
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
 

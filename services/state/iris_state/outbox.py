@@ -27,7 +27,7 @@ def events(facts: Sequence[Fact], sequence: int) -> list[Publication]:
 
 
 def unheard(facts: Sequence[Fact], sequence: int, place: tuple[int, int]) -> list[Publication]:
-    """The events of a commit of the past that stand behind the last one told."""
+    """The events of a commit of the past that stand behind the last one published."""
     if sequence < place[0] or not facts:
         return []
     worded = events(facts, sequence)
@@ -98,7 +98,7 @@ def _word(cause: Cause | None) -> str | None:
 
 
 def event_place(message_id: str) -> tuple[int, int]:
-    """Journal sequence and place of the last event told; (0, -1) when there is none. Raises ValueError."""
+    """Journal sequence and place of the last event published; (0, -1) when there is none. Raises ValueError."""
     if not message_id:
         return 0, -1
     sequence, _, place = message_id.partition(".")

@@ -29,8 +29,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
             `snapshot_after_s` after the first.
-        events_settle_s: how long power loss may still take back an event that was told; what it can be told again from
-            is kept for longer. The server syncs events every 2 minutes.
+        events_settle_s: how long power loss may still take back an event that was published; what it can be published
+            again from is kept for longer. The server syncs events every 2 minutes.
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
         order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.

@@ -26,13 +26,12 @@ from iris_state.changes import (
     Staged,
     WorkerMoved,
 )
-from iris_state.claims import Claim
+from iris_state.claims import Claim, Step
 from iris_state.conclude import conclude
 from iris_state.deliveries import Deliveries
 from iris_state.deltas import DeltaBuilder
 from iris_state.handlers import DELIVERING, REPORTS, SessionFacts, SessionId
 from iris_state.inputs import DeliveryResult
-from iris_state.intake import Step
 from iris_state.ledger import Ledger
 from iris_state.orders import OrderBook
 from iris_state.policy import Policy
@@ -147,7 +146,7 @@ class Round:
             self.apply(moved)
 
     def _release(self, worker: str) -> None:
-        """Nothing new comes onto this host: its promises are void."""
+        """Nothing new comes onto this host: its nominations are void."""
         for key in [key for key, nominated in self.ledger.nominations.items() if nominated == worker]:
             self.apply(Nominated(*key, ""))
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from iris_core.states import JOB_TERMINAL, Cause
 from iris_core.tables import task as table
 from iris_state import coordinator
-from iris_state.claims import Claim
-from iris_state.intake import Step
+from iris_state.claims import Claim, Step
 from iris_state.ledger import Ledger
 
 

@@ -39,7 +39,7 @@ class About(msgspec.Struct, frozen=True):
 
     Attributes:
         at_ms: the time of the last commit (Unix, ms). sequence: that commit. cursor: the last command it has read.
-        told: the id of its last event. events: the sequence of the last event that had been published.
+        last_published: the id of its last event. events: the sequence of the last event that had been published.
     """
 
     at_ms: int

@@ -31,7 +31,7 @@ class Examination(msgspec.Struct):
         journal: first and last sequence that NATS says the journal has.
         end: the last sequence that is known to have existed, and ``proof`` of it when that is not the journal.
         survey: the journal behind ``begin``.
-        told: the id of the last event that was published.
+        last_published: the id of the last event that was published.
         lacking: entries behind ``begin`` that a server cannot read and another can.
         touched: jobs of which events of lost commits speak.
         unlike: records of a snapshot that a replay from the one before does not agree with.

@@ -1,4 +1,4 @@
-"""Hosts, promises, quotas, and what was answered.
+"""Hosts, nominations, quotas, and what was answered.
 
 Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order,
 docs/design/semantics.md#constraints-and-resources.

@@ -1,4 +1,4 @@
-"""What a message of the inbox looks like before it is obeyed. Pure. Out of scope: what it asks for (`intake`)."""
+"""Decodes the messages of the inbox. Pure. See also: `commands.execute` carries them out."""
 
 from __future__ import annotations
 

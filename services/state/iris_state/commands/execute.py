@@ -20,7 +20,7 @@ from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, PriorityBand, TaskState, WorkerState
 from iris_state import cascade
 from iris_state.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
-from iris_state.intake import Step
+from iris_state.claims import Step
 from iris_state.ledger import Ledger
 from iris_state.records import Job, idempotency
 from iris_state.reports.progress import lose

@@ -15,9 +15,8 @@ from iris_core.tables import task as table
 from iris_core.tables.session import SCHEDULE
 from iris_state import coordinator
 from iris_state.changes import GANG, Nominated
-from iris_state.claims import Claim
+from iris_state.claims import Claim, Step
 from iris_state.handlers import SessionId
-from iris_state.intake import Step
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import Job

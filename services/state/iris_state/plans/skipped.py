@@ -21,7 +21,7 @@ EVERY_MS = 10_000
 """How often looks of one kind are recorded at most, per job."""
 
 
-def passed_over(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
+def record_reason(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
     """Keep a waiting job's reason and count the look; the judgements that are worth recording."""
     before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
     ledger.reasons[job.number] = update.reason

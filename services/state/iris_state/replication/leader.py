@@ -230,7 +230,7 @@ class Leader:
         self._arrived.set()
 
     async def _wait(self) -> None:
-        """Until something arrives, something is due, or the process should end; longer under load (see `pace`)."""
+        """Until something arrives, something is due, or the process should end; longer under load (see `Batcher`)."""
         wait = self._pace.wait_s(self._steady())
         if wait:
             await asyncio.sleep(wait)

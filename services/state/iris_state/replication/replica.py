@@ -36,7 +36,7 @@ class Replica:
 
     Attributes:
         machine: the records; replaced by `recover`.
-        untold: facts of the newest commits, for whoever takes over.
+        unpublished: facts of the newest commits, for whoever takes over.
     """
 
     def __init__(self, name: str, policy: Policy, connection: Connection, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class Replica:
             raise DamagedCommit(end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}")
         image = await newest(blobs, last_published if all_events else "")
         if all_events and not await streams.end(subjects.EVENTS.name):
-            image = None  # nothing was ever told, or power loss took it all: the whole journal tells it again
+            image = None  # nothing was ever published, or power loss took it all: the whole journal tells it again
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)

@@ -1,6 +1,6 @@
-"""Public facts of commits that may not have been told yet, kept until it is known that they have. Pure.
+"""Public facts of commits that may not have been published yet, kept until it is known that they have. Pure.
 
-A replica that follows words nothing; when it takes over it words what stands behind the last event told. Some facts
+A replica that follows makes no events; when it takes over it makes those behind the last event published. Some facts
 are kept longer, because the stream of events may forget its newest ones in a crash. Source:
 docs/design/reliability.md#promises.
 """
@@ -24,7 +24,7 @@ class UnpublishedEvents:
 
     Args:
         sequence: the commit behind which every fact will be here.
-        told: the last event known to be told.
+        last_published: the last event known to be published.
     """
 
     def __init__(self, sequence: int = 0, last_published: str = "") -> None:
@@ -41,7 +41,7 @@ class UnpublishedEvents:
             self._let_go()
 
     def note_published(self, last_published: str) -> None:
-        """Everything up to the event with this id has been told."""
+        """Everything up to the event with this id has been published."""
         self._last_published = max(self._last_published, event_place(last_published))
         self._let_go()
 

@@ -16,8 +16,8 @@ from iris_core.spec import Attribute
 from iris_core.states import KernelStatus, SessionStatus, WorkerState
 from iris_state import coordinator
 from iris_state.changes import GANG, WorkerForgotten, WorkerMoved
+from iris_state.claims import Step
 from iris_state.inputs import DeliveryResult, Fate
-from iris_state.intake import Step
 from iris_state.ledger import Ledger
 from iris_state.orders import OrderBook
 from iris_state.policy import Policy

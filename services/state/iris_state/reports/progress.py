@@ -18,8 +18,7 @@ from iris_core.tables import task as table
 from iris_core.tables.task import TaskRule
 from iris_state import cascade
 from iris_state.changes import WorkerMoved, WorkerRegistered
-from iris_state.claims import Claim
-from iris_state.intake import Step
+from iris_state.claims import Claim, Step
 from iris_state.ledger import Ledger
 from iris_state.records import Worker
 

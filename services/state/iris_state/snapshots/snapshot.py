@@ -45,7 +45,7 @@ class Rest(msgspec.Struct, array_like=True):
 
     Attributes:
         sequence: the last commit it holds. cursor: the last command that commit has read.
-        told: the id of the last event of that or an earlier commit.
+        last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
     """
 

@@ -1,8 +1,9 @@
 """Takes snapshots beside the leader's rounds, keeps the last few, and trims the streams behind them.
 
-A snapshot is put away only when every event of its commits is told; until then a crash needs the commits themselves.
-Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one
-so old that its events are on disk: what power loss takes back is told again from the commits behind it.
+A snapshot is put away only when every event of its commits is published; until then a crash needs the commits
+themselves. Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing,
+and to one
+so old that its events are on disk: what power loss takes back is published again from the commits behind it.
 Commands whose effect stands in the journal are needed by nobody, so they go sooner when their stream grows full.
 Out of scope: what a snapshot holds (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
 """
@@ -47,7 +48,10 @@ async def good(blobs: Blobs) -> AsyncIterator[Image]:
 
 
 async def newest(blobs: Blobs, last_published: str) -> Image | None:
-    """The newest good snapshot whose events are all among those up to ``told``, if any; None when there is none."""
+    """The newest good snapshot whose events are all among those up to ``last_published``, if any;
+
+    None when there is none.
+    """
     async for image in good(blobs):
         if not last_published or event_place(image.rest.last_published) <= event_place(last_published):
             return image
@@ -71,7 +75,7 @@ class Snapshotter:
     Args:
         changes: take one after so many; the larger the last one was, the more.
         after_s: take one so long after the first change.
-        settle_s: how long power loss may take back events that were told.
+        settle_s: how long power loss may take back events that were published.
         clock: seconds, steady.
     """
 
