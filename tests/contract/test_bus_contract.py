@@ -81,10 +81,10 @@ def tellings(first: int, last: int) -> list[Publication]:
 
 async def test_what_is_published_reaches_every_subscriber_in_order(bus):
     one, other = Heard(), Heard()
-    await bus.bus.subscribe("iris.worker.*.beat", one)
+    await bus.bus.subscribe("iris.worker.*.heartbeat", one)
     await bus.bus.subscribe("iris.>", other)
     for n in range(100):
-        bus.bus.publish(f"iris.worker.{n}.beat", b"%d" % n, headers={"a": "b"})
+        bus.bus.publish(f"iris.worker.{n}.heartbeat", b"%d" % n, headers={"a": "b"})
     expected = [b"%d" % n for n in range(100)]
     assert await one.count(100) == await other.count(100) == expected
 

@@ -24,7 +24,7 @@ SENTENCE = 1000
 TAIL = 4096
 """Characters kept of what an attempt printed last."""
 PLACED_AT_ONCE = 40_000
-"""Tasks placed, and attempts stopped or places promised, by one plan, unless one job alone has more."""
+"""Tasks placed, and attempts stopped or places nominated, by one plan, unless one job alone has more."""
 REASONS_BYTES = 512 << 10
 """Of reasons in one plan; the others wait for the next."""
 MISTAKES = 100

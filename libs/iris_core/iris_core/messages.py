@@ -402,7 +402,7 @@ class Delta(_Message, frozen=True):
     """What one commit changed for the scheduler; applies to version ``after``, the commit before it, only.
 
     Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
-    queued, avoid, promises, released, gone.
+    queued, avoid, nominations, released, gone.
     """
 
     version: int
@@ -454,16 +454,17 @@ class Placement(_Message, frozen=True):
 
 
 class Eviction(_Message, frozen=True):
-    """Preempt these attempts, all or none, and keep the freed places for ``promises``."""
+    """Preempt these attempts, all or none, and keep the freed places for ``nominations``."""
 
     victims: tuple[AttemptRef, ...]
     nominations: tuple[Nomination, ...]
 
 
 class JobReason(_Message, frozen=True):
-    """Why the pending tasks of a job were passed over; told when it changed, and now and then when it has not.
+    """Why the pending tasks of a job were passed over; published when it changed, and now and then when it has not.
 
-    ``looks``: how often it was passed over like this since it was last told. ``since_ms``: the first of them, 0: now.
+    ``looks``: how often it was passed over like this since it was last published. ``since_ms``: the first of them, 0:
+    now.
     """
 
     job: int
@@ -526,7 +527,7 @@ class PlanPreview(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Who leads, since when, how far, and the id of the last event it has told."""
+    """Who leads, since when, how far, and the id of the last event it has published."""
 
     leader: str = ""
     epoch: int = 0

@@ -167,7 +167,7 @@ def behind(tasks: int) -> Reason:
 
 
 def waiting_for_victim(workers: Sequence[str]) -> Reason:
-    """Its places are promised; what runs there is being stopped."""
+    """Its places are nominated; what runs there is being stopped."""
     message = f"waits for preempted work to stop on {_some(workers)}"
     return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers[:SHOWN])})
 

@@ -13,8 +13,8 @@ from functools import cache
 from iris_core.names import to_token
 
 
-class StoredStream(StrEnum):
-    """How a message on a subject is kept."""
+class MessagePattern(StrEnum):
+    """How a message travels: kept in a stream, sent to whoever listens, or sent for an answer."""
 
     STREAM = "stream"
     CORE = "core"
@@ -87,7 +87,7 @@ class Subject:
     """One row of docs/subjects.md."""
 
     pattern: str
-    kept: StoredStream
+    kept: MessagePattern
     writer: str
     reader: str
     message: str
@@ -107,36 +107,36 @@ STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
 STATE_READ = "iris.state.read"
 STATE_REASONS = "iris.state.reasons"
-HEARTBEATS = "iris.worker.*.beat"
+HEARTBEATS = "iris.worker.*.heartbeat"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
 
 SUBJECTS = (
-    Subject(CMD_SUBMIT, StoredStream.STREAM, "gateway", "state", "SubmitJob"),
-    Subject(CMD_CANCEL, StoredStream.STREAM, "gateway", "state", "CancelJob"),
-    Subject(CMD_ADMIN, StoredStream.STREAM, "gateway", "state", "AdminCommand"),
-    Subject(CMD_RERUN, StoredStream.STREAM, "gateway", "state", "RerunJob"),
-    Subject(CMD_SCALE, StoredStream.STREAM, "gateway", "state", "AdminCommand"),
-    Subject(JOURNAL_SUBJECT, StoredStream.STREAM, "state (leader)", "state (standby)", "Commit"),
-    Subject("task.state.*", StoredStream.STREAM, "state (leader)", "anyone", "TaskEvent"),
-    Subject("job.state.*", StoredStream.STREAM, "state (leader)", "anyone", "JobEvent"),
-    Subject("session.state.*", StoredStream.STREAM, "state (leader)", "anyone", "SessionEvent"),
-    Subject("deployment.state.*", StoredStream.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
-    Subject("route.state.*", StoredStream.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("iris.log.*.*", StoredStream.STREAM, "worker", "gateway", "TaskOutput"),
-    Subject(STATE_PING, StoredStream.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
-    Subject(STATE_COMMAND, StoredStream.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
-    Subject(STATE_REPORT, StoredStream.REQUEST, "worker", "state (leader)", "WorkerReport"),
-    Subject(STATE_PLAN, StoredStream.REQUEST, "scheduler", "state (leader)", "Plan"),
-    Subject(STATE_QUERY, StoredStream.REQUEST, "gateway", "state (leader)", "Query"),
-    Subject(STATE_READ, StoredStream.REQUEST, "gateway", "state (standby)", "Query"),
-    Subject(STATE_REASONS, StoredStream.CORE, "state (leader)", "state (standby)", "Reasons"),
-    Subject(HEARTBEATS, StoredStream.CORE, "worker", "state", "Beat"),
-    Subject("iris.worker.*.order", StoredStream.REQUEST, "state (leader)", "worker", "Order"),
-    Subject(SNAPSHOT, StoredStream.CORE, "state (leader)", "scheduler", "Delta"),
-    Subject(SNAPSHOT_FULL, StoredStream.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
-    Subject(SCHEDULER_PLAN, StoredStream.REQUEST, "gateway", "scheduler", "PlanRequest"),
+    Subject(CMD_SUBMIT, MessagePattern.STREAM, "gateway", "state", "SubmitJob"),
+    Subject(CMD_CANCEL, MessagePattern.STREAM, "gateway", "state", "CancelJob"),
+    Subject(CMD_ADMIN, MessagePattern.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(CMD_RERUN, MessagePattern.STREAM, "gateway", "state", "RerunJob"),
+    Subject(CMD_SCALE, MessagePattern.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
+    Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),
+    Subject("job.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "JobEvent"),
+    Subject("session.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "SessionEvent"),
+    Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
+    Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
+    Subject("iris.log.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
+    Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
+    Subject(STATE_COMMAND, MessagePattern.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
+    Subject(STATE_REPORT, MessagePattern.REQUEST, "worker", "state (leader)", "WorkerReport"),
+    Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
+    Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
+    Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
+    Subject(STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", "Reasons"),
+    Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
+    Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
+    Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
+    Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
+    Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", "PlanRequest"),
 )
 
 
@@ -146,7 +146,7 @@ def direct_subject(command: str) -> str:
 
 
 def is_direct(subject: str) -> bool:
-    """Whether `straight` made it, of whatever command, perhaps one of another release."""
+    """Whether `direct_subject` made it, of whatever command, perhaps one of another release."""
     return subject.startswith(_DIRECT)
 
 
@@ -156,7 +156,7 @@ def is_plain(text: str) -> bool:
 
 
 def heartbeat(worker: str) -> str:
-    return f"iris.worker.{to_token(worker)}.beat"
+    return f"iris.worker.{to_token(worker)}.heartbeat"
 
 
 def order(worker: str) -> str:

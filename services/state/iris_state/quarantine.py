@@ -22,7 +22,7 @@ def kind_of(one: Input | Timer) -> str:
     """What it is, as the metric says it."""
     if isinstance(one, Request):
         return _REQUESTS.get(one.subject, "command")
-    return {Command: "command", Heartbeat: "beat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
+    return {Command: "command", Heartbeat: "heartbeat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
 
 
 def host_of(one: Input) -> str:

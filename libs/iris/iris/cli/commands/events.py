@@ -1,4 +1,4 @@
-"""`iris events`: public events as they are told."""
+"""`iris events`: public events as they are published."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ COLUMNS = (
     Column("MEMORY", used_memory, right=True),
     Column("CHIPS", used_chips, right=True),
     Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
-    Column("BEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
+    Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
     Column("DETAIL", lambda row: row["detail"]),
     Column("ATTRIBUTES", show_attributes, wide=True),
 )
