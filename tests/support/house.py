@@ -51,8 +51,8 @@ class House:
                 return (await self.wanting.bus.request(SAY_CANCEL, command, timeout=10)).data
             await asyncio.sleep(0)
 
-    async def obeyed(self, name: str, replicas: int = 1) -> None:
-        """Return once this submission, and everything stored before it, has been obeyed."""
+    async def executed(self, name: str, replicas: int = 1) -> None:
+        """Return once this submission, and everything stored before it, has been carried out."""
         answered = asyncio.Event()
         inbox = self.wanting.bus.new_inbox()
         listening = await self.wanting.bus.subscribe(inbox, lambda _: answered.set())

@@ -1,7 +1,7 @@
 """One connection to NATS that never gives up by itself, never blocks a sender, and notices when it is dead.
 
 It wraps nats-py's client with the options and callbacks that make it fail fast: nothing is buffered while
-disconnected, losing the connection is told at once to everybody who waits for an answer, a read loop that died is
+disconnected, losing the connection reaches everybody at once who waits for an answer, a read loop that died is
 found by a watchdog. When the client closes for good, ``on_lost`` is called: the process must end.
 Out of scope: what is sent over it. Source: docs/design/nats.md#nats-py-behaviour.
 """
@@ -176,19 +176,19 @@ class Link:
             raise Unavailable(f"flush: {error}") from error
 
     def on_drop(self, callback: Callable[[], None]) -> None:
-        """Call ``told`` whenever the connection is lost; answers under way will not come any more."""
+        """Call ``callback`` whenever the connection is lost; answers under way will not come any more."""
         self._on_drop.add(callback)
 
     def on_return(self, callback: Callable[[], None]) -> None:
-        """Call ``told`` whenever the connection is back."""
+        """Call ``callback`` whenever the connection is back."""
         self._on_return.add(callback)
 
     def on_forbidden(self, callback: Callable[[str], None]) -> None:
-        """Call ``told`` with each subject, in lower case, the server did not let us publish to."""
+        """Call ``callback`` with each subject, in lower case, the server did not let us publish to."""
         self._on_forbidden.add(callback)
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Stop telling somebody who asked by `on_drop` or `on_return`."""
+        """Stop calling what was given to `on_drop` or `on_return`."""
         self._on_drop.discard(callback)
         self._on_return.discard(callback)
 

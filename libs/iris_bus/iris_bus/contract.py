@@ -226,10 +226,10 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventPublisher(Protocol):
-    """Ordered, fenced telling of events into their stream: each once, none lost, a deposed writer refused."""
+    """Ordered, fenced publishing of events into their stream: each once, none lost, a deposed writer refused."""
 
     async def resume(self) -> str:
-        """The id of the last event ever told, empty when none: go on behind it."""
+        """The id of the last event ever published, empty when none: go on behind it."""
         ...
 
     def publish(self, events: Sequence[Publication]) -> None:
@@ -251,7 +251,7 @@ class EventPublisher(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of it; what is unconfirmed is told by whoever resumes."""
+        """Let go of it; what is unconfirmed is published by whoever resumes."""
         ...
 
 

@@ -70,7 +70,7 @@ class Connection:
         return self._link.reconnects
 
     def on_return(self, callback: Callable[[], None]) -> None:
-        """Call ``told`` whenever the connection is back after it was lost; subscriptions stand again by then."""
+        """Call ``callback`` whenever the connection is back after it was lost; subscriptions stand again by then."""
         self._link.on_return(callback)
 
     async def close(self) -> None:

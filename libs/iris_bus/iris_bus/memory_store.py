@@ -250,7 +250,7 @@ class MemoryJournal:
 
 
 class MemoryPublisher:
-    """The outbox; events are stored when told, or as soon as the server is back."""
+    """The outbox; events are stored when published, or as soon as the server is back."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

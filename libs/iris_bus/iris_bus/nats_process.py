@@ -31,7 +31,7 @@ PAYLOAD_BYTES = 8 << 20
 USER = "iris"
 ACCOUNT = "IRIS"
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
-"""Streams that are not synced, because the journal can tell their messages again."""
+"""Streams that are not synced, because the journal can make their messages again."""
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25

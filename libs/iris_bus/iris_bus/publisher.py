@@ -2,7 +2,7 @@
 
 Events go out as chained messages (see `wire`); only every few hundredth asks for an answer. After any trouble the
 stream's last event says where to go on (see `window`); since ids are the journal's, it does not matter which of two
-writers told an event. Out of scope: what an event says. Source: docs/ARCHITECTURE.md#storage;
+writers published an event. Out of scope: what an event says. Source: docs/ARCHITECTURE.md#storage;
 docs/design/nats.md#features-used.
 """
 
@@ -31,7 +31,7 @@ EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _LONGEST_PAUSE_S = 1.0
 MARK = "iris-told"
-"""Where in the metadata of the stream it is written how far events were told."""
+"""Where in the metadata of the stream it is written how far events were published."""
 _MARK_AFTER_S = 30.0
 
 Opened = tuple[Link, Api]
@@ -68,7 +68,7 @@ class JetPublisher:
         return self._window.backlog
 
     async def resume(self) -> str:
-        """The id of the last event ever told, empty when none; forgets what was queued. Raises Unavailable."""
+        """The id of the last event ever published, empty when none; forgets what was queued. Raises Unavailable."""
         await self._quiet()
         await self._connect()
         self._window.start(*await self._last())
@@ -77,7 +77,7 @@ class JetPublisher:
         return self.last_published
 
     def publish(self, events: Sequence[Publication]) -> None:
-        """Queue events. Raises Fenced or Unavailable once telling has failed for good, ValueError for a huge one."""
+        """Queue events. Raises Fenced or Unavailable once publishing has failed for good, ValueError for a huge one."""
         if self._failure is not None:
             raise self._failure
         for event in events:
@@ -102,7 +102,7 @@ class JetPublisher:
             raise self._failure
 
     async def close(self) -> None:
-        """Let go of the connection; what is unconfirmed is told by whoever resumes."""
+        """Let go of the connection; what is unconfirmed is published by whoever resumes."""
         self._fail(Unavailable("the publisher is closed"))
         await self._quiet()
         if self._opened is not None:

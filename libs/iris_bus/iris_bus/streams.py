@@ -1,7 +1,7 @@
 """The streams of the subjects table, declared on a server, and the `Streams` contract over them.
 
 A declaration is idempotent: what is missing is made, what differs and can be changed is changed, nothing is dropped.
-Out of scope: the journal's fence and the telling of events. Source: iris_core.subjects;
+Out of scope: the journal's fence and the publishing of events. Source: iris_core.subjects;
 docs/design/nats.md#features-used, docs/design/nats.md#server-behaviour.
 """
 
@@ -31,7 +31,7 @@ _RETRY_FOR_S = 5.0
 
 
 def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
-    """What STREAM.CREATE is told about one row of the table."""
+    """What STREAM.CREATE gets about one row of the table."""
     config: dict[str, Any] = {
         "name": stream.name,
         "description": stream.why,

@@ -1,4 +1,4 @@
-"""What of an outbox is waiting, under way, or stored: the arithmetic of telling each event once. Pure.
+"""What of an outbox is waiting, under way, or stored: the arithmetic of publishing each event once. Pure.
 
 Events go out as a chain of stream sequences. After trouble the stream's last event, by its id, says what is stored;
 `go_on` puts everything behind it back in line. Events stored a moment ago are kept, because a stream that persists
@@ -71,7 +71,8 @@ class Window:
     def go_on(self, sequence: int, last: str) -> None:
         """The stream ends at ``sequence`` with the event ``last``: what stands behind it is in line again.
 
-        Raises Fenced when somebody else told what we do not know, Unavailable when the stream forgot more than we kept.
+        Raises Fenced when somebody else published what we do not know, Unavailable when the stream forgot more than we
+        kept.
         """
         known = [*self._kept, *self._sent, *self._waiting]
         behind = self._behind(known, sequence, last)

@@ -1,6 +1,6 @@
 """What the scheduler remembers of its own looking, so that it need not look at everything again. It decides nothing.
 
-Forgetting all of it changes no placement: it only makes the next cycle look at every class and tell every reason.
+Forgetting all of it changes no placement: it only makes the next cycle look at every class and publish every reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class PublishedReason:
-    """The reason a class was last told for all its jobs, and when."""
+    """The reason last published for all jobs of a class, and when."""
 
     reason: Reason
     at_ms: int
@@ -38,7 +38,7 @@ class CycleFindings:
     Attributes:
         full: classes of which no further task fits anywhere. unschedulable: classes that no eviction would help.
         several: those of them that more than one eviction at a time would.
-        classes: reasons now known to all jobs of a class. jobs: reasons told to single jobs.
+        classes: reasons now known to all jobs of a class. jobs: reasons published for single jobs.
         reserving: whether groups are kept for gangs, so that ``full`` may be wrong without any worker having more room.
         stuck: workers where a stop hangs, which reasons name.
         reserved: slots kept for gangs, and for which: with others, ``unschedulable`` may be wrong.

@@ -34,7 +34,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """Attempts to stop, and what their places are promised to."""
+    """Attempts to stop, and what their places are nominated to."""
 
     victims: tuple[AttemptRef, ...]
     nominations: tuple[Nomination, ...]
@@ -125,7 +125,7 @@ class Cycle:
 
     @contextmanager
     def opened(self, tasks: Iterable[tuple[int, int]]) -> Iterator[None]:
-        """The promised places of these tasks stand open to them, though their groups are kept for a gang."""
+        """The nominated places of these tasks stand open to them, though their groups are kept for a gang."""
         shut = {slot for task in tasks if (slot := self.kept.slots.get(task)) in self.reserved}
         for slot in shut:
             self.room.reopen(slot)

@@ -1,6 +1,6 @@
 """Why what waits was not placed, found by the same masks, room and order that did not place it.
 
-Looked for in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it is promised
+Looked for in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it is nominated
 places, delayed, over quota, or counted in the queue. Source: docs/design/semantics.md#constraints-and-resources.
 """
 

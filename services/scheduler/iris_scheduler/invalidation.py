@@ -54,7 +54,7 @@ def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
 
 
 def _grown(cycle: Cycle) -> Slots:
-    """Workers that may have more room; those with promises too, for a promise may have become worthless."""
+    """Workers that may have more room; those with nominations too, for a nomination may have become worthless."""
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
     slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]
     return np.array(sorted(slots), np.int64)

@@ -50,7 +50,8 @@ class Mirror:
 
     Attributes:
         jobs, quotas: rows by number and by user. queue: what waits, in order. since_ms: how long each waiting job does.
-        promises: by task, the worker whose freed place belongs to it. avoids: by job, by index, by worker, until when.
+        nominations: by task, the worker whose freed place belongs to it. avoids: by job, by index, by worker, until
+        when.
         kinds: the scheduling class of every job. hosts: workers and what is held on them. held: open attempts by band.
     """
 
@@ -112,7 +113,7 @@ class Mirror:
         return True
 
     def special(self) -> Iterator[int]:
-        """Waiting jobs some of whose tasks are promised a place or kept off a worker."""
+        """Waiting jobs some of whose tasks are nominated to a worker or kept off a worker."""
         return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
 
     def classes(self) -> Iterable[JobClass]:
@@ -209,9 +210,9 @@ class Mirror:
         self._account(Counter(numbers), -1)
 
     def _knows_jobs_of(self, delta: Delta) -> bool:
-        updates = {row.job for row in delta.jobs}
+        listed = {row.job for row in delta.jobs}
         numbers = {*(hold.ref.job for hold in (*delta.opened, *delta.moved)), *(tasks.job for tasks in delta.queued)}
-        return all(number in updates or number in self.jobs for number in numbers)
+        return all(number in listed or number in self.jobs for number in numbers)
 
     def _close(self, refs: Iterable[AttemptRef]) -> None:
         self._account(Counter(ref.job for ref in refs if self.hosts.release(ref)), -1)

@@ -102,4 +102,4 @@ def _verdict(replicas: int, placed: int, nominated: int, *, possible: bool) -> s
 
 
 def _reason(decision: Decision, job: int) -> Reason | None:
-    return next((updates.reason for updates in decision.plan.reasons if updates.job == job), None)
+    return next((update.reason for update in decision.plan.reasons if update.job == job), None)

@@ -1,6 +1,6 @@
-"""Which waiting jobs are told a reason in this cycle: those that have none yet, and those whose reason has changed.
+"""Which waiting jobs get a reason in this cycle: those that have none yet, and those whose reason has changed.
 
-A reason is told at once to a job that waits newly and to small classes; to large classes at most every
+A reason is published at once for a job that waits newly and for small classes; for large classes at most every
 ``reason_interval_ms``. What the reasons are is decided in `explain`.
 """
 
@@ -19,7 +19,7 @@ from iris_scheduler.cycle import Cycle
 from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_first, reason_of_job
 
 _SMALL = 64
-"""Jobs of a class that are told every change."""
+"""Jobs of a class for which every change is published."""
 
 _REFRESHED = 16
 """Classes per cycle that are looked at again only because others were placed before them last time."""
@@ -31,7 +31,10 @@ _REASON_BYTES = 100
 
 @dataclass(slots=True)
 class ReasonUpdate:
-    """What is told: to the state service, of classes as a whole, and of single jobs; ``left`` are told next time."""
+    """What is published: to the state service, for classes as a whole, and for single jobs;
+
+    ``left`` is published next time.
+    """
 
     reasons: tuple[JobReason, ...] = ()
     classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
@@ -47,7 +50,7 @@ def changed_reasons(cycle: Cycle) -> ReasonUpdate:
     for kind in _changed_classes(cycle, update):
         jobs.update(job_at(place) for place in kind.waiting)
     waiting = [job for job in sorted(jobs) if len(cycle.waiting(job))]
-    found: dict[JobClass, Reason] = {kind: updates.reason for kind, updates in update.classes.items()}
+    found: dict[JobClass, Reason] = {kind: published.reason for kind, published in update.classes.items()}
     behind = []
     for job in waiting:
         reason = reason_of_job(cycle, job, _of_class(cycle, cycle.mirror.kinds[job], found, update))
@@ -62,7 +65,7 @@ def changed_reasons(cycle: Cycle) -> ReasonUpdate:
 
 
 def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
-    """What one plan has no room for is told with the next."""
+    """What one plan has no room for is published with the next."""
     size = 0
     for job in sorted(update.jobs):
         size += _REASON_BYTES + 2 * len(update.jobs[job].message.encode())  # its facts say the same again
@@ -77,9 +80,9 @@ def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
 def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
     reason = found.get(kind)
     if reason is None:
-        updates = cycle.memory.classes.get(kind)
-        if updates is not None and kind in cycle.skipped:
-            reason = updates.reason
+        published = cycle.memory.classes.get(kind)
+        if published is not None and kind in cycle.skipped:
+            reason = published.reason
         else:
             reason = reason_of_class(cycle, kind)
             update.classes.setdefault(kind, PublishedReason(reason, cycle.now_ms))
@@ -88,11 +91,11 @@ def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], updat
 
 
 def _changed_classes(cycle: Cycle, update: ReasonUpdate) -> Iterable[JobClass]:
-    """Classes all of whose jobs are told now, because what holds for them is new."""
+    """Classes whose reason is published for all jobs now, because what holds for them is new."""
     stale = [
         k
-        for k, updates in cycle.memory.classes.items()
-        if updates.reason is BEHIND and k in cycle.skipped and k.waiting
+        for k, published in cycle.memory.classes.items()
+        if published.reason is BEHIND and k in cycle.skipped and k.waiting
     ]
     if len(stale) > _REFRESHED:
         cycle.wake_at(cycle.now_ms)
@@ -101,18 +104,18 @@ def _changed_classes(cycle: Cycle, update: ReasonUpdate) -> Iterable[JobClass]:
         *(k for k in cycle.mirror.classes() if k in cycle.full and k not in cycle.skipped),
         *stale[:_REFRESHED],
     ):
-        reason, updates = reason_of_class(cycle, kind), cycle.memory.classes.get(kind)
-        if updates is not None and updates.reason == reason:
+        reason, published = reason_of_class(cycle, kind), cycle.memory.classes.get(kind)
+        if published is not None and published.reason == reason:
             continue
         if (
-            updates is None
+            published is None
             or len(kind.waiting) <= _SMALL
-            or cycle.now_ms - updates.at_ms >= cycle.settings.reason_interval_ms
+            or cycle.now_ms - published.at_ms >= cycle.settings.reason_interval_ms
         ):
             update.classes[kind] = PublishedReason(reason, cycle.now_ms)
             changed.append(kind)
         else:
-            cycle.wake_at(updates.at_ms + cycle.settings.reason_interval_ms)
+            cycle.wake_at(published.at_ms + cycle.settings.reason_interval_ms)
     return changed
 
 

@@ -140,7 +140,7 @@ class Scheduler:
         return False
 
     def _now_ms(self) -> int:
-        """The state service's time: delays and timeout are told in it, and this host's clock may be another."""
+        """The state service's time: delays and timeouts are measured in it, and this host's clock may be another."""
         return self._steady_ms() + self._ahead_ms
 
     def _set_clock(self, at_ms: int) -> None:

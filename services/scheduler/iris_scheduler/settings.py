@@ -14,12 +14,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         name: what it signs its plans with.
         gang_reservation_after_s: how long a gang is passed over before a group is kept for it.
-        reason_interval_s: how often, at most, the reason of a large class of waiting jobs is told again.
+        reason_interval_s: how often, at most, the reason of a large class of waiting jobs is published again.
         rejected_backoff_s, refused_longest_s: the first pause of a job after the state service refused it a place,
-        which
-            doubles each time in a row, and the longest.
-        stop_timeout_s: how long the room of an attempt that was told to stop is counted on; when it has not stopped by
-            then, whoever waits for its place is weighed again without it. Longer than `stop_grace_s` of `[state]`.
+            which doubles each time in a row, and the longest.
+        stop_timeout_s: how long the room of an attempt that was ordered to stop is counted on; when it has not
+            stopped by then, whoever waits for its place is weighed again without it. Longer than `stop_grace_s` of
+            `[state]`.
         answer_timeout_s: how long the state service may take to answer.
         plan_spacing_s: between plans when very many attempts are open, so that each holds more; plan_burst of
             them go at once after a rest.

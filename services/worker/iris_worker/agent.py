@@ -257,7 +257,10 @@ class Agent:
         self._end(held, now_ms, self.as_reported(ref, ended))
 
     def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
-        """An end as it is to be told, by this worker or the one after it: with the cause it was stopped for, if any."""
+        """An end as it is to be reported, by this worker or the one after it:
+
+        with the cause it was stopped for, if any.
+        """
         held = self._held.get(ref)
         if held is None or held.stopping is None:
             return ended
@@ -265,14 +268,17 @@ class Agent:
         return structs.replace(ended, cause=held.stopping, error=error)
 
     def adopt(self, *stages: Stage) -> None:
-        """An attempt of the worker before this one: it runs, or it ran and ended; nobody knows what was told of it."""
+        """An attempt of the worker before this one:
+
+        it runs, or it ran and ended; nobody knows what was reported of it.
+        """
         last = stages[-1]
         self._seen.add(last.ref)
         self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True)
         for stage in stages:
             self.reports.add(stage)
 
-    # ── telling ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempts(self) -> tuple[Stage, ...]:
         """Everything that lives here or whose end is not acknowledged; for heartbeats and registrations.
@@ -291,7 +297,10 @@ class Agent:
         return sum(not held.is_over for held in self._held.values())
 
     def report_all(self) -> tuple[Stage, ...]:
-        """The whole truth, for a Register or to end a doubt; nothing waits to be told any more once it is answered."""
+        """The whole truth, for a Register or to end a doubt;
+
+        nothing waits to be reported any more once it is answered.
+        """
         self.reports.clear()
         return self.attempts()
 

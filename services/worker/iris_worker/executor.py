@@ -47,7 +47,7 @@ class Executor:
     Args:
         on_started: told how many seconds a start took.
         on_limited: told in how many seconds an attempt is past its timeout.
-        on_change: told at the end of each round that there may be something to tell.
+        on_change: told at the end of each round that there may be something to report.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Executor:
             self._on_over(slot, Exit(known=False))
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
-        """Its end is told with the registration; what it printed is told as far as it is not stored."""
+        """Its end is reported with the registration; what it printed is sent as far as it is not stored."""
         self._agent.adopt(was_started(ref, entry), stage)
         if entry.over is None:
             self._store.over(stage)
@@ -201,7 +201,7 @@ class Executor:
         self._end(slot, describe(slot, exit_))
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
-        """An attempt is over: told at once when it printed nothing, else when its output is stored."""
+        """An attempt is over: reported at once when it printed nothing, else when its output is stored."""
         self._clean(slot)
         reported = self._agent.as_reported(slot.ref, ended)
         self._store.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), reported))
@@ -222,7 +222,7 @@ class Executor:
             slot.broken = True
 
     def stored(self, batch: Batch) -> None:
-        """The batch is in the log stream: what waited for it may be told."""
+        """The batch is in the log stream: what waited for it may be reported."""
         self._store.read_up_to(self.logs.stored(batch))
         for tail in batch.ended:
             self._reported(tail.ref, tail.dropped)

@@ -21,7 +21,7 @@ class WorkerMetrics:
             "iris_build_seconds", "Time of a step before a task.", ["step"], buckets=SECONDS, registry=self.registry
         )
         self._lag = Histogram(
-            "iris_heartbeat_lag_seconds", "How late a beat was sent.", buckets=SECONDS, registry=self.registry
+            "iris_heartbeat_lag_seconds", "How late a heartbeat was sent.", buckets=SECONDS, registry=self.registry
         )
         self._reports = Counter(
             "iris_worker_reports", "Reports to the state service.", ["result"], registry=self.registry

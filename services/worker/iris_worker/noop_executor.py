@@ -14,7 +14,7 @@ _SUCCESS = Ended(Cause.EXITED, 0)
 
 
 class NoopExecutor:
-    """Keeps the manners of `Workshop`."""
+    """Has the interface of `Executor`."""
 
     def __init__(self, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
         self.logs = OutputLogs()

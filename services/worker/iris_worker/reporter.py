@@ -1,8 +1,8 @@
-"""Telling the state service what happens here, until it is committed. Part of the shell: it waits for answers.
+"""Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
 
 Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
-not registered, or in doubt, one report tells everything, and nothing else is told or started until that is answered.
-Out of scope: what is told (agent, reports), how soon (`Batcher`), and what follows from an answer.
+not registered, or in doubt, one report holds everything, and nothing else is reported or started until it is answered.
+Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Reporter:
     """This worker's voice.
 
     Args:
-        registration: makes the Register that tells these stages.
+        registration: makes the Register that holds these stages.
         on_taken: told each report that was answered.
     """
 
@@ -68,7 +68,7 @@ class Reporter:
         self.settled = False
 
     def wake(self) -> None:
-        """There may be something to tell."""
+        """There may be something to report."""
         if self._agent.reports or not self.settled:
             self._changed.set()
 
@@ -92,7 +92,7 @@ class Reporter:
         self.wake()
 
     async def report(self) -> None:
-        """One hand: tells what there is to tell, for ever."""
+        """Sends one report after another: until it is cancelled."""
         while True:
             async with self._turn:
                 stages = await self._next()
@@ -106,7 +106,7 @@ class Reporter:
             self.wake()
 
     async def _next(self) -> tuple[Stage, ...]:
-        """The next stages to tell, when there are some and it is time."""
+        """The next stages to report, when there are some and it is time."""
         while True:
             await self._changed.wait()
             if not self.settled:
@@ -120,7 +120,7 @@ class Reporter:
             self._changed.clear()
 
     async def _settle(self) -> None:
-        """Register, or end a doubt: tell everything, and trust orders again once that is answered."""
+        """Register, or end a doubt: report everything, and trust orders again once that is answered."""
         while not self.settled:
             doubts, registered = self._doubts, self._registered
             stages = self._agent.report_all()
@@ -168,7 +168,7 @@ class Reporter:
         return taken
 
     async def heartbeat(self, trouble: Callable[[], str]) -> None:
-        """Beat for ever, once registered. ``trouble`` says what ails this host."""
+        """Sends heartbeats until cancelled, once registered. ``trouble`` says what ails this host."""
         while True:
             await asyncio.sleep(self._heart.wait_s(self._clock.steady_s()))
             attempts = self._agent.attempts()

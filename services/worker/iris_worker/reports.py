@@ -1,8 +1,7 @@
-"""What is still to be told to the state service, in order, and what is on its way. Pure.
+"""What is still to be reported to the state service, in order, and what is on its way. Pure.
 
-A stage counts as told when a report that holds it is answered. Whatever is said of an attempt before that, in a report,
-a registration or a heartbeat, holds all its stages that were not: so no end is ever heard of before the start it
-follows.
+A stage counts as reported when a report that holds it is answered. Until then every report, registration
+or heartbeat that names the attempt holds all its unanswered stages, so no end arrives before the start it follows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _ref = attrgetter("ref")
 
 
 class Reports:
-    """The stages nobody has answered yet, by attempt, and the line of attempts that have something new to tell."""
+    """The stages nobody has answered yet, by attempt, and the line of attempts that have something new to report."""
 
     def __init__(self) -> None:
         self._unreported: dict[AttemptRef, list[Stage]] = {}
@@ -45,7 +44,7 @@ class Reports:
         return self._unreported.get(ref, [])
 
     def take(self) -> tuple[Stage, ...]:
-        """The next stages to tell; they are on their way until somebody calls `answered` or `give_back`."""
+        """The next stages to report; they are on their way until somebody calls `answered` or `give_back`."""
         taken: list[Stage] = []
         refs: list[AttemptRef] = []
         size = 0
@@ -61,7 +60,7 @@ class Reports:
         return tuple(taken)
 
     def answered(self, stages: Iterable[Stage]) -> None:
-        """Their report is committed; behind an end there is nothing more to tell."""
+        """Their report is committed; behind an end there is nothing more to report."""
         for ref, reported in groupby(stages, _ref):
             waiting = self._unreported.get(ref)
             if waiting is None:
@@ -75,12 +74,12 @@ class Reports:
                 self._line.pop(ref, None)
 
     def give_back(self, stages: Iterable[Stage]) -> None:
-        """Their report was not answered: they come first again, unless another report has told them since."""
+        """Their report was not answered: they come first again, unless another report has held them since."""
         again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._unreported)
         self._line = again | self._line
 
     def clear(self) -> None:
-        """A registration tells everything at once."""
+        """A registration holds everything at once."""
         self._line.clear()
 
 

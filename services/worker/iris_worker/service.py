@@ -234,7 +234,7 @@ class WorkerService:
         self._shipper.wake()
         self._change.set()
 
-    # ── what is told ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what is reported ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total, address = self._about
@@ -274,7 +274,7 @@ class WorkerService:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _drain(self) -> None:
-        """Stop everything that runs, and have its end told if anybody listens."""
+        """Stop everything that runs, and report its end if anybody listens."""
         grace_s = self.settings.stop_grace_s
         self._spawn(self.reporter.leave("stopping"))
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))

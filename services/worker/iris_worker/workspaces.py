@@ -1,9 +1,9 @@
 """Places for attempts on disk, used again and again, because making one costs as much as starting a process.
 
 ``attempts/<n>`` is a directory of its own for whatever attempt has slot n, ``output/<n>.out`` and ``.err`` hold what
-it prints until that is told. Output goes to files and not through pipes: a worker that restarts finds them, and a task
-is never held up or killed because nobody reads. A slot is given to the next attempt when no process of the last one
-is left, all is told, and its directory is as empty as it was.
+it prints until that is sent. Output goes to files and not through pipes: a worker that restarts finds them, and a
+task is never held up or killed because nobody reads. A slot is given to the next attempt when no process of the last
+one is left, all is sent, and its directory is as empty as it was.
 Out of scope: processes; what is read from the files (tail).
 """
 
@@ -65,7 +65,7 @@ class Workspaces:
             os.makedirs(path, mode=0o700, exist_ok=True)
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
-        """A worker starts: all goes to the trash but slots of live attempts and output that is still to be told."""
+        """A worker starts: all goes to the trash but slots of live attempts and output that is still to be sent."""
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
                 self._throw(f"{self.attempts}/{name}")
@@ -120,7 +120,7 @@ class Workspaces:
         return True
 
     def give(self, slot: Workspace, printed: bool) -> None:
-        """All is told, and the directory is clean: the slot may serve another attempt."""
+        """All is sent, and the directory is clean: the slot may serve another attempt."""
         slot.ref = NOBODY
         if printed:
             os.ftruncate(slot.out, 0)

@@ -46,12 +46,12 @@ def a_run(state, *, log=(), **members):
     ending = {"job": "/train", "state": state, "previous": "running", "cause": None, "at_ms": 1, "seq": 1}
     first = [job_view()]
 
-    def answer(requests):
-        if requests.method == "POST":
+    def answer(request):
+        if request.method == "POST":
             return Said(201, job_view())
-        if requests.path.endswith("/events"):
+        if request.path.endswith("/events"):
             return Said(headers=SSE, body=events((f"job.state.{state}", ending)))
-        if "/logs" in requests.path:
+        if "/logs" in request.path:
             return Said(headers=SSE, body=events(*log, ("end", {"state": state})))
         return Said(200, first.pop() if first else job_view(state=state, **members))
 
@@ -129,11 +129,11 @@ def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
     (tmp_path / "code" / "a.py").write_text("1")
     stored = set()
 
-    def answer(requests):
-        if requests.method == "HEAD":
-            return Said(200 if requests.path in stored else 404, b"")
-        if requests.method == "PUT":
-            stored.add(requests.path)
+    def answer(request):
+        if request.method == "HEAD":
+            return Said(200 if request.path in stored else 404, b"")
+        if request.method == "PUT":
+            stored.add(request.path)
             return Said(201, b"")
         return Said(201, job_view())
 
@@ -141,7 +141,7 @@ def test_a_directory_is_sent_once_and_named_by_its_digest(iris, tmp_path):
         for _ in range(2):
             iris("run", "-d", "--url", server.url, "--workdir", tmp_path / "code", "--", "true")
 
-        assert [requests.method for requests in server.requests] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
+        assert [request.method for request in server.requests] == ["HEAD", "PUT", "POST", "HEAD", "POST"]
         assert stored == {f"/v1/bundles/{server.requests[-1].json['bundle']}"}
 
 
@@ -197,8 +197,8 @@ def test_plan_ends_as_the_verdict_says(iris, verdict, code):
 
 
 def test_waiting_longer_than_the_timeout_ends_with_7(iris):
-    def answer(requests):
-        if requests.path.endswith("/events"):
+    def answer(request):
+        if request.path.endswith("/events"):
             return Said(headers=SSE, body=b": nothing\n\n")
         return Said(200, job_view(state="running"))
 
@@ -213,8 +213,8 @@ def test_waiting_for_several_ends_as_the_first_that_did_not_succeed(iris):
     states = {"/v1/jobs/%2Fa": "succeeded", "/v1/jobs/%2Fb": "killed", "/v1/jobs/%2Fc": "failed"}
     seen = ["succeeded"]
 
-    def answer(requests):
-        seen.append(states.get(requests.path, seen[-1]))
+    def answer(request):
+        seen.append(states.get(request.path, seen[-1]))
         return Said(200, job_view(state=seen[-1]))
 
     with answering(answer) as server:
@@ -232,8 +232,8 @@ def test_a_listing_may_be_of_one_label_or_of_the_jobs_below_another(iris):
     with answering(in_turn(Said(200, {"items": [], "next_cursor": None}))) as server:
         iris("ls", "--url", server.url, "--label", "team=vision", "--parent", "sweep", "-o", "json")
 
-    requests = parse_qs(urlsplit(server.requests[0].path).query)
-    assert (requests["label"], requests["parent"]) == (["team=vision"], ["/sweep"])
+    query = parse_qs(urlsplit(server.requests[0].path).query)
+    assert (query["label"], query["parent"]) == (["team=vision"], ["/sweep"])
 
 
 def test_a_listing_as_names_or_lines_has_one_per_line(iris):
@@ -304,8 +304,8 @@ def test_contexts_are_added_listed_and_used(iris):
 
 
 def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
-    def answer(requests):
-        if requests.path.endswith("/events"):
+    def answer(request):
+        if request.path.endswith("/events"):
             return Said(headers=SSE, body=b"")
         return Said(200, job_view())
 
@@ -317,8 +317,8 @@ def test_wait_that_gives_up_says_how_long_it_has_waited_with_progress_too(iris):
 def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
     task = {**TASK, "attempts": []}
 
-    def answer(requests):
-        if "/logs" in requests.path:
+    def answer(request):
+        if "/logs" in request.path:
             return Said(headers=SSE, body=events(("end", {"state": "succeeded"})))
         return Said(200, {"items": [task], "next_cursor": None})
 
@@ -334,18 +334,18 @@ def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
 
 
 def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
-    with answering(lambda requests: problem(404, "not_found", "there is no job /nope")) as server:
+    with answering(lambda request: problem(404, "not_found", "there is no job /nope")) as server:
         code, _, err = iris("run", "-d", "--url", server.url, "--parent", "nope", "true")
     assert (code, "there is no job /nope" in err) == (ExitCode.NOT_FOUND, True)
-    assert [(requests.method, requests.path) for requests in server.requests] == [("POST", "/v1/jobs?parent=%2Fnope")]
+    assert [(request.method, request.path) for request in server.requests] == [("POST", "/v1/jobs?parent=%2Fnope")]
 
 
 def test_doctor_says_in_one_line_what_is_wrong(iris):
     code, out, _ = iris("doctor", "--url", "http://127.0.0.1:1")
     assert (code, "checks failed: gateway" in out.splitlines()[-1]) == (1, True)
 
-    def well(requests):
-        return Said(200, {"items": [{"state": "healthy"}] if "workers" in requests.path else [], "total": 0})
+    def well(request):
+        return Said(200, {"items": [{"state": "healthy"}] if "workers" in request.path else [], "total": 0})
 
     with answering(well) as server:
         code, out, _ = iris("doctor", "--url", server.url)

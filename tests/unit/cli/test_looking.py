@@ -79,8 +79,8 @@ def iris(tmp_path, monkeypatch, capfd):
     def page(*items):
         return Said(200, {"items": list(items), "next_cursor": None})
 
-    def answer(requests):
-        path = requests.path.partition("?")[0]
+    def answer(request):
+        path = request.path.partition("?")[0]
         views = {
             "history": page(WENT_WELL, SKIPPED, {**SKIPPED, "entity": "j7-1", "reason": "another task's"}),
             "tasks": page(ATTEMPTED),

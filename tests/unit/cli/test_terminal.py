@@ -51,7 +51,7 @@ def on_a_terminal(*words) -> str:
     return b"".join(pieces).decode()
 
 
-def printing(requests):
+def printing(request):
     line = {"task": "/a/0", "index": 0, "attempt": 0, "stream": "stdout", "at": None, "offset": 0, "line": NASTY}
     return Said(headers=SSE, body=events(("log", line), ("end", {"state": "succeeded"})))
 

@@ -50,13 +50,13 @@ def at_a_terminal(*words):
 def test_run_at_a_terminal_says_where_it_runs_how_far_it_is_and_whose_each_line_is():
     views = [job_view(replicas=2, task_counts={"running": 1, "pending": 1})] * 3
 
-    def answer(requests):
-        if requests.method == "POST":
+    def answer(request):
+        if request.method == "POST":
             return Said(201, job_view(replicas=2))
-        if requests.path.endswith("/events"):
+        if request.path.endswith("/events"):
             more = [("job.state.succeeded", ENDED)] if not views else []
             return Said(headers=SSE, body=events(("task.state.running", STARTED), *more))
-        if "/logs" in requests.path:
+        if "/logs" in request.path:
             return Said(headers=SSE, body=events(("log", LINE), ("end", {"state": "succeeded"})))
         return Said(200, views.pop() if views else job_view(state="succeeded", replicas=2))
 

@@ -59,7 +59,7 @@ def test_a_lost_stream_is_opened_again_behind_the_last_event():
         data = [event.data for event in stream]
 
     assert data == [b"1", b"2", b"3"]
-    assert [requests.headers.get("Last-Event-ID") for requests in server.requests] == [None, "2"]
+    assert [request.headers.get("Last-Event-ID") for request in server.requests] == [None, "2"]
 
 
 def test_lines_that_come_again_after_a_lost_connection_are_passed_over():

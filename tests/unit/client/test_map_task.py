@@ -67,10 +67,10 @@ def test_a_call_that_ended_without_a_result_says_what_ended_it():
     task = {"task": "/m/0", "job": "/m", "index": 0, "state": "failed", "pending_reason": None, "worker": "w0"}
     task |= {"failure_count": 1, "preemption_count": 0, "attempts": [attempt]}
 
-    def answer(requests):
-        if "/logs" in requests.path:
+    def answer(request):
+        if "/logs" in request.path:
             return Said(headers={"Content-Type": "text/event-stream"}, body=events(("end", {"state": "failed"})))
-        if "/tasks/" in requests.path:
+        if "/tasks/" in request.path:
             return Said(200, task)
         return Said(200, job_view("/m", "failed", error="task 0 failed: exit code 1"))
 

@@ -15,7 +15,7 @@ def submit(server, **options):
 
 
 def keys(server):
-    return [requests.headers.get("Idempotency-Key") for requests in server.requests]
+    return [request.headers.get("Idempotency-Key") for request in server.requests]
 
 
 def test_not_now_is_sent_again_under_the_same_key():
@@ -80,7 +80,7 @@ def test_connections_are_kept():
         for _ in range(3):
             client.get("/v1/meta", list)
 
-        assert len({requests.connection for requests in server.requests}) == 1
+        assert len({request.connection for request in server.requests}) == 1
 
 
 def test_the_token_is_sent_as_bearer():
@@ -124,8 +124,8 @@ def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
 def test_pages_are_fetched_until_the_limit_is_reached():
     pages = {None: {"items": [1, 2], "next_cursor": "x"}, "x": {"items": [3, 4], "next_cursor": "y"}}
 
-    def answer(requests):
-        cursor = requests.path.partition("cursor=")[2] or None
+    def answer(request):
+        cursor = request.path.partition("cursor=")[2] or None
         return Said(200, pages[cursor])
 
     with answering(answer) as server, Client(server.url) as client:
@@ -140,7 +140,7 @@ def test_what_was_written_goes_along_with_every_later_read():
         client.job("/train")
         client.job("/train")
 
-        assert [requests.headers.get("Iris-Position") for requests in server.requests] == [None, "41", "41"]
+        assert [request.headers.get("Iris-Position") for request in server.requests] == [None, "41", "41"]
 
 
 def test_what_an_event_has_told_is_known_to_later_reads():

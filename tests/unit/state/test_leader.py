@@ -37,7 +37,7 @@ async def test_what_was_stored_while_nobody_led_comes_before_what_is_said(house:
 async def test_once_that_is_read_the_leader_hears(house: House):
     await house.store("/a")
     house.lead()
-    await house.obeyed("/b")
+    await house.executed("/b")
     assert status(await house.cancel("/a", "c1")) == "accepted"
 
 
@@ -48,7 +48,7 @@ async def test_a_leader_of_an_empty_inbox_hears_at_once(house: House):
 
 async def test_what_is_said_does_not_overtake_a_crowd(house: House):
     house.lead()
-    await house.obeyed("/a")
+    await house.executed("/a")
     await house.store("/a", times=BATCH)
     await house.store("/b")
     assert await house.cancel("/b", "c1") == DEFER
@@ -57,7 +57,7 @@ async def test_what_is_said_does_not_overtake_a_crowd(house: House):
 @pytest.mark.parametrize("subject", [SAY_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
 async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, subject: str):
     house.lead()
-    await house.obeyed("/a")
+    await house.executed("/a")
     cancel = codec.pack(CancelJob("/a", ANN, "c1", 1, "", ""))
     house.wanting.bus.publish(subject, cancel, reply="no subject")
     assert status(await house.cancel("/nobody", "c2")) == "not_found"
@@ -68,10 +68,10 @@ async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nob
 async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: House, replicas: int, again: bool):
     house.lead()
     for number in range(POLICY.snapshot_changes):
-        await house.obeyed(f"/a{number}", replicas)
+        await house.executed(f"/a{number}", replicas)
     first = await house.snapshot()
     for number in range(20):
-        await house.obeyed(f"/b{number}")
+        await house.executed(f"/b{number}")
     assert (await house.snapshot() != first) == again
 
 
@@ -79,7 +79,7 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
     house = House(Memory())
     house.lead()
     async with asyncio.timeout(30):
-        await house.obeyed("/a")
+        await house.executed("/a")
         ordered: list[bytes] = []
         await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
         journal = house.wanting.journal()
@@ -97,17 +97,17 @@ async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():
     async with asyncio.timeout(30):
         first = House(memory)
         first.lead()
-        await first.obeyed("/a")
+        await first.executed("/a")
         await first.end()
         unfinished = next(framing.split(b"a commit of two parts", 11))
         await first.wanting.streams.publish(subjects.JOURNAL_SUBJECT, unfinished)
         second = House(memory)
         second.lead()
-        await second.obeyed("/b")
+        await second.executed("/b")
         await second.end()
         third = House(memory)
         third.lead()
-        await third.obeyed("/c")
+        await third.executed("/c")
         names = [job.name for job in third.state.replica.machine.ledger.jobs.values()]
         await third.end()
     assert names == ["/a", "/b", "/c"]
@@ -120,7 +120,7 @@ async def test_a_commit_in_parts_is_taken_over_whole():
         for name in ("/a", "/b", "/c"):
             house = House(memory, policy)
             house.lead()
-            await house.obeyed(name)
+            await house.executed(name)
             await house.end()
         machine = house.state.replica.machine
         assert [job.name for job in machine.ledger.jobs.values()] == ["/a", "/b", "/c"]
@@ -129,7 +129,7 @@ async def test_a_commit_in_parts_is_taken_over_whole():
 
 async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
     house.lead()
-    await house.obeyed("/a")
+    await house.executed("/a")
     leader = house.state._leader
     assert leader is not None
     for number in range(100):

@@ -314,7 +314,7 @@ async def test_the_reasons_of_many_plans_that_arrive_together_are_told_in_messag
         told.append(codec.unpack(message.data, Reasons))
 
     async with asyncio.timeout(30):
-        await house.obeyed("/a")
+        await house.executed("/a")
         bus = house.wanting.bus
         await bus.subscribe(subjects.STATE_REASONS, hear)
         reasons = tuple(JobReason(1, Reason(ReasonCode.NO_MATCH, "x" * SENTENCE)) for _ in range(500))

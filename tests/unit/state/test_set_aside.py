@@ -94,13 +94,13 @@ async def test_a_stored_command_that_raises_is_answered_and_a_dead_letter(
     house: House, monkeypatch: pytest.MonkeyPatch, after: int
 ):
     poison(monkeypatch, b"/bad", after)
-    await house.obeyed("/first")
+    await house.executed("/first")
     replies: list[bytes] = []
     inbox = house.wanting.bus.new_inbox()
     await house.wanting.bus.subscribe(inbox, lambda message: replies.append(message.data))
     for name in ("/a", "/bad", "/b", "/bad"):
         await house.store(name, answer_to=inbox)
-    await house.obeyed("/last")
+    await house.executed("/last")
     machine = machine_of(house)
     check(machine.ledger)
     assert [job.name for job in machine.ledger.jobs.values()] == ["/first", "/a", "/b", "/last"]
@@ -114,7 +114,7 @@ async def test_a_stored_command_that_raises_is_answered_and_a_dead_letter(
 
 
 async def test_a_command_said_to_the_leader_that_raises_is_answered(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.obeyed("/a", 3)
+    await house.executed("/a", 3)
     poison(monkeypatch, b"poison", 1)
     answer = codec.unpack(await house.cancel("/a", "poison"), Answer)
     assert answer.status == "internal"
@@ -128,7 +128,7 @@ async def test_a_command_said_to_the_leader_that_raises_is_answered(house: House
 async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_are(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    await house.obeyed("/a")
+    await house.executed("/a")
     poison(monkeypatch, b"w-bad", 0)
 
     def register(name: str) -> bytes:
@@ -139,14 +139,14 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
         bus.publish(subjects.STATE_REPORT, register("w-bad"), reply="nobody")
         bus.publish(subjects.heartbeat("w-bad"), codec.pack(HeartbeatMessage("w-bad", "1", 1, 1)))
         await bus.request(subjects.STATE_REPORT, register("w-good"), timeout=10)
-    await house.obeyed("/b")
+    await house.executed("/b")
     assert list(machine_of(house).ledger.workers) == ["w-good"]
     assert raised(house) == {"report": 1}
     check(machine_of(house).ledger)
 
 
 async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.obeyed("/a", 2)
+    await house.executed("/a", 2)
     report = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(64_000, 1 << 40, 1 << 40), 1))
     await house.wanting.bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=10)
     poison(monkeypatch, b"bad-scheduler", 0)
@@ -163,7 +163,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
 ):
     """What its host reported in between is newer, and no longer known."""
     bus, orders = house.wanting.bus, asyncio.Queue[Message]()
-    await house.obeyed("/a", 3)
+    await house.executed("/a", 3)
     register = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1)
     await bus.request(subjects.STATE_REPORT, codec.pack(register), timeout=10)
     await bus.subscribe(subjects.order("w0"), orders.put_nowait)
@@ -177,7 +177,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
     assert machine_of(house) is not torn
     bus.publish(before.reply, codec.pack(OrderTaken("1", monotonic_ms=2)))
     await delivering
-    await house.obeyed("/b")
+    await house.executed("/b")
     presence = machine_of(house).ledger.presence["w0"]
     assert (presence.answered, presence.reported_ms) == (False, 0)
     bus.publish(probe.reply, codec.pack(OrderTaken("1", monotonic_ms=3)))
@@ -188,7 +188,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
 
 
 async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.obeyed("/a")
+    await house.executed("/a")
 
     def broken(*_: Any) -> Any:
         raise Planted
@@ -197,7 +197,7 @@ async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pyt
     query = codec.pack(Query("job", {"job": "/a"}, ANN))
     reply = await house.wanting.bus.request(subjects.STATE_QUERY, query, timeout=10)
     assert codec.unpack(reply.data, Answer).status == "internal"
-    await house.obeyed("/b")
+    await house.executed("/b")
     assert raised(house) == {"query": 1}
 
 
@@ -391,7 +391,7 @@ async def test_a_timer_that_raises_is_said_with_its_traceback_and_counted(
     await house.wanting.streams.publish(subjects.CMD_SUBMIT, codec.pack(SubmitJob(spec, ANN, "late", 1)))
     while not raised(house):
         await asyncio.sleep(0)
-    await house.obeyed("/b")
+    await house.executed("/b")
     assert raised(house) == {"timer": 1}
     assert machine_of(house).ledger.jobs[1].state is JobState.PENDING
     assert "a timer was set aside, because judging it raised" in caplog.text

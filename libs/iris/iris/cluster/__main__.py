@@ -1,4 +1,4 @@
-"""The supervisor's process: ``python -m iris.cluster FD ORDERS``, started by `launch`."""
+"""The supervisor's process: ``python -m iris.cluster FD OPTIONS``, started by `launch`."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ from iris_bus.settings import BadSetting, load
 _PREDECESSOR_S = 20.0
 
 
-def main(reply: int, orders: StartOptions) -> int:
+def main(reply: int, options: StartOptions) -> int:
     """Keep a cluster until told to stop. The first words go to ``reply``, which is then closed."""
-    layout = ClusterPaths(Path(orders.data))
+    paths = ClusterPaths(Path(options.data))
     try:
-        lock = take_lock(layout)
-        wait_for_predecessor(layout)
-        blueprint = draw(layout, orders)
-        supervisor = Supervisor(layout, blueprint.url, blueprint.programs, say)
+        lock = take_lock(paths)
+        wait_for_predecessor(paths)
+        programs = draw(paths, options)
+        supervisor = Supervisor(paths, programs.url, programs.programs, say)
         supervisor.start()
     except DirectoryInUse as error:
         return answer(reply, f"occupied {error}")
     except DamagedFiles as error:
-        return answer(reply, f"failed {note_damage(layout, str(error))}")
+        return answer(reply, f"failed {note_damage(paths, str(error))}")
     except (InvalidOption, BadSetting, NatsOccupied, NoServer, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
-    answer(reply, f"started {blueprint.url} {len(blueprint.hosts())} {blueprint.settings.ready_s}")
-    say(f"the cluster on {layout.data} is started as {blueprint.url}")
+    answer(reply, f"started {programs.url} {len(programs.hosts())} {programs.settings.ready_s}")
+    say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")
     os.close(lock)
     return 0
 
 
-def draw(layout: ClusterPaths, orders: StartOptions) -> ClusterPrograms:
+def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
     """The cluster as ordered, its ports decided. Raises BadSetting, InvalidOption, OSError when a port is taken."""
-    config = Path(orders.config) if orders.config else None
+    config = Path(options.config) if options.config else None
     given = load(config, os.environ)
     read = given.section("cluster", ClusterSettings)
     try:
-        settings = msgspec.convert({**msgspec.structs.asdict(read), **orders.given}, ClusterSettings, strict=False)
+        settings = msgspec.convert({**msgspec.structs.asdict(read), **options.given}, ClusterSettings, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidOption(str(error)) from None
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
         http = hold(held, *read_listen(settings.http))
-        blueprint = ClusterPrograms(layout, settings, http, config, dict(os.environ), memory)
+        programs = ClusterPrograms(paths, settings, http, config, dict(os.environ), memory)
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)
-            places = {name: hold(held, host, port and port + n) for n, name in enumerate(blueprint.served())}
-            blueprint = replace(blueprint, metrics=places)
-    return blueprint
+            places = {name: hold(held, host, port and port + n) for n, name in enumerate(programs.served())}
+            programs = replace(programs, metrics=places)
+    return programs
 
 
 def hold(held: ExitStack, host: str, port: int) -> str:
@@ -83,9 +83,9 @@ def hold(held: ExitStack, host: str, port: int) -> str:
     return f"{host}:{listener.getsockname()[1]}"
 
 
-def wait_for_predecessor(layout: ClusterPaths) -> None:
+def wait_for_predecessor(paths: ClusterPaths) -> None:
     """Let what a killed supervisor left come to its end first. Raises OSError when it does not."""
-    before = read_cluster(layout.data)
+    before = read_cluster(paths.data)
     pids = [pid for running in before.pids.values() for pid in running] if before else []
     left = wait_for_end([pid for pid in pids if pid != os.getpid()], _PREDECESSOR_S)
     if left:

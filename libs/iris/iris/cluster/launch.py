@@ -1,7 +1,7 @@
 """Starting a local cluster from outside: a supervisor of its own, then waiting until the cluster can be used.
 
 The supervisor says on a pipe that everything is started, or in a sentence why not. Out of scope: keeping the
-processes (`supervisor`), stopping them (`cli.cluster.teardown`).
+processes (`supervisor`), stopping them (`teardown`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _TAIL_LINES = 15
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
     """Start a cluster on ``data`` and wait until it can be used; without ``detach`` stay until it has ended."""
-    layout = ClusterPaths(data)
-    layout.prepare()
-    orders = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
-    supervisor, first_words = start_supervisor(orders, layout, detach=detach)
+    paths = ClusterPaths(data)
+    paths.prepare()
+    options = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
+    supervisor, first_words = start_supervisor(options, paths, detach=detach)
     verdict, _, rest = first_words.partition(" ")
     if verdict != "started":
         supervisor.wait()
-        complain(rest or f"the supervisor ended at once; see {layout.logs / 'supervisor.log'}")
+        complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
     url, workers, ready_s = rest.split()
     try:
@@ -52,8 +52,8 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         return ExitCode.DETACHED
     if missing:
-        complain(layout.damage.read_text() if layout.damage.exists() else missing)
-        show_logs(layout)
+        complain(paths.damage.read_text() if paths.damage.exists() else missing)
+        show_logs(paths)
         supervisor.terminate()
         supervisor.wait()
         return ExitCode.UNEXPECTED
@@ -64,14 +64,14 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
 
 
 def start_supervisor(
-    orders: StartOptions, layout: ClusterPaths, *, detach: bool
+    options: StartOptions, paths: ClusterPaths, *, detach: bool
 ) -> tuple[subprocess.Popen[bytes], str]:
     """The supervisor's process and its first words."""
     read_end, write_end = os.pipe()
     program = [sys.executable, *ISOLATED, "-m", "iris.cluster"]
-    with (layout.logs / "supervisor.log").open("ab") as log:
+    with (paths.logs / "supervisor.log").open("ab") as log:
         process = subprocess.Popen(
-            [*program, str(write_end), msgspec.json.encode(orders).decode()],
+            [*program, str(write_end), msgspec.json.encode(options).decode()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -158,9 +158,9 @@ def stay(url: str, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
     return ExitCode.SUCCEEDED if supervisor.returncode == 0 else ExitCode.UNEXPECTED
 
 
-def show_logs(layout: ClusterPaths) -> None:
+def show_logs(paths: ClusterPaths) -> None:
     """The last lines of every service's log, for a start that failed."""
-    for log in sorted(layout.logs.glob("*.log")):
+    for log in sorted(paths.logs.glob("*.log")):
         with contextlib.suppress(OSError):
             lines = log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
             if lines:

@@ -55,33 +55,33 @@ class ClusterPaths:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def take_lock(layout: ClusterPaths) -> int:
+def take_lock(paths: ClusterPaths) -> int:
     """Hold the directory as long as the returned descriptor is open. Raises DirectoryInUse."""
-    descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise DirectoryInUse(f"a cluster is already up on {layout.data}; stop it with `iris down`") from None
+        raise DirectoryInUse(f"a cluster is already up on {paths.data}; stop it with `iris down`") from None
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
 
 
-def note_damage(layout: ClusterPaths, what: str) -> str:
+def note_damage(paths: ClusterPaths, what: str) -> str:
     """Keep for `iris doctor` that stored data is damaged, and say what to do."""
     words = (
-        f"{what}. Stop what is left with `iris down`; `iris admin verify --data {layout.data}` says what is lost, "
-        f"`iris admin repair --data {layout.data}` repairs it; details are in {layout.logs}"
+        f"{what}. Stop what is left with `iris down`; `iris admin verify --data {paths.data}` says what is lost, "
+        f"`iris admin repair --data {paths.data}` repairs it; details are in {paths.logs}"
     )
-    layout.damage.write_text(words)
+    paths.damage.write_text(words)
     return words
 
 
-def lock_holder(layout: ClusterPaths) -> int | None:
+def lock_holder(paths: ClusterPaths) -> int | None:
     """The process id of the supervisor that holds the directory, None when nobody does."""
     try:
-        descriptor = os.open(layout.lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(paths.lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -94,10 +94,10 @@ def lock_holder(layout: ClusterPaths) -> int | None:
     return None
 
 
-def write_cluster(layout: ClusterPaths, cluster: ClusterFile) -> None:
+def write_cluster(paths: ClusterPaths, cluster: ClusterFile) -> None:
     """Replace ``cluster.json`` whole; it holds the bus password, so it is the owner's only."""
-    draft = layout.cluster_file.with_name(f".{CLUSTER_FILE}.new")
+    draft = paths.cluster_file.with_name(f".{CLUSTER_FILE}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(cluster)) + b"\n")
-    draft.replace(layout.cluster_file)
+    draft.replace(paths.cluster_file)

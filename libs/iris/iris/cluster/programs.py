@@ -39,7 +39,7 @@ class ClusterPrograms:
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
     """
 
-    layout: ClusterPaths
+    paths: ClusterPaths
     settings: ClusterSettings
     http: str
     config: Path | None
@@ -104,7 +104,7 @@ class ClusterPrograms:
             **self.environ,
             "PATH": f"{programs}:{self.environ.get('PATH', '/usr/local/bin:/usr/bin:/bin')}",
             "IRIS_NATS_URL": nats_url,
-            "IRIS_DATA": str(self.layout.data),
+            "IRIS_DATA": str(self.paths.data),
         }
 
 
@@ -127,14 +127,14 @@ def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
     ]
 
 
-def worker_settings(host: HostProgram, blueprint: ClusterPrograms, memory_bytes: int) -> dict[str, object]:
+def worker_settings(host: HostProgram, programs: ClusterPrograms, memory_bytes: int) -> dict[str, object]:
     """What one worker is told beside what all are told."""
     return {
         "worker.id": host.worker,
-        "worker.data": blueprint.layout.worker(host.worker),
-        "worker.gateway_url": blueprint.url,
+        "worker.data": programs.paths.worker(host.worker),
+        "worker.gateway_url": programs.url,
         "worker.address": "127.0.0.1",
-        "worker.cpu_millis": round(blueprint.settings.worker_cpu * 1000),
+        "worker.cpu_millis": round(programs.settings.worker_cpu * 1000),
         "worker.memory_bytes": memory_bytes,
         "worker.chips": host.chips,
         "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),

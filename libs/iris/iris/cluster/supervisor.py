@@ -2,7 +2,7 @@
 
 A worker stands for a host, and a dead host stays dead: a worker that dies is not started again, and what it ran is
 killed with it (`up.restart_workers` says otherwise). Orphans of dead workers become children of this process, so it
-finds them all. Out of scope: which programs there are (`cli.cluster.programs`), when the cluster can be used
+finds them all. Out of scope: which programs there are (`programs`), when the cluster can be used
 (`launch`).
 """
 
@@ -43,16 +43,16 @@ class Supervisor:
 
     def __init__(
         self,
-        layout: ClusterPaths,
+        paths: ClusterPaths,
         url: str,
         programs: Callable[[str], Sequence[Program]],
         say: Callable[[str], None],
     ) -> None:
-        self._layout = layout
+        self._paths = paths
         self._url = url
         self._programs = programs
         self._say = say
-        self._nats = NatsProcess(layout.nats)
+        self._nats = NatsProcess(paths.nats)
         self._nats_pid = 0
         self._nats_due: float | None = None
         self._nats_pause = _NATS_PAUSE_S
@@ -65,10 +65,10 @@ class Supervisor:
         """Start everything; returns before it can be used. Raises what `NatsProcess.start` raises, OSError."""
         adopt_orphans()
         self._listen_to_signals()
-        self._layout.damage.unlink(missing_ok=True)
+        self._paths.damage.unlink(missing_ok=True)
         self._nats.start()
         self._nats_pid = self._nats.pid
-        self._children = [ChildProcess(program, self._layout.logs) for program in self._programs(self._nats.url)]
+        self._children = [ChildProcess(program, self._paths.logs) for program in self._programs(self._nats.url)]
         for child in self._children:
             child.start(time.monotonic())
         self._report_ready()
@@ -89,7 +89,7 @@ class Supervisor:
         self._nats.stop(_NATS_GRACE_S)
         self._kill_orphans(time.monotonic() + _LAST_GRACE_S)
         with contextlib.suppress(FileNotFoundError):
-            self._layout.cluster_file.unlink()
+            self._paths.cluster_file.unlink()
 
     def _round(self, now: float) -> None:
         """See who has died and start again what is due."""
@@ -107,7 +107,7 @@ class Supervisor:
             self._say(f"{child.program.name} ended with {code}" + ("" if child.program.kept else "; its host is gone"))
             self._stopping |= child.never_began(code)
             if code == DAMAGED:
-                self._say(note_damage(self._layout, f"{child.program.name} has found stored data damaged"))
+                self._say(note_damage(self._paths, f"{child.program.name} has found stored data damaged"))
         if child.due is not None and child.due <= now:
             child.start(now)
             self._say(f"{child.program.name} started as {child.pid}")
@@ -128,7 +128,7 @@ class Supervisor:
         try:
             self._nats.start()
         except DamagedFiles as error:
-            self._say(note_damage(self._layout, str(error)))
+            self._say(note_damage(self._paths, str(error)))
             self._nats_due = None
             return
         except (StartFailed, OSError) as error:
@@ -196,7 +196,7 @@ class Supervisor:
         return shown
 
     def _report_ready(self) -> None:
-        write_cluster(self._layout, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics()))
+        write_cluster(self._paths, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics()))
 
     def _listen_to_signals(self) -> None:
         self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -19,42 +19,42 @@ _KILL_S = 5.0
 
 def tear_down(data: Path) -> ExitCode:
     """Tell the supervisor to stop everything and wait for it; nothing being up is no failure."""
-    layout = ClusterPaths(data)
+    paths = ClusterPaths(data)
     cluster = read_cluster(data)
-    supervisor = lock_holder(layout)
+    supervisor = lock_holder(paths)
     if supervisor is None:
         note(f"no cluster is up on {data}" if cluster is None else f"the cluster on {data} was not up any more")
-        clear(layout, cluster)
+        clear(paths, cluster)
         return ExitCode.SUCCEEDED
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor, signal.SIGTERM)
     if wait_for_end([supervisor], _STOP_S):
         with contextlib.suppress(ProcessLookupError):
             os.kill(supervisor, signal.SIGKILL)
-    left = clear(layout, cluster)
+    left = clear(paths, cluster)
     note(f"the cluster on {data} is down; its data stays")
     return ExitCode.UNEXPECTED if left else ExitCode.SUCCEEDED
 
 
-def clear(layout: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
+def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
     """End what a killed supervisor left; the processes that still live afterwards."""
     if cluster is None:
         return []
     pids = [pid for running in cluster.pids.values() for pid in running]
     left = wait_for_end(pids, _KILL_S)
     for pid in left:
-        if belongs(pid, layout):
+        if belongs(pid, paths):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(FileNotFoundError):
-        layout.cluster_file.unlink()
-    return wait_for_end([pid for pid in left if belongs(pid, layout)], _KILL_S)
+        paths.cluster_file.unlink()
+    return wait_for_end([pid for pid in left if belongs(pid, paths)], _KILL_S)
 
 
-def belongs(pid: int, layout: ClusterPaths) -> bool:
+def belongs(pid: int, paths: ClusterPaths) -> bool:
     """Whether a process is of this cluster, and not another one that was given the number of a dead one."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
-    return b"IRIS_DATA=" + os.fsencode(layout.data) in environ.split(b"\0")
+    return b"IRIS_DATA=" + os.fsencode(paths.data) in environ.split(b"\0")

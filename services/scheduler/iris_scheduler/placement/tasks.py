@@ -1,7 +1,7 @@
 """Single tasks to workers: first fit in queue order, nobody held up by one that does not fit.
 
-A class that does not fit is asked no more in this cycle. Tasks that are promised a place, kept off a worker or refused
-a moment ago are looked at one by one. Source: docs/design/semantics.md#order,
+A class that does not fit is asked no more in this cycle. Tasks that are nominated to a worker, kept off a worker or
+refused a moment ago are looked at one by one. Source: docs/design/semantics.md#order,
 docs/design/semantics.md#tasks-and-attempts.
 """
 
@@ -105,7 +105,10 @@ def _nominated_seat(cycle: Cycle, task: tuple[int, int], kind: JobClass) -> int 
 
 
 def _one_by_one(cycle: Cycle, job: int, kind: JobClass) -> Iterator[int]:
-    """Waiting indexes to look at; once the class is full, only those that are promised a place or kept off a worker."""
+    """Waiting indexes to look at;
+
+    once the class is full, only those that are nominated to a worker or kept off a worker.
+    """
     apart = {index for number, index in cycle.kept.slots if number == job} | cycle.mirror.avoids.get(job, {}).keys()
     waiting = cycle.waiting(job)
     looked_at = -1

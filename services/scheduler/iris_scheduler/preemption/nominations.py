@@ -1,9 +1,10 @@
 """Places that belong to tasks which wait for preempted work to stop. They are kept, used, left, or worthless.
 
-On a worker with promises, nobody else may use what the promised tasks will still lack once everything that is stopping
-there has stopped. A promise is worthless when its worker cannot take the task, and when what is free and what is being
-freed there in time is not enough: then the task waits like any other. A gang's promises are good together or not at
-all, and only while their workers are in one group: a worker may come back with other attributes. A promised task goes
+On a worker with nominations, nobody else may use what the nominated tasks will still lack once everything that is
+stopping there has stopped. A nomination is worthless when its worker cannot take the task, and when what is free and
+what is being
+freed there in time is not enough: then the task waits like any other. A gang's nominations are good together or not at
+all, and only while their workers are in one group: a worker may come back with other attributes. A nominated task goes
 wherever it fits first; the place it leaves is for others from the next cycle on.
 Source: docs/design/semantics.md#order.
 """
@@ -20,14 +21,14 @@ Task = tuple[int, int]
 
 
 class Nominations:
-    """The good promises of one cycle.
+    """The good nominations of one cycle.
 
     Attributes:
-        slots: where each promised task will go.
+        slots: where each nominated task will go.
     """
 
     def __init__(self, mirror: Mirror, columns: Columns, free: Matrix, coming: Callable[[str], list[int]]) -> None:
-        """Find the good promises and take what they need out of ``free``; ``coming`` is what a worker is freeing."""
+        """Find the good nominations and take what they need out of ``free``; ``coming`` is what a worker is freeing."""
         self._mirror = mirror
         self._columns = columns
         self._coming = coming
@@ -46,7 +47,7 @@ class Nominations:
         return task in self.slots
 
     def seat(self, room: Room, task: Task, need: Need) -> int | None:
-        """Give a promised task its place. None while what runs there has not stopped."""
+        """Give a nominated task its place. None while what runs there has not stopped."""
         slot = self.slots[task]
         if not self.is_free(room, task, need):
             return None
@@ -58,7 +59,7 @@ class Nominations:
         return slot
 
     def leave(self, task: Task) -> None:
-        """A task has its place elsewhere; one that was promised nothing leaves nothing."""
+        """A task has its place elsewhere; one that was not nominated leaves nothing."""
         slot = self.slots.pop(task, None)
         if slot is not None:
             self._left.append((slot, task[0]))
@@ -72,11 +73,11 @@ class Nominations:
         self._left.clear()
 
     def is_free(self, room: Room, task: Task, need: Need) -> bool:
-        """Whether a promised task could start now."""
+        """Whether a nominated task could start now."""
         return covers(self._unreserved(room, self.slots[task]), need)
 
     def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
-        """What will be free on a worker, beyond its promises, once everything that is stopping there has stopped."""
+        """What will be free on a worker, beyond its nominations, once everything that is stopping there has stopped."""
         nominated = self._nominated.get(slot, (0,) * DEPTH)
         return [max(0, freed - kept) for freed, kept in zip(stopping, nominated, strict=True)]
 
@@ -84,7 +85,7 @@ class Nominations:
         return [have + lack for have, lack in zip(room.at(slot), self._lack(slot), strict=True)]
 
     def _lack(self, slot: int) -> list[int]:
-        """What the promised tasks of a worker still need of its present room."""
+        """What the nominated tasks of a worker still need of its present room."""
         pairs = zip(self._nominated[slot], self._stopping[slot], strict=True)
         return [max(0, nominated - stopping) for nominated, stopping in pairs]
 

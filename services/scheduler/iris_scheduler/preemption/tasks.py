@@ -2,7 +2,7 @@
 
 It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
 nobody. A single task evicts the one cheapest single task with which it then fits. Gangs are served in `eviction`. The
-freed place is promised to the task. Source: docs/design/semantics.md#tasks-and-attempts,
+freed place is nominated for the task. Source: docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#order.
 """
 
@@ -127,7 +127,7 @@ def preempt(cycle: Cycle, unschedulable: set[JobClass]) -> set[JobClass]:
 
 
 def _future(cycle: Cycle) -> Room:
-    """The room there will be when everything that is stopping in time has stopped and every promise is kept."""
+    """The room there will be when everything that is stopping in time has stopped and every nomination is kept."""
     future = Room(cycle.room.matrix.copy())
     cycle.kept.give_back(future)
     for name in sorted(cycle.mirror.hosts.ending):

@@ -1,7 +1,7 @@
 """Giving disk space back in the middle of a file that is still written. Linux only.
 
-Output that is told is not needed any more, but a file cannot be cut off at its front, and emptying it would lose what
-is written in that moment. A hole does neither: the file keeps its length and its writers notice nothing.
+Output that was sent is not needed any more, but a file cannot be cut off at its front, and emptying it would lose
+what is written in that moment. A hole does neither: the file keeps its length and its writers notice nothing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An attempt is over when its first process and everything that came of it are gone: the rest of its group is killed
 when the first one ends, and so is what left the group. Ends are noticed by SIGCHLD (`reap`), those of adopted
-processes by their pidfd. Out of scope: what is told about it, and output, which the files of the slot hold.
+processes by their pidfd. Out of scope: what is reported about it, and output, which the files of the slot hold.
 Source: docs/design/reliability.md#security, docs/design/semantics.md#tasks-and-attempts.
 """
 

@@ -35,7 +35,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=Fa
 
 
 class Over(msgspec.Struct, frozen=True, array_like=True, tag="over", gc=False):
-    """It is over, and this is what is to be told of it."""
+    """It is over, and this is what is to be reported of it."""
 
     stage: Stage
 
@@ -67,7 +67,7 @@ Record = Started | Over | Read | Gone | Boot
 class StoredProcess:
     """What the process store says of one attempt.
 
-    ``reused``: its slot has gone to a later one, so its output was told.
+    ``reused``: its slot has gone to a later one, so its output was sent.
     """
 
     started: Started
