@@ -55,6 +55,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _ports(spec)
     yield from _labels(spec)
     yield from _user(spec)
+    yield from _probe(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -168,6 +169,12 @@ def _user(spec: JobSpec) -> Iterator[Mistake]:
     if spec.user and not _USER.match(spec.user):
         message = f"{spec.user[:80]!r} is no user name"
         yield Mistake(pointer="/user", code="bad_user", message=message, hint="1 to 128 printable characters")
+
+
+def _probe(spec: JobSpec) -> Iterator[Mistake]:
+    if spec.probe is not None:
+        message, hint = "a job has no probe", "create a deployment: its routes are probed"
+        yield Mistake(pointer="/probe", code="not_a_route", message=message, hint=hint)
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

@@ -15,7 +15,7 @@ import msgspec
 from iris_core.limits import ATTEMPTS
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceRequest
-from iris_core.spec import Attribute, Constraint, JobSpec
+from iris_core.spec import Attribute, Constraint, JobSpec, Probe
 from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
 
 
@@ -200,11 +200,33 @@ class ReportTaken(_Message, frozen=True):
     drop: tuple[AttemptRef, ...] = ()
 
 
+class ProbeResult(_Message, frozen=True):
+    """How the process of a route stands, as its host knows it. Each heartbeat holds the newest of each route.
+
+    Attributes:
+        address: host:port where the process serves.
+        passes, failures: results in a row up to the last one; one of them is 0, both before the first.
+        ready: the last answer on the ready path passed; true where there is none.
+        age_ms: since the last result, as the heartbeat was sent; before the first one since the process began.
+        detail: of the last failure, one line.
+    """
+
+    ref: AttemptRef
+    address: str
+    passes: int = 0
+    failures: int = 0
+    ready: bool = True
+    age_ms: int = 0
+    detail: str = ""
+
+
 class HeartbeatMessage(_Message, frozen=True):
     """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged.
 
-    ``monotonic_ms``: the host's monotonic clock as the list was made; 0 when it does not tell, and then no attempt is
-    missing for not being in the list.
+    Attributes:
+        monotonic_ms: the host's monotonic clock as the list was made; 0 when it does not tell, and then no attempt
+            is missing for not being in the list.
+        probes: of every running attempt whose job has a probe.
     """
 
     worker: str
@@ -215,6 +237,7 @@ class HeartbeatMessage(_Message, frozen=True):
     healthy: bool = True
     detail: str = ""
     monotonic_ms: int = 0
+    probes: tuple[ProbeResult, ...] = ()
 
 
 # ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────
@@ -233,6 +256,7 @@ class TaskTemplate(_Message, frozen=True):
     bundle: str | None = None
     ports: tuple[str, ...] = ()
     timeout_ms: int | None = None
+    probe: Probe | None = None
 
 
 class Gang(_Message, frozen=True):

@@ -44,6 +44,36 @@ class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     success: SuccessPolicy = "all"
 
 
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """How a worker asks a route whether it is healthy. Times in seconds.
+
+    Attributes:
+        kind: an HTTP GET of ``path``, a TCP connect, or ``command`` run as the task with exit code 0.
+        port: the name of the port, one of the job's ``ports``; it is asked at the address that others use.
+        path: for http. expect: statuses that pass; empty is 200 to 399.
+        ready_path: a second path for http; while it fails the route gets no requests, and it is not replaced.
+        initial_delay_s: from the start of the process to the first probe.
+        interval_s: between probes; before the first pass, at most 1. timeout_s: for one probe.
+        failures, passes: how many in a row make a route unhealthy, and healthy again.
+        start_timeout_s: from the start of the process to the first pass; failures before that do not count.
+        grace_s: how long a route may be unhealthy before it is replaced.
+    """
+
+    kind: Literal["http", "tcp", "command"] = "http"
+    port: str = "http"
+    path: str = "/healthz"
+    expect: tuple[int, ...] = ()
+    ready_path: str = ""
+    command: tuple[str, ...] = ()
+    initial_delay_s: float = 0.0
+    interval_s: float = 10.0
+    timeout_s: float = 5.0
+    failures: int = 3
+    passes: int = 1
+    start_timeout_s: float = 600.0
+    grace_s: float = 60.0
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job as its owner wrote it. Times in seconds; None is never."""
 
@@ -64,6 +94,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ports: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     user: str = ""
+    probe: Probe | None = None
+    """Set for the job of a route only: a job that is submitted may not have one."""
 
     @property
     def priority_band(self) -> PriorityBand:

@@ -215,4 +215,5 @@ def template(job: Job) -> TaskTemplate:
         bundle=spec.bundle,
         ports=spec.ports,
         timeout_ms=job.timeout_ms,
+        probe=spec.probe,
     )

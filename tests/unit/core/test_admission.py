@@ -10,7 +10,7 @@ import pytest
 from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, JobSpec
+from iris_core.spec import Constraint, JobSpec, Probe
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -69,6 +69,7 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"ports": ("8080",)}, "/ports/0", "bad_port"),
         ({"labels": {"a b": "c"}}, "/labels/a b", "bad_label"),
         ({"user": "a\nb"}, "/user", "bad_user"),
+        ({"probe": Probe()}, "/probe", "not_a_route"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], pointer: str, code: str) -> None:
