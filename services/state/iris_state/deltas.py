@@ -28,6 +28,7 @@ from iris_core.queue import as_ranges
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
+from iris_state.reactions import complete
 from iris_state.records import Attempt, Job, Key, Worker
 
 NOTHING = -2
@@ -57,41 +58,8 @@ class DeltaBuilder:
         self._released: list[Nomination] = []
         self._gone: dict[int, None] = {}
 
-    def note(self, change: c.Change) -> None:
-        """Add what one change means for placing; most kinds mean nothing."""
-        kind = type(change)
-        if kind is c.Staged:
-            self._staged(change)  # type: ignore[arg-type]
-        elif kind is c.Assigned:
-            self._assigned(change)  # type: ignore[arg-type]
-        elif kind is c.Moved:
-            self._moved(change)  # type: ignore[arg-type]
-        elif kind is c.Closed:
-            self._close(AttemptRef(change.job, change.index, change.attempt))  # type: ignore[union-attr]
-            self._end(change.job)  # type: ignore[union-attr]
-        else:
-            self._note_rare(change)
-        for key in self._ledger.newly_queued:
-            self._queued[key] = None
-        self._ledger.newly_queued.clear()
-
-    def _note_rare(self, change: c.Change) -> None:
-        if isinstance(change, c.JobAdmitted):
-            self._jobs[change.number] = None
-        elif isinstance(change, c.JobMoved):
-            self._end(change.job)
-        elif isinstance(change, c.WorkerRegistered | c.WorkerMoved):
-            self._workers[change.worker] = None
-            self._forgotten.pop(change.worker, None)
-        elif isinstance(change, c.WorkerForgotten):
-            self._workers.pop(change.worker, None)
-            self._forgotten[change.worker] = None
-        elif isinstance(change, c.QuotaSet):
-            self._quotas[change.quota.user] = None
-        elif isinstance(change, c.Avoided):
-            self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
-        elif isinstance(change, c.Nominated):
-            self._nomination(change)
+    def _admitted(self, change: c.JobAdmitted) -> None:
+        self._jobs[change.number] = None
 
     def _staged(self, change: c.Staged) -> None:
         if change.status is KernelStatus.RUNNING:
@@ -113,6 +81,18 @@ class DeltaBuilder:
             del self._queued[key]
         elif change.job not in self._jobs:
             self._unqueued[key] = None
+        self._requeue()
+
+    def _closed_late(self, change: c.Closed) -> None:
+        self._close(AttemptRef(change.job, change.index, change.attempt))
+        self._end(change.job)
+        self._requeue()
+
+    def _requeue(self) -> None:
+        """A task that left its attempt, or whose attempt has ended, may stand in the queue again."""
+        for key in self._ledger.newly_queued:
+            self._queued[key] = None
+        self._ledger.newly_queued.clear()
 
     def _close(self, ref: AttemptRef) -> None:
         self._touched.pop(ref, None)
@@ -121,6 +101,9 @@ class DeltaBuilder:
             self._unqueued[(ref.job, ref.index)] = None
         else:
             self._closed[ref] = None
+
+    def _job_moved(self, change: c.JobMoved) -> None:
+        self._end(change.job)
 
     def _end(self, number: int) -> None:
         """A job is gone when it has ended and nothing of it holds a place any more."""
@@ -132,6 +115,38 @@ class DeltaBuilder:
             self._nominated[(change.job, change.index)] = change.worker
         else:
             self._released.append(Nomination(change.job, change.index, ""))
+
+    def _avoided(self, change: c.Avoided) -> None:
+        self._avoid.append(Avoid(change.job, change.index, change.worker, change.until_ms))
+
+    def _worker_moved(self, change: c.WorkerRegistered | c.WorkerMoved) -> None:
+        self._workers[change.worker] = None
+        self._forgotten.pop(change.worker, None)
+
+    def _worker_forgotten(self, change: c.WorkerForgotten) -> None:
+        self._workers.pop(change.worker, None)
+        self._forgotten[change.worker] = None
+
+    def _quota_set(self, change: c.QuotaSet) -> None:
+        self._quotas[change.quota.user] = None
+
+    REACTIONS = complete(
+        {
+            c.JobAdmitted: _admitted,
+            c.Assigned: _assigned,
+            c.Staged: _staged,
+            c.Moved: _moved,
+            c.Closed: _closed_late,
+            c.JobMoved: _job_moved,
+            c.Nominated: _nomination,
+            c.Avoided: _avoided,
+            c.WorkerRegistered: _worker_moved,
+            c.WorkerMoved: _worker_moved,
+            c.WorkerForgotten: _worker_forgotten,
+            c.QuotaSet: _quota_set,
+        },
+        nothing=(c.JobPruned, c.SessionMoved, c.Judged, c.Answered, c.Dropped, c.Led),
+    )
 
     def take(self, version: int, after: int, at_ms: int) -> Delta:
         """The delta of the commit with this journal sequence, behind the one at ``after``; start anew."""

@@ -121,14 +121,11 @@ class Machine:
         if commit.epoch == self.ledger.epoch and self.serial >= 0 and commit.serial != self.serial + 1:
             raise DamagedCommit(sequence, f"commit {commit.serial} of epoch {commit.epoch} follows {self.serial}")
         self.serial = commit.serial
-        for change in commit.changes:
-            self.ledger.apply(change, commit.at_ms)
-            self.retention.note(change)
+        self.round.replay(commit)
         self.previous, self.sequence = self.sequence, sequence
-        self.cursor, self.round.now_ms = max(self.cursor, commit.cursor), commit.at_ms
+        self.cursor = max(self.cursor, commit.cursor)
         self._marked = self.cursor
         facts, self.ledger.facts = self.ledger.facts, []
-        self.ledger.newly_queued.clear()
         self.retention.settle()
         return facts
 

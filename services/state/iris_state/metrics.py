@@ -17,8 +17,9 @@ from prometheus_client.registry import Collector
 from iris_bus.telemetry import SECONDS, new_registry
 from iris_core.resources import DIMENSIONS, Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
-from iris_state.changes import Judged, Moved, SessionMoved
+from iris_state import changes as c
 from iris_state.machine import Machine, Output
+from iris_state.reactions import complete
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Buckets for rounds, in seconds."""
@@ -65,16 +66,30 @@ class StateMetrics:
         for cause in output.refused:
             self._refused.note(cause)
         for change in output.changes:
-            if type(change) is Moved and change.attempt >= 0:
-                charged = change.charged_to.value if change.charged_to is not None else ""
-                self._ended.note(display_name(change.shown), change.cause.value, charged)
-            elif isinstance(change, SessionMoved | Judged):
-                self._handled.note(change.handler, change.result.value)
+            react = self.REACTIONS.get(type(change))
+            if react is not None:
+                react(self, change)
         for fact in output.facts:
             if fact.entity == "task" and fact.previous is not None:
                 self._transitions.note(fact.previous, fact.state)
                 if fact.lasted_ms is not None:
                     (self._waited if fact.state == "assigned" else self._ran).note(fact.lasted_ms / 1000)
+
+    def _moved(self, change: c.Moved) -> None:
+        if change.attempt >= 0:
+            charged = change.charged_to.value if change.charged_to is not None else ""
+            self._ended.note(display_name(change.shown), change.cause.value, charged)
+
+    def _judged(self, change: c.Judged | c.SessionMoved) -> None:
+        self._handled.note(change.handler, change.result.value)
+
+    REACTIONS = complete(
+        {c.Moved: _moved, c.SessionMoved: _judged, c.Judged: _judged},
+        nothing=(
+            *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )
 
 
 class Counts(Collector):

@@ -17,6 +17,7 @@ from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
+from iris_state.reactions import complete
 from iris_state.records import Attempt, AttemptKey, Job, Ordered
 
 
@@ -41,16 +42,25 @@ class OrderBook:
         self._drafts: dict[str, _Draft] = {}
         self._new: set[AttemptKey] = set()
 
-    def note(self, change: c.Change) -> None:
-        """Add what one applied change asks of hosts."""
-        if type(change) is c.Assigned:
-            self._new.add((change.job, change.index, change.attempt))
-            self.place(AttemptRef(change.job, change.index, change.attempt))
-        elif type(change) is c.Moved:
-            if change.attempt >= 0 and (self._drafts or not change.closed):
-                self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
-        elif type(change) is c.SessionMoved and change.status is SessionStatus.PREPARED:
+    def _assigned(self, change: c.Assigned) -> None:
+        self._new.add((change.job, change.index, change.attempt))
+        self.place(AttemptRef(change.job, change.index, change.attempt))
+
+    def _moved(self, change: c.Moved) -> None:
+        if change.attempt >= 0 and (self._drafts or not change.closed):
+            self._left(AttemptRef(change.job, change.index, change.attempt), change.closed)
+
+    def _session_moved(self, change: c.SessionMoved) -> None:
+        if change.status is SessionStatus.PREPARED:
             self.start_all(self._ledger.jobs[change.job])
+
+    REACTIONS = complete(
+        {c.Assigned: _assigned, c.Moved: _moved, c.SessionMoved: _session_moved},
+        nothing=(
+            *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )
 
     def place(self, ref: AttemptRef) -> None:
         """Order an attempt: a session of one is run, a gang's member only prepared."""

@@ -12,9 +12,10 @@ from itertools import islice
 
 from iris_core.spec import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
-from iris_state.changes import Change, Closed, Dropped, JobMoved, JobPruned, Moved, SessionMoved
+from iris_state import changes as c
 from iris_state.ledger import KEY_BYTES, Ledger
 from iris_state.policy import Policy
+from iris_state.reactions import complete
 from iris_state.records import Job
 from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
@@ -36,16 +37,25 @@ class Retention:
         self.bytes = 0
         self._parents: dict[int, None] = {}
 
-    def note(self, change: Change) -> None:
-        """Remember which jobs must be looked at because of one change."""
-        kind = type(change)
-        if kind is JobMoved:
-            if self._ledger.jobs[change.job].is_terminal:  # type: ignore[union-attr]
-                self._ended[change.job] = self._looked_at[change.job] = None  # type: ignore[union-attr]
-        elif (kind is Closed or kind is Moved or kind is SessionMoved) and self._ended and change.job in self._ended:  # type: ignore[union-attr]
-            self._looked_at[change.job] = None  # type: ignore[union-attr]
-        elif kind is JobPruned:
-            self._leave(change.job)  # type: ignore[union-attr]
+    def _job_moved(self, change: c.JobMoved) -> None:
+        if self._ledger.jobs[change.job].is_terminal:
+            self._ended[change.job] = self._looked_at[change.job] = None
+
+    def _moved(self, change: c.Moved | c.Closed | c.SessionMoved) -> None:
+        """A job that has ended may be over by this."""
+        if change.job in self._ended:
+            self._looked_at[change.job] = None
+
+    def _pruned(self, change: c.JobPruned) -> None:
+        self._leave(change.job)
+
+    REACTIONS = complete(
+        {c.JobMoved: _job_moved, c.Moved: _moved, c.Closed: _moved, c.SessionMoved: _moved, c.JobPruned: _pruned},
+        nothing=(
+            *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )
 
     def settle(self) -> None:
         """Seal what is over now. Called when nothing refers to the tasks of this round any more."""
@@ -87,7 +97,7 @@ class Retention:
         self._looked_at = dict(self._ended)
         self._parents = {}
 
-    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0) -> Iterator[JobPruned]:
+    def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0) -> Iterator[c.JobPruned]:
         """Jobs to forget now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those over for longer than
         ``keep_ms``; 0: never.
 
@@ -109,7 +119,7 @@ class Retention:
                     continue  # what should have been applied was set aside
             self._leave(number)
 
-    def droppable(self, policy: Policy, now_ms: int) -> Dropped | None:
+    def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
         """Keys of forgotten jobs and answers that are beyond what is kept."""
         ledger = self._ledger
         keys = answers = 0
@@ -125,12 +135,12 @@ class Retention:
                 break
             answers += 1
             bytes_left -= KEY_BYTES + len(request) + len(body)
-        return Dropped(keys, answers) if keys or answers else None
+        return c.Dropped(keys, answers) if keys or answers else None
 
-    def _with_parents(self, job: Job) -> Iterator[JobPruned]:
+    def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
         """Forget a job, and then every ancestor that only waited for it."""
         parent = job.parent
-        yield JobPruned(job.number)
+        yield c.JobPruned(job.number)
         above = self._ledger.jobs.get(parent)
         if above is not None and parent in self._parents and not above.children:
             del self._parents[parent]

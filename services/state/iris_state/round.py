@@ -13,19 +13,8 @@ from iris_core.messages import AttemptRef
 from iris_core.states import Cause, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state import cascade, coordinator
-from iris_state.changes import (
-    GANG,
-    Assigned,
-    Avoided,
-    Change,
-    Closed,
-    JobMoved,
-    Moved,
-    Nominated,
-    SessionMoved,
-    Staged,
-    WorkerMoved,
-)
+from iris_state import changes as c
+from iris_state.changes import GANG, Avoided, Change, Commit, Moved, Nominated
 from iris_state.claims import Claim, Step
 from iris_state.conclude import conclude
 from iris_state.deliveries import Deliveries
@@ -35,6 +24,7 @@ from iris_state.inputs import DeliveryResult
 from iris_state.ledger import Ledger
 from iris_state.orders import OrderBook
 from iris_state.policy import Policy
+from iris_state.reactions import bind, complete
 from iris_state.reports import liveness
 from iris_state.retention import Retention
 from iris_state.timer_queue import TimerQueue
@@ -45,7 +35,7 @@ _AVOIDED = frozenset(
 
 
 class Round:
-    """Everything that changes passes through `apply`, and is told to those who keep something beside the records.
+    """Everything that changes passes through `apply`, and then through the reactions of each consumer.
 
     Attributes:
         changes: what has been applied since the machine took them for a commit. now_ms: the time of the round.
@@ -66,6 +56,17 @@ class Round:
         self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, bool] = {}
+        self._replay_reactions = bind(self.retention)
+        self._reactions = bind(self.retention, self.orders, self.deltas)
+
+    def replay(self, commit: Commit) -> None:
+        """Make the changes of a commit of the past true: what followed from them stands in it or in a later one."""
+        for change in commit.changes:
+            self.ledger.apply(change, commit.at_ms)
+            for react in self._replay_reactions[type(change)]:
+                react(change)
+        self.now_ms = commit.at_ms
+        self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
         """Judge claims and apply changes, one after the other: each is made only when the one before it is true."""
@@ -81,15 +82,15 @@ class Round:
             self.apply(change)
 
     def apply(self, change: Change) -> None:
-        """Make a change true, and note what must be told and asked because of it."""
+        """Make a change true, and note what must be told and asked because of it; `settle` asks."""
         self.begun += 1
         self.ledger.apply(change, self.now_ms)
         self.changes.append(change)
-        if type(change) is not Staged:  # half of all changes: a stage asks nothing of a host and ends no job
-            self.retention.note(change)
-            self.orders.note(change)
-        self.deltas.note(change)
-        self._follow(change)
+        for react in self._reactions[type(change)]:
+            react(change)
+        follow = self.REACTIONS.get(type(change))
+        if follow is not None:
+            follow(self, change)
 
     def drop(self, count: int) -> None:
         """Forget the changes behind the first ``count``, and what was still to be asked because of them."""
@@ -97,28 +98,50 @@ class Round:
         self._claims.clear()
         self._dirty.clear()
 
-    def _follow(self, change: Change) -> None:
-        """Note what must be asked again because of a change, and whether a task has moved by it; `settle` asks."""
-        if type(change) is Staged:  # half of all changes
-            if change.job in self.ledger.kernels:
-                self._dirty.setdefault(change.job, False)
-        elif type(change) is Moved:
+    # ── what follows from a change ──────────────────────────────────────────────────────────────────────────────
+
+    def _assigned(self, change: c.Assigned) -> None:
+        if not self.ledger.jobs[change.job].started_ms:
             self._dirty[change.job] = True
-            self._claims.extend(cascade.siblings(self.ledger, change))
-            self._keep_off(change)
-        elif type(change) is JobMoved:
-            if self.ledger.jobs[change.job].is_terminal:
-                self._claims.extend(cascade.remaining(self.ledger, change))
-        elif type(change) is Assigned:
-            if not self.ledger.jobs[change.job].started_ms:
-                self._dirty[change.job] = True
-        elif isinstance(change, (Closed, SessionMoved)) and change.job in self.ledger.kernels:
+
+    def _kernel_moved(self, change: c.Staged | c.Closed) -> None:
+        if change.job in self.ledger.kernels:
             self._dirty.setdefault(change.job, False)
-            if isinstance(change, SessionMoved):
-                self.deliveries.forget(change.job)
-                self._claims.extend(cascade.members(self.ledger, change))
-        elif type(change) is WorkerMoved and change.state in (WorkerState.LOST, WorkerState.DRAINING):
+
+    def _moved(self, change: c.Moved) -> None:
+        self._dirty[change.job] = True
+        self._claims.extend(cascade.siblings(self.ledger, change))
+        self._keep_off(change)
+
+    def _job_moved(self, change: c.JobMoved) -> None:
+        if self.ledger.jobs[change.job].is_terminal:
+            self._claims.extend(cascade.remaining(self.ledger, change))
+
+    def _session_moved(self, change: c.SessionMoved) -> None:
+        if change.job in self.ledger.kernels:
+            self._dirty.setdefault(change.job, False)
+            self.deliveries.forget(change.job)
+            self._claims.extend(cascade.members(self.ledger, change))
+
+    def _worker_moved(self, change: c.WorkerMoved) -> None:
+        if change.state in (WorkerState.LOST, WorkerState.DRAINING):
             self._release(change.worker)
+
+    REACTIONS = complete(
+        {
+            c.Assigned: _assigned,
+            c.Staged: _kernel_moved,
+            c.Moved: _moved,
+            c.Closed: _kernel_moved,
+            c.JobMoved: _job_moved,
+            c.SessionMoved: _session_moved,
+            c.WorkerMoved: _worker_moved,
+        },
+        nothing=(
+            *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
+            *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )
 
     def settle(self) -> None:
         """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""

@@ -23,6 +23,7 @@ from iris_state.changes import (
 )
 from iris_state.check import check
 from iris_state.ledger import Ledger
+from iris_state.reactions import bind
 from iris_state.retention import Retention
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
@@ -80,13 +81,15 @@ class Story:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.retention = Retention(self.ledger)
+        self.reactions = bind(self.retention)
         self.at_ms = 100
 
     def tell(self, *changes: Change) -> list[Change]:
         for change in changes:
             self.at_ms += 1
             self.ledger.apply(change, self.at_ms)
-            self.retention.note(change)
+            for react in self.reactions[type(change)]:
+                react(change)
         self.ledger.facts.clear()
         self.retention.settle()
         return list(changes)

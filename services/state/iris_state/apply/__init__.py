@@ -10,14 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from iris_state.apply import cluster, jobs, sessions, tasks
+from iris_state.reactions import complete
 
 if TYPE_CHECKING:
     from iris_state.ledger import Ledger
 
-WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
-    **jobs.WRITERS,
-    **tasks.WRITERS,
-    **sessions.WRITERS,
-    **cluster.WRITERS,
-}
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
+    {**jobs.WRITERS, **tasks.WRITERS, **sessions.WRITERS, **cluster.WRITERS}
+)
 """By kind of change: (ledger, change, time in ms)."""

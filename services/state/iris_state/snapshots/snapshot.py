@@ -19,8 +19,9 @@ from sortedcontainers import SortedDict
 
 from iris_core.messages import Quota
 from iris_core.states import WorkerState
-from iris_state.changes import Change, JobAdmitted
+from iris_state import changes as c
 from iris_state.ledger import Ledger
+from iris_state.reactions import complete
 from iris_state.records import Job, Presence, Totals, Worker
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
@@ -96,12 +97,32 @@ class Cutter:
         self._open: dict[int, bytes] = {}
         self._passes = 0
 
-    def note(self, changes: Iterable[Change]) -> None:
+    def note(self, changes: Iterable[c.Change]) -> None:
         """What a commit changed has to be encoded again."""
         for change in changes:
-            number = change.number if isinstance(change, JobAdmitted) else getattr(change, "job", None)
-            if number is not None:
-                self._changed.add(number)
+            react = self.REACTIONS.get(type(change))
+            if react is not None:
+                react(self, change)
+
+    def _admitted(self, change: c.JobAdmitted) -> None:
+        self._changed.add(change.number)
+
+    def _job_changed(self, change: c.Moved) -> None:
+        self._changed.add(change.job)
+
+    REACTIONS = complete(
+        {
+            c.JobAdmitted: _admitted,
+            **dict.fromkeys(
+                (c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.SessionMoved, c.Judged, c.JobPruned),
+                _job_changed,
+            ),
+        },
+        nothing=(  # none of them is in the record of a job
+            *(c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
+            *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )
 
     def work(self, tasks: int) -> bool:
         """Encode jobs with about so many tasks; True when the rest is little enough for `finish`."""

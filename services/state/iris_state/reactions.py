@@ -1,0 +1,42 @@
+"""What each consumer does about each kind of change: one table per consumer, in which every kind stands.
+
+A consumer keeps the records, or something beside them. Who adds a kind of change must say of each consumer what it
+does about it, or that it does nothing: a table that leaves a kind out cannot be imported.
+Source: docs/ARCHITECTURE.md#modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any, Protocol, get_args
+
+from iris_state.changes import Change
+
+KINDS: frozenset[type] = frozenset(get_args(Change))
+
+Reaction = Callable[..., None]
+
+
+class Consumer(Protocol):
+    """REACTIONS: by kind of change: (consumer, change)."""
+
+    REACTIONS: dict[type, Reaction]
+
+
+def complete(table: dict[type, Reaction], nothing: Iterable[type] = ()) -> dict[type, Reaction]:
+    """The table of one consumer; ``nothing`` are the kinds it ignores. Raises TypeError unless each stands once."""
+    named = [*table, *nothing]
+    wrong = {kind.__name__ for kind in KINDS.symmetric_difference(named)}
+    wrong |= {kind.__name__ for kind in named if named.count(kind) > 1}
+    if wrong:
+        raise TypeError(f"a reaction, or nothing, must be named once for {', '.join(sorted(wrong))}")
+    return table
+
+
+def bind(*consumers: Consumer) -> dict[type, tuple[Callable[[Any], None], ...]]:
+    """By kind of change, what these consumers do about it, in their order."""
+    return {
+        kind: tuple(MethodType(one.REACTIONS[kind], one) for one in consumers if kind in one.REACTIONS)
+        for kind in KINDS
+    }
