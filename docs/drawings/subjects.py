@@ -46,6 +46,8 @@ def subjects_document() -> str:
         "## Streams",
         streams,
         f"Whole objects are kept in the buckets `{subjects.SNAPSHOTS_BUCKET}` and `{subjects.BUNDLES_BUCKET}`.",
+        f"The bucket `{subjects.DISCOVERY_BUCKET}` of values by key holds where each deployment answers, as JSON "
+        "(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it.",
         "## Subjects",
         rows,
     )

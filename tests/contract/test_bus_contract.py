@@ -548,3 +548,82 @@ async def test_what_was_touched_or_put_again_since_it_was_listed_is_not_discarde
     [listed] = await blobs.listed()
     assert (await blobs.discard(listed), await blobs.get("a"), await blobs.listed()) == (True, None, [])
     assert (await blobs.discard(listed), await blobs.touch("a", 3_000)) == (False, False)
+
+
+# --- values by key
+
+
+async def seen(watch) -> dict[str, bytes]:
+    async with asyncio.timeout(5):
+        return {key: entry.value for key, entry in (await watch.next()).items()}
+
+
+async def test_a_value_is_stored_replaced_and_deleted_under_its_key(bus):
+    bucket = bus.key_value("iris-discovery")
+    first = await bucket.put("chat", b"1", expected=0)
+    await bucket.put("a/b-c_d=2E.e", b"x", expected=0)
+    second = await bucket.put("chat", b"2", expected=first)
+    assert {k: e.value for k, e in (await bucket.all()).items()} == {"chat": b"2", "a/b-c_d=2E.e": b"x"}
+    assert (await bucket.all())["chat"].revision == second > first
+    await bucket.delete("chat", expected=second)
+    await bucket.delete("chat", expected=second)
+    assert list(await bucket.all()) == ["a/b-c_d=2E.e"]
+    assert await bucket.put("chat", b"again", expected=0) > second
+
+
+async def test_a_writer_that_is_behind_changes_no_value(another):
+    old, new = (await another()).key_value("iris-discovery"), (await another()).key_value("iris-discovery")
+    first = await old.put("chat", b"1", expected=0)
+    await new.put("chat", b"2", expected=first)
+    for late in (old.put("chat", b"3", expected=first), old.put("chat", b"3", expected=0)):
+        with pytest.raises(Fenced):
+            await late
+    with pytest.raises(Fenced):
+        await old.delete("chat", expected=first)
+    assert {key: entry.value for key, entry in (await old.all()).items()} == {"chat": b"2"}
+
+
+async def test_a_value_that_was_stored_already_is_not_fenced(bus):
+    bucket = bus.key_value("iris-discovery")
+    first = await bucket.put("chat", b"1", expected=0)
+    assert await bucket.put("chat", b"1", expected=0) == first
+
+
+@pytest.mark.parametrize("key", ["", "a b", ".a", "a.", "a..b", "a*", "ä"])
+async def test_what_is_no_key_is_refused(bus, key):
+    bucket = bus.key_value("iris-discovery")
+    with pytest.raises(ValueError, match="not a key"):
+        await bucket.put(key, b"", expected=0)
+    with pytest.raises(ValueError, match="not a key"):
+        await bucket.delete(key, expected=0)
+
+
+async def test_a_watch_begins_with_the_whole_set_and_follows_every_change(another):
+    bucket = (await another()).key_value("iris-discovery")
+    revisions = [await bucket.put(f"d{n}", b"%d" % n, expected=0) for n in range(3)]
+    await bucket.delete("d0", expected=revisions[0])
+    watch = (await another()).key_value("iris-discovery").watch()
+    assert await seen(watch) == {"d1": b"1", "d2": b"2"}
+    await bucket.put("d3", b"3", expected=0)
+    assert await seen(watch) == {"d1": b"1", "d2": b"2", "d3": b"3"}
+    await bucket.delete("d1", expected=revisions[1])
+    assert await seen(watch) == {"d2": b"2", "d3": b"3"}
+    await watch.close()
+    with pytest.raises(Unavailable):
+        await watch.next()
+
+
+async def test_a_watch_of_an_empty_bucket_says_that_it_is_empty(bus):
+    watch = bus.key_value("iris-discovery").watch()
+    assert await seen(watch) == {}
+    await watch.close()
+
+
+async def test_a_waiting_watch_ends_when_it_is_closed(bus):
+    watch = bus.key_value("iris-discovery").watch()
+    await seen(watch)
+    waiting = asyncio.create_task(watch.next())
+    await bus.bus.flush()
+    await watch.close()
+    with pytest.raises(Unavailable):
+        await waiting

@@ -292,3 +292,55 @@ async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
     async with asyncio.timeout(20):
         await back.wait()
     assert await kept.streams.publish("iris.cmd.submit", b"1", timeout=10) == 1
+
+
+async def test_a_watch_keeps_its_set_while_the_server_is_away_and_reads_it_whole_again_after(own_nats, kept):
+    writer = await connect(own_nats.url, name="writer")
+    bucket, watch = writer.key_value("iris-discovery"), kept.key_value("iris-discovery").watch()
+    first = await bucket.put("chat", b"1", expected=0)
+    await bucket.put("eval", b"1", expected=0)
+    async with asyncio.timeout(30):
+        assert set(await watch.next()) == {"chat", "eval"}
+        following = asyncio.create_task(watch.next())
+        await crash(own_nats, kept)
+        await kept._api.retrying(10).info("KV_iris-discovery")
+        await kept.bus.flush()
+        assert not following.done()  # neither the loss nor the return is a change
+        await bucket.put("chat", b"2", expected=first)
+        assert {key: entry.value for key, entry in (await following).items()} == {"chat": b"2", "eval": b"1"}
+    await watch.close()
+    await writer.close()
+
+
+async def test_a_watch_hears_of_what_went_while_nobody_could_tell_it(own_nats, kept):
+    """The marker of the deletion is gone as well, as after an hour, and the bucket counts from 1 again."""
+    bucket, watch = kept.key_value("iris-discovery"), kept.key_value("iris-discovery").watch()
+    for n in range(5):
+        await bucket.put(f"d{n}", b"1", expected=0)
+    assert len(await watch.next()) == 5
+    await kept._api.change("STREAM.DELETE.KV_iris-discovery", None)
+    await kept.streams.ensure()
+    await bucket.put("new", b"1", expected=0)
+    following = asyncio.create_task(watch.next())
+    await crash(own_nats, kept)
+    async with asyncio.timeout(30):
+        assert set(await following) == {"new"}
+    await watch.close()
+
+
+async def test_a_deleted_key_leaves_nothing_behind_after_an_hour(kept):
+    bucket = kept.key_value("iris-discovery")
+    await bucket.delete("chat", expected=await bucket.put("chat", b"1", expected=0))
+    marker = await kept._api.message("KV_iris-discovery", last_by_subj="$KV.iris-discovery.chat")
+    assert (marker.headers["KV-Operation"], marker.headers["Nats-TTL"]) == ("DEL", "1h")
+
+
+async def test_a_set_that_is_read_while_it_changes_lacks_no_key(kept):
+    bucket = kept.key_value("iris-discovery")
+    revisions = {f"d{n}": await bucket.put(f"d{n}", b"0", expected=0) for n in range(20)}
+    for _ in range(10):
+        looking = asyncio.create_task(bucket.all())
+        for key in revisions:
+            revisions[key] = await bucket.put(key, b"%d" % revisions[key], expected=revisions[key])
+        async with asyncio.timeout(20):
+            assert set(await looking) == set(revisions)

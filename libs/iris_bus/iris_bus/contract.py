@@ -1,4 +1,4 @@
-"""What Iris asks of a message bus: five small promises, kept by JetStream and, for tests, by memory.
+"""What Iris asks of a message bus: six small promises, kept by JetStream and, for tests, by memory.
 
 Nothing here knows NATS. A room that needs the bus takes one of these protocols as an argument; only a
 service's shell ever awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
@@ -7,6 +7,7 @@ Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used, docs/de
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -300,6 +301,62 @@ class Blobs(Protocol):
         ...
 
 
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A value of a bucket; ``revision`` grows with every change of anything in the bucket."""
+
+    value: bytes
+    revision: int
+
+
+_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
+
+
+def checked_key(key: str) -> str:
+    """``key``, if a bucket can hold it. Raises ValueError."""
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"not a key: {key!r}")
+    return key
+
+
+class KeyValue(Protocol):
+    """A bucket of small values by key, of which readers keep the whole set. Keys: letters, digits, ``-_=./``."""
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> int:
+        """Store a value if the key's revision is still ``expected`` (0: there is no such key); return the new one.
+
+        Nobody else's value is overwritten: raises Fenced. Raises Full, Unavailable, ValueError for what is no key.
+        """
+        ...
+
+    async def delete(self, key: str, *, expected: int) -> None:
+        """Remove the key if its revision is still ``expected``. Raises Fenced, Unavailable."""
+        ...
+
+    async def all(self) -> Mapping[str, Entry]:
+        """Every present value. Raises Unavailable."""
+        ...
+
+    def watch(self) -> Watch:
+        """Follow the whole set."""
+        ...
+
+
+class Watch(Protocol):
+    """The present values of a bucket, again after each change; changes in quick succession are seen as one.
+
+    The whole set is read again after each reconnection, and while the server is away nothing is taken from it.
+    """
+
+    async def next(self) -> Mapping[str, Entry]:
+        """The whole set, complete: the first time as soon as it is known, later when it differs from the last one.
+
+        Raises Unavailable once closed.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Connection(Protocol):
     """What a service's shell holds of the bus; `jetstream.connect` and `memory.Memory.connect` make one."""
 
@@ -321,6 +378,8 @@ class Connection(Protocol):
     def publisher(self) -> EventPublisher: ...
 
     def blobs(self, bucket: str) -> Blobs: ...
+
+    def key_value(self, bucket: str) -> KeyValue: ...
 
     async def close(self) -> None:
         """Flush and end. Safe to call twice."""

@@ -3,8 +3,8 @@
     connection = await connect(url, name="state", on_lost=service.fail)
     await connection.streams.ensure()
 
-Out of scope: how each promise is kept (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`), and retries
-of the process itself. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#nats-py-behaviour.
+Out of scope: how each promise is kept (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`, `key_value`), and
+retries of the process itself. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from iris_bus.connection import Credentials, Link
 from iris_bus.core import CoreBus
 from iris_bus.framing import PART_BYTES
 from iris_bus.journal import JetJournal
+from iris_bus.key_value import JetKeyValue
 from iris_bus.publisher import JetPublisher
 from iris_bus.raw import RawStream
 from iris_bus.requests import Asks
@@ -54,6 +55,9 @@ class Connection:
 
     def blobs(self, bucket: str) -> JetBlobs:
         return JetBlobs(self._link, self._api, bucket)
+
+    def key_value(self, bucket: str) -> JetKeyValue:
+        return JetKeyValue(self._link, self._api, bucket)
 
     def raw(self, stream: str) -> RawStream:
         """A stream as verification, repair and backup need it."""

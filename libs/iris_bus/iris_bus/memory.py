@@ -17,7 +17,16 @@ from functools import partial
 
 from iris_bus.contract import Callback, Full, Headers, Message, NoResponders, Unavailable
 from iris_bus.framing import PART_BYTES
-from iris_bus.memory_store import MemoryBlobs, MemoryJournal, MemoryPublisher, MemoryStreams, Stored, matches
+from iris_bus.memory_store import (
+    MemoryBlobs,
+    MemoryJournal,
+    MemoryKeyValue,
+    MemoryPublisher,
+    MemoryStreams,
+    Stored,
+    StoredKeys,
+    matches,
+)
 from iris_core import subjects
 from iris_core.limits import MESSAGE_BYTES
 from iris_core.subjects import Stream
@@ -55,6 +64,7 @@ class Memory:
         self.streams = {row.name: Stored(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.used: dict[str, dict[str, tuple[int, int]]] = {}
+        self.key_values: dict[str, StoredKeys] = {}
         self.listeners: list[_Listener] = []
         self._away = False
         self._due: deque[Callable[[], None]] = deque()
@@ -71,6 +81,8 @@ class Memory:
         self._away = away
         for stored in self.streams.values():
             stored.wake()
+        for bucket in self.key_values.values():
+            bucket.wake()
 
     def connect(self, name: str = "memory") -> MemoryConnection:
         """A connection of its own for one process; ``name`` shows in its inboxes."""
@@ -225,6 +237,9 @@ class MemoryConnection:
 
     def blobs(self, bucket: str) -> MemoryBlobs:
         return MemoryBlobs(self._memory, bucket)
+
+    def key_value(self, bucket: str) -> MemoryKeyValue:
+        return MemoryKeyValue(self._memory, bucket)
 
     async def close(self) -> None:
         await self.bus.close()

@@ -1,4 +1,4 @@
-"""What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs.
+"""What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs, values by key.
 
 Times are not kept, so nothing ages; everything else refuses and forgets as the server does.
 Source: contract.py, under the suite in tests/contract.
@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
 from iris_bus.commits import AssembledReader
-from iris_bus.contract import Blob, Fenced, Full, Gap, Headers, JournalEntry, Message, Publication, Unavailable
+from iris_bus.contract import (
+    Blob,
+    Entry,
+    Fenced,
+    Full,
+    Gap,
+    Headers,
+    JournalEntry,
+    Message,
+    Publication,
+    Unavailable,
+    checked_key,
+)
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
@@ -28,9 +40,12 @@ class Server(Protocol):
     streams: dict[str, Stored]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
     used: dict[str, dict[str, tuple[int, int]]]
+    key_values: dict[str, StoredKeys]
     away: bool
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int: ...
+
+    def later(self, call: Callable[[], None]) -> None: ...
 
 
 class Stored:
@@ -368,6 +383,88 @@ class MemoryBlobs:
         """An object comes as a whole."""
         reach(self._server)
         return 0
+
+
+class StoredKeys:
+    """One bucket of values by key, and who watches it."""
+
+    def __init__(self, later: Callable[[Callable[[], None]], None]) -> None:
+        self.values: dict[str, Entry] = {}
+        self.revision = 0
+        self.watches: list[MemoryWatch] = []
+        self._later = later
+
+    def change(self, key: str, value: bytes | None, expected: int) -> int:
+        """Store a value, None for none, if the key's revision is ``expected``. Raises Fenced."""
+        present = self.values.get(key)
+        if (present.revision if present is not None else 0) != expected:
+            raise Fenced(f"{key} is at {present.revision if present else 0}, not at {expected}")
+        self.revision += 1
+        if value is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = Entry(value, self.revision)
+        self.wake()
+        return self.revision
+
+    def wake(self) -> None:
+        """Have every watch look again."""
+        for watch in self.watches:
+            self._later(watch.changed.set)
+
+
+class MemoryKeyValue:
+    """Small values by key."""
+
+    def __init__(self, server: Server, bucket: str) -> None:
+        self._server = server
+        self._stored = server.key_values.setdefault(bucket, StoredKeys(server.later))
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> int:
+        reach(self._server)
+        present = self._stored.values.get(checked_key(key))
+        if present is not None and present.value == value and present.revision > expected:
+            return present.revision
+        return self._stored.change(key, value, expected)
+
+    async def delete(self, key: str, *, expected: int) -> None:
+        reach(self._server)
+        if checked_key(key) in self._stored.values:
+            self._stored.change(key, None, expected)
+
+    async def all(self) -> Mapping[str, Entry]:
+        reach(self._server)
+        return dict(self._stored.values)
+
+    def watch(self) -> MemoryWatch:
+        return MemoryWatch(self._server, self._stored)
+
+
+class MemoryWatch:
+    """The whole set of a bucket, again after each change."""
+
+    def __init__(self, server: Server, stored: StoredKeys) -> None:
+        self._server = server
+        self._stored = stored
+        self._returned: Mapping[str, Entry] | None = None
+        self._closed = False
+        self.changed = asyncio.Event()
+        stored.watches.append(self)
+
+    async def next(self) -> Mapping[str, Entry]:
+        while not self._closed:
+            self.changed.clear()
+            if not self._server.away and self._stored.values != self._returned:
+                self._returned = dict(self._stored.values)
+                return self._returned
+            await self.changed.wait()
+        raise Unavailable("the watch is closed")
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._stored.watches.remove(self)
+            self.changed.set()
 
 
 def reach(server: Server) -> None:

@@ -74,13 +74,36 @@ def bucket_config(bucket: str, replicas: int) -> dict[str, Any]:
     }
 
 
+def key_value_config(bucket: str, replicas: int) -> dict[str, Any]:
+    """A key-value bucket in the layout every NATS tool knows: the last value of each key."""
+    return {
+        "name": f"KV_{bucket}",
+        "description": "the last value of each key",
+        "subjects": [f"$KV.{bucket}.>"],
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": replicas,
+        "discard": "new",
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msgs_per_subject": 1,
+        "max_msg_size": MESSAGE_BYTES,
+        "duplicate_window": _NS // 10,
+        "allow_rollup_hdrs": True,
+        "allow_direct": True,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+    }
+
+
 class JetStreams:
     """Stored messages.
 
     Args:
         replicas: 1 on one server, 3 on a cluster.
         table: the streams `ensure` declares.
-        buckets: the object buckets `ensure` declares.
+        buckets: the object buckets `ensure` declares. key_values: the key-value buckets.
     """
 
     def __init__(
@@ -91,6 +114,7 @@ class JetStreams:
         replicas: int = 1,
         table: Sequence[Stream] = subjects.STREAMS,
         buckets: Sequence[str] = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET),
+        key_values: Sequence[str] = (subjects.DISCOVERY_BUCKET,),
     ) -> None:
         self._link = link
         self._api = api
@@ -98,12 +122,14 @@ class JetStreams:
         self._replicas = replicas
         self._table = {stream.name: stream for stream in table}
         self._buckets = buckets
+        self._key_values = key_values
 
     async def ensure(self) -> None:
         """Declare everything; waits for a JetStream that is starting. Raises Unavailable, NoServer when too old."""
         check_version(self._link.server_version)
         wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
         wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
+        wanted += [key_value_config(bucket, self._replicas) for bucket in self._key_values]
         for config in wanted:
             await with_retries(partial(self._declare, config), _STARTING_S)
 

@@ -80,7 +80,12 @@ SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
 DISCOVERY_BUCKET = "iris-discovery"
 """Of keys and values: `Discovery` as JSON under each deployment's name."""
-STORES = (*(stream.name for stream in STREAMS), f"OBJ_{SNAPSHOTS_BUCKET}", f"OBJ_{BUNDLES_BUCKET}")
+STORES = (
+    *(stream.name for stream in STREAMS),
+    f"OBJ_{SNAPSHOTS_BUCKET}",
+    f"OBJ_{BUNDLES_BUCKET}",
+    f"KV_{DISCOVERY_BUCKET}",
+)
 """Every stream on the server by its name there: those above, and the buckets'."""
 
 

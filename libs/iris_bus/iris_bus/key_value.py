@@ -1,0 +1,170 @@
+"""Buckets of small values by key, in the layout every NATS tool reads, each write compared with what it replaces.
+
+A deleted key leaves a marker, so that whoever follows the bucket hears of it; the server drops markers after an hour.
+Readers do not depend on that: they read the whole set again after each reconnection.
+Source: contract.py `KeyValue`; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from iris_bus.api import Api
+from iris_bus.connection import Link
+from iris_bus.contract import Entry, Fenced, Headers, Message, Unavailable, checked_key
+from iris_bus.raw import RawStream
+from iris_bus.reader import JetReader
+from iris_bus.retry import with_retries
+
+_ANSWER_S = 5.0
+_RETRY_FOR_S = 10.0
+_READ_S = 30.0
+_RELOAD_PAUSE_S = 0.5
+_OPERATION = "KV-Operation"
+_DELETED = {_OPERATION: "DEL", "Nats-TTL": "1h"}
+
+
+class JetKeyValue:
+    """The values of one bucket."""
+
+    def __init__(self, link: Link, api: Api, bucket: str) -> None:
+        self._link = link
+        self._api = api
+        self._retrying = api.retrying(_RETRY_FOR_S)
+        self._bucket = bucket
+        self._prefix = f"$KV.{bucket}."
+        self._stream = f"KV_{bucket}"
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> int:
+        """Store a value in place of revision ``expected``. Raises Fenced, Full, Unavailable, ValueError.
+
+        Unavailable: it may or may not be stored; asking again with the same revision decides it.
+        """
+        subject = self._prefix + checked_key(key)
+        try:
+            return await self._store(subject, value, expected)
+        except Fenced:
+            present = await self._retrying.message(self._stream, last_by_subj=subject)
+            if present is not None and not _deletes(present) and present.data == value:
+                return present.sequence  # an earlier attempt was stored, and its answer lost
+            if present is None or expected or not _deletes(present):
+                raise
+            return await self._store(subject, value, present.sequence)
+
+    async def delete(self, key: str, *, expected: int) -> None:
+        """Remove revision ``expected`` of a key. Raises Fenced, Unavailable, ValueError."""
+        subject = self._prefix + checked_key(key)
+        try:
+            await self._store(subject, b"", expected, _DELETED)
+        except Fenced:
+            present = await self._retrying.message(self._stream, last_by_subj=subject)
+            if present is not None and not _deletes(present):
+                raise
+
+    async def all(self) -> Mapping[str, Entry]:
+        """Every present value. Raises Unavailable."""
+        return (await self.load())[0]
+
+    async def load(self) -> tuple[dict[str, Entry], int]:
+        """Every present value, and the sequence behind which changes follow. Raises Unavailable."""
+        raw = RawStream(self._link, self._api, self._stream)
+        values: dict[str, Entry] = {}
+        end = 0
+        try:
+            async with asyncio.timeout(_READ_S):
+                # Until nothing follows: what is replaced on the way is no longer where it was, but further on.
+                async for message in raw.readable(0, sys.maxsize):
+                    self.merge(values, [message])
+                    end = message.sequence
+        except TimeoutError as error:
+            raise Unavailable(f"bucket {self._bucket} could not be read in {_READ_S:.0f} s") from error
+        return values, end
+
+    def merge(self, values: dict[str, Entry], messages: Iterable[Message]) -> None:
+        """Apply changes to a set."""
+        for message in messages:
+            key = message.subject.removeprefix(self._prefix)
+            if _deletes(message):
+                values.pop(key, None)
+            else:
+                values[key] = Entry(message.data, message.sequence)
+
+    def follow(self, after: int) -> JetReader:
+        """A reader of the changes behind a sequence."""
+        return JetReader(self._link, self._api, self._stream, after, dense=False, strict=False)
+
+    def watch(self) -> JetWatch:
+        return JetWatch(self._link, self)
+
+    async def _store(self, subject: str, data: bytes, expected: int, headers: Headers | None = None) -> int:
+        fence = {**(headers or {}), "Nats-Expected-Last-Subject-Sequence": str(expected)}
+        store = partial(self._api.store, subject, data, _ANSWER_S, fence)
+        return (await with_retries(store, _RETRY_FOR_S)).seq
+
+
+class JetWatch:
+    """The whole set of a bucket, again after each change; works only while somebody waits in `next`."""
+
+    def __init__(self, link: Link, bucket: JetKeyValue) -> None:
+        self._link = link
+        self._bucket = bucket
+        self._values: dict[str, Entry] = {}
+        self._reader: JetReader | None = None
+        self._returned: Mapping[str, Entry] | None = None
+        self._current = False
+        self._closed = False
+        self._news = asyncio.Event()
+        link.on_return(self._reconnected)
+
+    async def next(self) -> Mapping[str, Entry]:
+        while not self._closed:
+            self._news.clear()
+            if self._current and self._reader is not None:
+                self._bucket.merge(self._values, self._reader.take())
+            else:
+                await self._reload()
+            if self._current and self._values != self._returned:
+                self._returned = dict(self._values)
+                return self._returned
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._current else _RELOAD_PAUSE_S):
+                    await self._news.wait()
+        raise Unavailable("the watch is closed")
+
+    async def close(self) -> None:
+        self._closed = True
+        self._link.forget(self._reconnected)
+        await self._drop_reader()
+        self._news.set()
+
+    async def _reload(self) -> None:
+        """Read the whole set; nothing changes when that cannot be done now."""
+        await self._drop_reader()
+        self._current = True  # a reconnection on the way makes it stale again
+        try:
+            self._values, end = await self._bucket.load()
+        except BaseException as error:
+            self._current = False
+            if not isinstance(error, Unavailable):
+                raise
+            return
+        if not self._closed:
+            self._reader = self._bucket.follow(end)
+            self._reader.on_arrival(self._news.set)
+
+    async def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    def _reconnected(self) -> None:
+        self._current = False
+        self._news.set()
+
+
+def _deletes(message: Message) -> bool:
+    return _OPERATION in message.headers
