@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
-COORDINATOR_PORTS = range(12_000, 28_000)
-"""Below the ephemeral ports of Linux. A job's tasks must agree on one without asking each other."""
+COORDINATOR_PORTS = range(20_000, 30_000)
+"""Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
+agree on one without asking each other."""
 
 
 @dataclass(frozen=True, slots=True)

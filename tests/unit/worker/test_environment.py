@@ -59,3 +59,8 @@ def test_neighbouring_jobs_have_different_coordinator_ports():
     ports = [environment.coordinator_port(job) for job in range(1, 1000)]
     assert len(set(ports)) == len(ports)
     assert set(ports) <= set(environment.COORDINATOR_PORTS)
+
+
+def test_a_coordinator_port_is_none_that_ray_or_linux_gives_to_others():
+    rays_workers, ephemeral = range(10_002, 20_000), range(32_768, 61_000)
+    assert not set(environment.COORDINATOR_PORTS) & {*rays_workers, *ephemeral}
