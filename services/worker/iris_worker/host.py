@@ -7,6 +7,7 @@ import platform
 import shutil
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
@@ -16,6 +17,7 @@ _TPU = "/dev/accel{}"
 _VFIO = "/dev/vfio"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
+_NATS_PORT = 4222
 _MIN_FREE_DISK = 64 * 1024 * 1024
 
 
@@ -55,10 +57,20 @@ def total(settings: WorkerSettings) -> Amount:
 
 
 def address(settings: WorkerSettings, nats_url: str) -> str:
-    """Where gang members on other hosts reach this one."""
+    """Where gang members on other hosts reach this one: the address from which this host reaches NATS.
+
+    Not the host's name, which its own hosts file often resolves to loopback and others may not resolve at all.
+    """
     if settings.address:
         return settings.address
-    return "127.0.0.1" if "127.0.0.1" in nats_url or "localhost" in nats_url else socket.gethostname()
+    first = nats_url.partition(",")[0].strip()
+    server = urlsplit(first if "//" in first else f"//{first}")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((server.hostname or "", server.port or _NATS_PORT))  # chooses a route, sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:  # there is no way to it by IPv4
+        return socket.gethostname()
 
 
 def trouble(root: Path) -> str:

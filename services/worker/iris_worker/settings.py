@@ -23,7 +23,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     Attributes:
         id: this worker's name; empty is the host's. data: its directory, one per worker.
         gateway_url: what tasks are told as IRIS_GATEWAY_URL.
-        address: where other members of a gang reach this host; empty is its name, 127.0.0.1 on a loopback cluster.
+        address: where other members of a gang reach this host; empty is the address from which it reaches NATS.
         attributes: ``key=value`` each; they win over what is detected.
         detect: also tell what this host is (os, arch, accelerators).
         cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.

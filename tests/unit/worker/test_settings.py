@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ def test_what_a_simulated_host_says_outweighs_what_is_found(tmp_path: Path):
 def test_a_simulated_host_may_hide_what_it_runs_on(tmp_path: Path):
     settings = WorkerSettings(data=str(tmp_path), attributes=("zone=a",), detect=False)
     assert host.attributes(settings) == {"zone": "a"}
+
+
+@pytest.mark.parametrize("url", ["nats://u:p@127.0.0.1:4222", "localhost", "127.0.0.1:4222, nats://elsewhere:4222"])
+def test_a_gang_reaches_this_host_at_the_address_from_which_it_reaches_nats(url: str):
+    assert host.address(WorkerSettings(), url) == "127.0.0.1"
+    assert host.address(WorkerSettings(address="10.0.0.7"), url) == "10.0.0.7"
+
+
+def test_a_host_that_has_no_way_to_nats_by_ipv4_is_reached_by_its_name():
+    assert host.address(WorkerSettings(), "nats://[::1]:4222") == socket.gethostname()
 
 
 def test_what_this_host_has_is_found(tmp_path: Path):
