@@ -64,3 +64,19 @@ def test_the_subscriber_says_how_to_use_it_without_a_cluster():
         check=False,
     )
     assert (asked.returncode, asked.stdout.split()[:2], asked.stderr) == (0, ["usage:", "watch_events.py"], "")
+
+
+@pytest.mark.parametrize(("task", "code"), [("0", 1), ("1", 0)], ids=["head", "other"])
+def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run(tmp_path, task, code):
+    ray = tmp_path / "ray"
+    ray.write_text("#!/bin/sh\n# symmetric-run when `ray start` has failed\nexit 0\n")
+    ray.chmod(0o755)
+    told = {
+        "IRIS_TASK_INDEX": task,
+        "IRIS_WORKDIR": str(tmp_path),
+        "IRIS_COORDINATOR_ADDRESS": "h:1",
+        "IRIS_NUM_TASKS": "2",
+    }
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **told}
+    node = ["sh", EXAMPLES / "ray" / "node.sh", "true"]
+    assert subprocess.run(node, env=environ, timeout=30, check=False).returncode == code
