@@ -267,11 +267,15 @@ class Gang(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End an attempt's whole process group: TERM, then KILL after ``grace_ms``."""
+    """End an attempt's whole process group: TERM after ``settle_ms``, then KILL after ``grace_ms`` more.
+
+    A route is out of discovery already and serves on until TERM, for whoever has not heard of that yet.
+    """
 
     ref: AttemptRef
     grace_ms: int = 5000
     why: Cause = Cause.CANCELLED
+    settle_ms: int = 0
 
 
 class Order(_Message, frozen=True):
