@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -257,6 +258,20 @@ def test_a_route_row_is_the_documents(row):
 def test_the_deployment_and_route_handlers_are_those_of_the_document():
     assert [rule.name for rule in deployment.HANDLERS] == [row[0] for row in cells(ST_DEPLOYMENTS)]
     assert [rule.name for rule in route.HANDLERS] == [row[0] for row in cells(ST_ROUTES)]
+
+
+def test_an_update_during_an_update_wins_and_a_failed_one_goes_back():
+    """Status Transitions gives DEPLOYING no owner: these rows are those of docs/design/serving.md#update."""
+    made = [(rule.name, {s.name for s in rule.sources}, *map(partial(shown, rule), CLAIMED)) for rule in ADDED]
+    assert made == [
+        ("RollingDeployment", {"DEPLOYING"}, "READY", "DEPLOYING"),
+        ("UpdateDeployment", {"SCALING", "READY", "DEPLOYING"}, "DEPLOYING", MAINTAIN),
+        ("DestroyDeployment", {s.name for s in deployment.LIVE}, "DESTROYING", MAINTAIN),
+    ]
+
+
+ADDED = [rule for rule in deployment.TABLE if rule not in deployment.HANDLERS]
+CLAIMED = (SchedulingResult.SUCCESS, SchedulingResult.GIVE_UP)
 
 
 # ── Task States ───────────────────────────────────────────────────────────────────────────────────────────────────────

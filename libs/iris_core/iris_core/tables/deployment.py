@@ -1,7 +1,8 @@
 """How a deployment comes to have as many routes as it wants, and how it ends.
 
 Status Transitions's handlers say SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit of 0,
-so its cell is the row's ``give_up``. Sources: docs/design/semantics.md#deployments-and-routes.
+so its cell is the row's ``give_up``, and its history calls that FAILURE.
+Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from iris_core.guard import guard
-from iris_core.lifecycle import Rule, To
-from iris_core.states import DeploymentLifecycle
+from iris_core.lifecycle import SUCCEEDS, Rule, To
+from iris_core.states import DeploymentLifecycle, SchedulingResult
 
 D = DeploymentLifecycle
 DeploymentRule: TypeAlias = Rule[DeploymentLifecycle, DeploymentLifecycle]
@@ -37,13 +38,21 @@ ROLL_OUT = DeploymentRule(
     name="RollingDeployment",
     sources=frozenset({D.DEPLOYING}),
     success=To(D.READY),
-    expired=To(D.READY),  # the new revision did not get healthy in time: the old one is kept
+    give_up=To(D.DEPLOYING),  # the new revision has failed: back to the last one that was complete, the same way
 )
-UPDATE = DeploymentRule(name="UpdateDeployment", sources=frozenset({D.SCALING, D.READY}), success=To(D.DEPLOYING))
-DESTROY = DeploymentRule(name="DestroyDeployment", sources=LIVE, success=To(D.DESTROYING))
+UPDATE = DeploymentRule(
+    name="UpdateDeployment",
+    sources=frozenset({D.SCALING, D.READY, D.DEPLOYING}),  # an update during an update: the latest wins
+    outcomes=SUCCEEDS,
+    success=To(D.DEPLOYING),
+)
+DESTROY = DeploymentRule(name="DestroyDeployment", sources=LIVE, outcomes=SUCCEEDS, success=To(D.DESTROYING))
 
 TABLE: tuple[DeploymentRule, ...] = (*HANDLERS, ROLL_OUT, UPDATE, DESTROY)
 """Status Transitions has DEPLOYING and gives it no owner, and no row for what people ask; the last three are those."""
+
+RESULT_WORDS = {SchedulingResult.GIVE_UP: "FAILURE"}
+"""What Status Transitions calls a result in a deployment's history, where that is another word."""
 
 WAYS_OUT: dict[DeploymentLifecycle, DeploymentRule] = {
     D.PENDING: CHECK_PENDING,
@@ -54,4 +63,4 @@ WAYS_OUT: dict[DeploymentLifecycle, DeploymentRule] = {
     D.DESTROYING: DESTROYING,
 }
 
-guard("deployment", DeploymentLifecycle, TERMINAL, TABLE, WAYS_OUT, clocked=frozenset({D.DEPLOYING}))
+guard("deployment", DeploymentLifecycle, TERMINAL, TABLE, WAYS_OUT)

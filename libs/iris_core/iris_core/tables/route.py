@@ -1,7 +1,8 @@
 """How one replica of a deployment comes up, is found healthy or not, and goes.
 
 FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no news for three intervals, is the
-clock's word, so its cell is ``expired``. Sources: docs/design/semantics.md#deployments-and-routes.
+clock's word, so its cell is ``expired``; that clock is the last result's and not the status'.
+Sources: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from iris_core.guard import guard
-from iris_core.lifecycle import Rule, To
-from iris_core.states import RouteStatus
+from iris_core.lifecycle import SUCCEEDS, Rule, To
+from iris_core.states import RouteStatus, SchedulingResult
 
 R = RouteStatus
 RouteRule: TypeAlias = Rule[RouteStatus, RouteStatus]
@@ -37,16 +38,21 @@ RUNNING = RouteRule(
     sources=frozenset({R.DEGRADED, R.HEALTHY, R.UNHEALTHY, R.FAILED_TO_START}),
     give_up=To(R.TERMINATING),
 )
-EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), success=To(R.TERMINATING))
-TERMINATE = RouteRule(name="TerminatingRoute", sources=frozenset({R.TERMINATING}), success=To(R.TERMINATED))
+EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), outcomes=SUCCEEDS, success=To(R.TERMINATING))
+TERMINATE = RouteRule(
+    name="TerminatingRoute", sources=frozenset({R.TERMINATING}), outcomes=SUCCEEDS, success=To(R.TERMINATED)
+)
 SYNC = RouteRule(name="ServiceDiscoverySync", sources=frozenset({R.HEALTHY}), success=To())
 HANDLERS: tuple[RouteRule, ...] = (PROVISION, HEALTH_CHECK, RUNNING, EVICT, TERMINATE, SYNC)
 """Status Transitions's six, in its order. The sync tells addresses and moves nothing."""
 
-END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, success=To(R.TERMINATING))
+END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, outcomes=SUCCEEDS, success=To(R.TERMINATING))
 
 TABLE: tuple[RouteRule, ...] = (*HANDLERS, END)
 """The last is scale-in and the end of a deployment, for which Status Transitions has no row."""
+
+RESULT_WORDS = {SchedulingResult.GIVE_UP: "FAILURE", SchedulingResult.EXPIRED: "STALE"}
+"""What Status Transitions calls a result in a route's history, where that is another word."""
 
 SCALE_IN_ORDER = (R.UNHEALTHY, R.DEGRADED, R.PROVISIONING, R.HEALTHY)
 """Which routes go first when there are too many; of one status the youngest goes first."""
