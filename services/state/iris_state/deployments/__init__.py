@@ -1,0 +1,1 @@
+"""Deployments and their routes: what is decided about them."""

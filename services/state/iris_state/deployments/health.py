@@ -1,0 +1,91 @@
+"""What the results of a route's probe claim of it, and which unhealthy routes are let go.
+
+Pure. Source: docs/design/serving.md#probes; docs/design/semantics.md#deployments-and-routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from iris_core.spec import Probe
+from iris_core.states import Outcome, RouteStatus
+
+SILENT_INTERVALS = 3
+"""Without a result for longer than so many intervals nothing is known of a route any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of one route whose job lives.
+
+    Attributes:
+        since_ms: since when it has its status. began_ms: when its process began, 0: it has not.
+        was_healthy: at any time before. passes, failures: results in a row up to the newest, one of them 0.
+        heard_ms: of the newest result; nothing is older than the leader that asks.
+    """
+
+    number: int
+    status: RouteStatus
+    since_ms: int
+    began_ms: int
+    was_healthy: bool
+    passes: int
+    failures: int
+    heard_ms: int
+
+
+def silent_ms(probe: Probe) -> int:
+    """After how long without a result a route is stale."""
+    return int(SILENT_INTERVALS * probe.interval_s * 1000)
+
+
+def start_expires_ms(health: Health, probe: Probe) -> int | None:
+    """When a route that has never been healthy has failed to start, ms; None when it was, or has not begun."""
+    if health.was_healthy or not health.began_ms:
+        return None
+    return health.began_ms + int(probe.start_timeout_s * 1000) + 1
+
+
+def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
+    """What the newest result claims. Failures before the first pass claim nothing until the start has timed out."""
+    expires_ms = start_expires_ms(health, probe)
+    if health.passes >= probe.passes and now_ms - health.heard_ms <= silent_ms(probe):
+        return Outcome.SUCCESS
+    if expires_ms is not None:
+        return Outcome.FAILURE if now_ms >= expires_ms else Outcome.SKIPPED
+    if health.failures >= probe.failures and now_ms - health.heard_ms <= silent_ms(probe):
+        return Outcome.FAILURE
+    return Outcome.SKIPPED
+
+
+def has_failed_to_start(health: Health) -> bool:
+    """Whether a route is unhealthy because its start has timed out: it is let go at once, for it serves nobody."""
+    return health.status is RouteStatus.UNHEALTHY and not health.was_healthy
+
+
+def fell_together(routes: Sequence[Health], probe: Probe) -> bool:
+    """Whether more than half of the routes became unhealthy within one interval, and at least two.
+
+    They share what ails them, and other routes would ail the same.
+    """
+    times = sorted(r.since_ms for r in routes if r.status is RouteStatus.UNHEALTHY and r.was_healthy)
+    many = max(2, len(routes) // 2 + 1)
+    within = int(probe.interval_s * 1000)
+    return any(times[at + many - 1] - first <= within for at, first in enumerate(times[: len(times) - many + 1]))
+
+
+def evicted(routes: Sequence[Health], probe: Probe, unavailable: int, going: int, now_ms: int) -> list[int]:
+    """The live routes to let go now, by number: those whose start timed out, and some that stayed unhealthy too long.
+
+    Args:
+        routes: every live one of the deployment.
+        unavailable: how many may be missing at a time. going: evicted before and not gone yet.
+    """
+    starts = [r.number for r in routes if has_failed_to_start(r)]
+    grace_ms = int(probe.grace_s * 1000)
+    late = [r for r in routes if r.status is RouteStatus.UNHEALTHY and r.was_healthy and now_ms - r.since_ms > grace_ms]
+    if not late or fell_together(routes, probe):
+        return starts
+    late.sort(key=lambda r: (r.since_ms, r.number))
+    return starts + [r.number for r in late[: max(0, max(1, unavailable) - going)]]

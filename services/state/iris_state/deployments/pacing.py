@@ -1,0 +1,55 @@
+"""How soon a deployment creates a route again after routes of it have failed to start, and when it stops trying.
+
+Pure; the spread is made of the deployment's number, so that every replica of this service comes to the same time.
+Source: docs/design/serving.md#update, "Pacing".
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+FIRST_MS = 10_000
+LONGEST_MS = 300_000
+SPREAD = 0.2
+"""A pause is longer or shorter by up to this part, so that deployments that failed together do not try together."""
+WINDOW_MS = 1_800_000
+STARTS = 6
+"""So many failed starts within the window, and the deployment stops trying until it is changed or resumed."""
+
+
+class Pacing(msgspec.Struct, frozen=True, array_like=True):
+    """Failed starts of a deployment; stored.
+
+    Attributes:
+        failures: in a row. times: of the last few, ms. retry_ms: no route is created before.
+        stopped: it does not try any more.
+    """
+
+    failures: int = 0
+    times: tuple[int, ...] = ()
+    retry_ms: int = 0
+    stopped: bool = False
+
+
+RESTED = Pacing()
+"""Nothing has failed, or what had is forgotten: the deployment was changed or resumed, or a route became available."""
+
+
+def failed(pacing: Pacing, number: int, now_ms: int, *, for_ever: bool = False) -> Pacing:
+    """One more route of deployment ``number`` has failed to start. ``for_ever``: it never stops trying."""
+    failures = pacing.failures + 1
+    times = (*(at for at in pacing.times if now_ms - at <= WINDOW_MS), now_ms)[-STARTS:]
+    pause_ms = min(FIRST_MS << min(failures - 1, 16), LONGEST_MS)
+    retry_ms = now_ms + int(pause_ms * (1 + SPREAD * _spread(number, failures)))
+    return Pacing(failures, times, retry_ms, not for_ever and len(times) >= STARTS)
+
+
+def _spread(number: int, failures: int) -> float:
+    """From -1 to 1, the same for the same deployment and count."""
+    return zlib.crc32(f"{number}/{failures}".encode()) / 0x7FFFFFFF - 1
+
+
+def may_create(pacing: Pacing, now_ms: int) -> bool:
+    return not pacing.stopped and now_ms >= pacing.retry_ms
