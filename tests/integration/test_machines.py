@@ -1,4 +1,4 @@
-"""Several machines, each a worker in namespaces of its own: gangs of programs that take a machine for themselves."""
+"""Several machines, each a worker in namespaces of its own: programs that need one each, and one that is cut off."""
 
 from __future__ import annotations
 
@@ -13,14 +13,27 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import until
-from tests.support.machines import Machines, machines_on, refusal
+from tests.support.machines import Machine, Machines, machines_on, refusal
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 RAY = shutil.which("ray", path=f"{os.environ['PATH']}:{ROOT}/.venv-peers/bin")
 RAYS_DIRECTORY = Path("/tmp/ray")
-RAY_S = 120
+RAY_S = 240
+SHORT_GRACE = """
+[state]
+heartbeat_interval_s = 0.5
+worker_grace_s = 5.0
+[worker]
+heartbeat_interval_s = 0.5
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespaces() -> None:
+    if why := refusal():
+        pytest.skip(f"no namespaces here: {why}")
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +41,6 @@ def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two machines on which `ray` is a program that tasks find."""
     if RAY is None:
         pytest.skip("no ray: put it on PATH, or `make bench-peers`")
-    if why := refusal():
-        pytest.skip(f"no namespaces here: {why}")
     RAYS_DIRECTORY.mkdir(exist_ok=True)
     path, own = str(Path(RAY).parent), [str(RAYS_DIRECTORY)]
     with machines_on(tmp_path_factory.mktemp("ray") / "data", 2, path=path, own_directories=own) as machines:
@@ -39,12 +50,13 @@ def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 def documented() -> list[str]:
-    """The command of the page on gangs that runs a Ray program, without its `iris`."""
+    """The command of the page on gangs that runs a Ray program, without its `iris`; Ray waits longer for its nodes."""
     found = re.search(
         r"^\$ iris (run .* -- sh node\.sh python pi\.py)$", (ROOT / "docs/gangs.md").read_text(), re.MULTILINE
     )
     assert found
-    return shlex.split(found[1])
+    run, *words = shlex.split(found[1])
+    return [run, "--env", f"RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT={RAY_S}", *words]
 
 
 def left(machines: Machines) -> list[int]:
@@ -75,3 +87,44 @@ def test_a_ray_program_that_fails_fails_its_gang_and_one_failure_is_charged(with
     assert (head.exit_code, head.failure_count, other.failure_count) == (9, 1, 0)
     assert (other.cause, head.preemption_count, other.preemption_count) == ("coscheduled_sibling", 0, 0)
     until(lambda: left(with_ray) == [0, 0], "nothing of Ray is left")
+
+
+def test_what_a_machine_ran_that_is_cut_off_runs_elsewhere_and_the_machine_comes_back(tmp_path: Path):
+    runs, gate = tmp_path / "runs", tmp_path / "gate"
+    script = f"echo $IRIS_TASK_INDEX.$IRIS_ATTEMPT >> {runs}; until [ -e {gate} ]; do sleep 0.1; done"
+
+    with machines_on(tmp_path / "data", 3, SHORT_GRACE) as cluster:
+
+        def state_of(machine: Machine) -> str:
+            return next(worker.state for worker in cluster.client.workers() if worker.id == machine.name)
+
+        def all_run() -> bool:
+            return all(task.state == "running" for task in job.tasks())
+
+        job = cluster.client.run(["sh", "-c", script], name="three", replicas=3, cpu=0.3)
+        until(all_run, "all tasks run")
+        first = {task.index: task.worker for task in job.tasks()}
+        victim = next(machine for machine in cluster.machines if machine.name == first[0])
+        moved = [index for index, worker in first.items() if worker == victim.name]
+
+        victim.cut()
+        until(lambda: state_of(victim) == "lost", "the machine is given up")
+        until(lambda: all(len(task.attempts) == 1 + (task.index in moved) for task in job.tasks()), "they are placed")
+        until(all_run, "all tasks run again")
+        assert len(victim.processes()) > 1  # nobody could stop what it ran
+        victim.mend()
+        until(lambda: state_of(victim) == "healthy", "the machine is back")
+        until(lambda: len(victim.processes()) == 1, "what it ran has been stopped")
+        gate.touch()
+        ended = job.wait(30)
+        tasks = list(job.tasks())
+        everywhere = cluster.client.run(["true"], name="everywhere", replicas=3, group_by="zone")
+
+        assert everywhere.wait(30).state == "succeeded"
+        assert len({task.worker for task in everywhere.tasks()}) == 3
+
+    assert ended.state == "succeeded"
+    assert victim.name not in {task.worker for task in tasks}
+    assert {task.index: task.preemption_count for task in tasks} == {n: int(n in moved) for n in range(3)}
+    assert {task.attempts[0].cause for task in tasks if task.index in moved} == {"worker_lost"}
+    assert sorted(runs.read_text().split()) == sorted([f"{n}.0" for n in range(3)] + [f"{n}.1" for n in moved])
