@@ -7,21 +7,21 @@ import signal
 import pytest
 
 from iris_bus.contract import Fenced, Gap, Publication, Unavailable
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import Connection, connect
+from iris_bus.nats_process import NatsProcess
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-async def kept(own_nats: EmbeddedNats):
+async def kept(own_nats: NatsProcess):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     yield connection
     await connection.close()
 
 
-async def crash(server: EmbeddedNats, connection: Connection) -> None:
+async def crash(server: NatsProcess, connection: Connection) -> None:
     """Kill the server and return when the connection is back."""
     back = asyncio.Event()
     connection.on_return(back.set)
@@ -30,9 +30,9 @@ async def crash(server: EmbeddedNats, connection: Connection) -> None:
         await back.wait()
 
 
-def freeze(server: EmbeddedNats) -> None:
+def freeze(server: NatsProcess) -> None:
     """Stop the server in its tracks; returns when every thread of it stands."""
-    server.process.signal(signal.SIGSTOP)
+    server.signal(signal.SIGSTOP)
     os.waitid(os.P_PID, server.pid, os.WSTOPPED)
 
 
@@ -79,7 +79,7 @@ async def test_an_append_whose_answer_comes_too_late_is_stored_once(own_nats, ke
     freeze(own_nats)
     appending = asyncio.create_task(journal.append(b"second", expected=1))
     done, _ = await asyncio.wait({appending}, timeout=2.0)  # longer than an append waits for its answer
-    own_nats.process.signal(signal.SIGCONT)
+    own_nats.signal(signal.SIGCONT)
     assert not done
     assert await appending == 2
     assert await journal.append(b"third", expected=2) == 3
@@ -105,7 +105,7 @@ async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, ke
         with pytest.raises(Unavailable):
             await impatient.append(b"x", expected=0)
     finally:
-        own_nats.process.signal(signal.SIGCONT)
+        own_nats.signal(signal.SIGCONT)
 
 
 async def test_a_reader_misses_and_repeats_nothing_over_restarts(own_nats, kept):
@@ -280,7 +280,7 @@ async def test_an_answer_to_a_ping_nobody_waits_for_any_more_does_no_harm(own_na
     freeze(own_nats)
     with pytest.raises(Unavailable):
         await kept._link.flush(0.05)
-    own_nats.process.signal(signal.SIGCONT)
+    own_nats.signal(signal.SIGCONT)
     await kept.bus.flush()
     assert (kept.reconnects, kept._link.client._reading_task.done()) == (0, False)
 

@@ -11,9 +11,9 @@ from subprocess import run
 
 import pytest
 
+from iris_bus.child import DAMAGED
 from iris_bus.jetstream import connect
 from iris_bus.nats_process import DamagedFiles, NatsProcess
-from iris_bus.run import DAMAGED
 from iris_core import subjects
 from tests.support import damage
 from tests.support.cluster import IRIS, Ended, environment, start, stop

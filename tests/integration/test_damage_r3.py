@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from iris_bus.child import DAMAGED
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import Connection, connect
-from iris_bus.run import DAMAGED
 from iris_core import subjects
 from tests.support import damage
 from tests.support.damage import Hurt, admin

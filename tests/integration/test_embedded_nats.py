@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import DirectoryInUse, NatsProcess
+from iris_bus.lock import DirectoryInUse
+from iris_bus.nats_process import NatsProcess
 
 pytestmark = pytest.mark.integration
 
@@ -25,21 +24,23 @@ async def test_a_killed_server_is_started_again_on_the_same_ports_with_its_data(
     os.kill(own_nats.pid, signal.SIGKILL)
     again = await connection.streams.publish("iris.cmd.submit", b"two", message_id="2", timeout=20)
     await connection.close()
-    assert (stored, again, own_nats.url, own_nats.restarts) == (1, 2, before, 1)
+    assert (stored, again, own_nats.url, own_nats.starts) == (1, 2, before, 2)
 
 
 async def test_a_second_server_on_the_same_directory_is_refused(own_nats, tmp_path):
     with pytest.raises(DirectoryInUse):
-        await EmbeddedNats(tmp_path / "nats").start()
+        NatsProcess(tmp_path / "nats").start()
 
 
 async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
     stale = tmp_path / "nats" / "run" / "nats-server_1.ports"
     stale.parent.mkdir(parents=True)
     stale.write_text('{"nats": ["nats://127.0.0.1:1"], "monitoring": ["http://127.0.0.1:1"]}')
-    async with EmbeddedNats(tmp_path / "nats") as server:
-        connection = await connect(server.url, name="test", retry_for_s=5)
-        await connection.close()
+    server = NatsProcess(tmp_path / "nats")
+    server.start()
+    connection = await connect(server.url, name="test", retry_for_s=5)
+    await connection.close()
+    server.stop()
     assert not stale.exists()
 
 
@@ -88,7 +89,7 @@ def _ended(process: int, seconds: float) -> bool:
     return asyncio.run(wait())
 
 
-async def test_a_program_named_but_not_there_is_refused_by_name(tmp_path, monkeypatch):
+def test_a_program_named_but_not_there_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("IRIS_NATS_SERVER", str(tmp_path / "nowhere"))
     with pytest.raises(Exception, match="IRIS_NATS_SERVER names no program"):
-        await EmbeddedNats(Path(tmp_path) / "nats").start()
+        NatsProcess(tmp_path / "nats").start()

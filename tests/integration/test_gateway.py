@@ -14,8 +14,8 @@ import httpx
 import psutil
 import pytest
 
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import Connection, connect
+from iris_bus.nats_process import NatsProcess
 from tests.support.fake_state import FakeState
 
 pytestmark = pytest.mark.integration
@@ -191,7 +191,7 @@ async def test_a_head_without_an_end_is_refused_and_a_long_body_is_none(gateway:
         writer.close()
 
 
-async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nats: EmbeddedNats, tmp_path: Path):
+async def test_a_server_that_went_away_and_came_back_loses_no_submission(own_nats: NatsProcess, tmp_path: Path):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     state = FakeState(connection.bus, connection.streams)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
 from iris_core.messages import AttemptRef
 from tests.support.cluster import cluster_on, settings
@@ -66,7 +66,7 @@ async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: Nat
     await connection.close()
 
 
-async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats: EmbeddedNats, tmp_path: Path):
+async def test_an_end_waits_for_its_output_as_long_as_the_bus_is_silent(own_nats: NatsProcess, tmp_path: Path):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()

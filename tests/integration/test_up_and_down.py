@@ -15,7 +15,7 @@ import pytest
 
 from iris import Client
 from iris.client.address import read_cluster
-from iris.cluster.supervisor import is_alive
+from iris.cluster.process import is_alive
 from tests.support.cluster import IRIS, cluster_on, environment, settings, start, stop, until
 
 pytestmark = pytest.mark.integration
@@ -83,6 +83,19 @@ def test_everything_ends_when_the_supervisor_is_killed_and_up_goes_on(tmp_path):
         task = again.client.task("/long/0")
 
         assert task.state in {"pending", "assigned", "building", "running"}, task
+
+
+def test_a_service_that_cannot_be_started_is_started_once_it_can_be(tmp_path):
+    with cluster_on(tmp_path / "data", "--workers", "0") as cluster:
+        log, words = cluster.data / "log" / "scheduler.log", cluster.data / "log" / "supervisor.log"
+        before = cluster.pids("scheduler")
+        log.unlink()
+        log.mkdir()
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: "scheduler did not come back" in words.read_text(), "it cannot be started")
+        log.rmdir()
+
+        until(lambda: cluster.pids("scheduler") not in ([], before), "it runs again")
 
 
 def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address(tmp_path):

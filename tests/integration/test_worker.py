@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Connection, Unavailable
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
 from iris_core.messages import AttemptRef, Gang, Stop
 from iris_core.resources import Amount
@@ -549,7 +549,7 @@ async def test_what_cannot_be_written_down_for_the_next_worker_is_killed_by_it(
 # ── the server goes away ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_work_goes_on_while_the_server_is_away(own_nats: EmbeddedNats, tmp_path: Path):
+async def test_work_goes_on_while_the_server_is_away(own_nats: NatsProcess, tmp_path: Path):
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
     state = await FakeState(connection, "w0").start()

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from iris import Client, Job
-from iris.cluster.process import end_with_parent
+from iris_bus.child import end_with_parent
 from iris_core.views import TaskView
 
 IRIS = (sys.executable, "-m", "iris.cli")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from iris_bus.embedded import EmbeddedNats
 from iris_bus.jetstream import Connection, connect
 from iris_bus.nats_process import NatsProcess
+from iris_bus.termination import end
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +49,20 @@ async def connection(nats_url: str) -> AsyncIterator[Connection]:
 
 
 @pytest.fixture
-async def own_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
-    """A supervised server of this test's own, to be killed and restarted."""
-    async with EmbeddedNats(tmp_path / "nats") as server:
-        yield server
+async def own_nats(tmp_path: Path) -> AsyncIterator[NatsProcess]:
+    """A server of this test's own, started again whenever it has been killed, as the supervisor does it."""
+    server = NatsProcess(tmp_path / "nats")
+    server.start()
+    keeping = asyncio.create_task(keep(server))
+    yield server
+    await end(keeping)
+    server.stop()
+
+
+async def keep(server: NatsProcess) -> None:
+    while True:
+        now = time.monotonic()
+        server.look(now)
+        if server.due is not None and server.due <= now:
+            server.spawn(now)
+        await asyncio.sleep(0.02)

@@ -15,11 +15,13 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from iris_bus.child import StartFailed
+
 OLDEST = (2, 12, 3)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
-class NoServer(Exception):
+class NoServer(StartFailed):
     """There is no usable `nats-server`; the text says what to do about it."""
 
 

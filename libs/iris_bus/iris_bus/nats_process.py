@@ -1,21 +1,17 @@
-"""One `nats-server` process on a private directory of this machine: locked, rendered, started, stopped.
+"""A `nats-server` of this machine on a private directory: a child process, locked and rendered before each start.
 
-Everything here is plain and synchronous, so that fixtures and scripts can use it. Out of scope: watching the
-process and starting it again, which `embedded` does. Source: docs/design/nats.md#embedded-server.
+Everything here is plain and synchronous, so that fixtures and scripts can use it. Out of scope: who starts it again
+(the supervisor of `iris up`). Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
 import json
 import os
 import re
 import secrets
-import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +21,8 @@ from pathlib import Path
 
 from iris_bus import blocks, nats_binary
 from iris_bus.blocks import Files
+from iris_bus.child import ChildProcess, DamagedFiles, Program, StartFailed
+from iris_bus.lock import lock
 from iris_core.subjects import JOURNAL, STREAMS
 
 PAYLOAD_BYTES = 8 << 20
@@ -35,8 +33,6 @@ REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 _CONFIG = """\
 server_name: "iris-embedded"
@@ -65,18 +61,6 @@ system_account: SYS
 """
 
 
-class DirectoryInUse(Exception):
-    """Another process already runs a server on this directory."""
-
-
-class StartFailed(Exception):
-    """The server ended or did not answer; the text holds the end of its log."""
-
-
-class DamagedFiles(StartFailed):
-    """The journal's files have holes; the server was not started, for it would drop what stands behind them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Where a running server listens on loopback."""
@@ -85,10 +69,8 @@ class Ports:
     http: int
 
 
-class NatsProcess:
-    """A server on ``directory``, which it owns: mode 0700, one lock, one password.
-
-    `start` and `stop` wait; `spawn`, `ready` and `ended` do not, for callers with a loop of their own.
+class NatsProcess(ChildProcess):
+    """A server on ``directory``, which it owns: mode 0700, one lock, one password. It keeps its ports over restarts.
 
     Args:
         directory: made when missing.
@@ -98,13 +80,17 @@ class NatsProcess:
 
     def __init__(self, directory: Path, *, sync: str = "always", guarded: bool = True) -> None:
         self.directory = directory.absolute()
-        self._guarded = guarded
+        self._config = self.directory / "nats.conf"
+        self._program = nats_binary.find()
+        argv = [str(self._program), "-c", str(self._config)]
+        super().__init__(Program("nats", "nats-server", argv, {"GOMEMLIMIT": "2GiB", **os.environ}))
         self.ports: Ports | None = None
+        self._guarded = guarded
         self._run = self.directory / "run"
-        self._log = self.directory / "nats.log"
+        self._own_log = self.directory / "nats.log"
         self._sync = sync
         self._lock: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._lost = ""
 
     @property
     def url(self) -> str:
@@ -112,18 +98,6 @@ class NatsProcess:
         if self.ports is None:
             raise StartFailed("the server has not been started")
         return f"nats://{USER}:{self.password}@127.0.0.1:{self.ports.nats}"
-
-    @property
-    def monitor_url(self) -> str:
-        """Where ``/healthz`` and ``/jsz`` are served."""
-        if self.ports is None:
-            raise StartFailed("the server has not been started")
-        return f"http://127.0.0.1:{self.ports.http}"
-
-    @property
-    def pid(self) -> int:
-        """0 when it does not run."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else 0
 
     @property
     def password(self) -> str:
@@ -137,71 +111,67 @@ class NatsProcess:
         return password
 
     def start(self, timeout: float = 20.0) -> None:
-        """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, NoServer."""
-        self.spawn()
+        """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, OSError."""
         deadline = time.monotonic() + timeout
-        while not self.ready():
-            if time.monotonic() > deadline:
-                self.stop()
-                raise StartFailed(f"nats-server did not become ready in {timeout:.0f} s{self.log_tail()}")
-            time.sleep(0.005)
+        try:
+            self.spawn(time.monotonic())
+            while trouble := self._trouble_while_starting():
+                if self._is_unrecovered(trouble):
+                    if self._lost not in REBUILT:
+                        raise StartFailed(f"nats-server cannot use its store: {trouble}")
+                    self.kill()
+                    self.spawn(time.monotonic())
+                if time.monotonic() > deadline:
+                    raise StartFailed(f"nats-server did not become ready in {timeout:.0f} s{self._log_tail()}")
+                time.sleep(0.005)
+        except BaseException:
+            self.stop()
+            raise
 
-    def spawn(self) -> None:
-        """Take the lock and start the process, on the ports of last time if this object ran before."""
-        program = nats_binary.find()
-        nats_binary.check_version(nats_binary.version_of(program))
+    def prepare(self) -> None:
+        """Take the lock, look at the journal, and write the configuration, with the ports of last time if any."""
+        nats_binary.check_version(nats_binary.version_of(self._program))
         self._take_lock()
-        if self._guarded:
-            self._check_journal()
-        config = self._render()
-        checked = subprocess.run([program, "-t", "-c", config], capture_output=True, text=True, timeout=20, check=False)
+        self._set_aside()
+        if self._guarded and (files := journal_of(self.directory)).missing:
+            raise DamagedFiles(_damaged(files))
+        self._render()
+        checked = subprocess.run([*self.program.argv, "-t"], capture_output=True, text=True, timeout=20, check=False)
         if checked.returncode != 0:
             raise StartFailed(f"nats-server refuses its configuration: {checked.stderr.strip()}")
         for stale in self._run.glob("*.ports"):
             stale.unlink()
-        self._process = subprocess.Popen(
-            [program, "-c", config],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"GOMEMLIMIT": "2GiB", **os.environ},
-            process_group=0,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
-        )
 
-    def ready(self) -> bool:
-        """Whether it serves; finds its ports on the way. Raises StartFailed when it has ended or never will.
+    def why_restart(self) -> str:
+        """A stream was not recovered; or one failed to write, be it for want of room, and the disk takes data again.
 
-        A stream that was never synced may not be recoverable after power loss. It is set aside, and the server is
-        started again without it: who declares the streams makes it anew.
-        """
-        if self._process is None or self._process.poll() is not None:
-            raise StartFailed(f"nats-server ended while starting{self.log_tail()}")
-        ports = self._read_ports()
-        trouble = _trouble(ports.http) if ports else "its ports are not known yet"
-        if lost := _UNRECOVERED.search(trouble):
-            self._set_aside(lost["account"], lost["stream"], trouble)
-        if trouble:
-            return False
-        self.ports = ports
-        return True
-
-    def _set_aside(self, account: str, stream: str, trouble: str) -> None:
-        """Start again without a stream that can be rebuilt. Raises StartFailed when this one cannot."""
-        if stream not in REBUILT:
-            raise StartFailed(f"nats-server cannot use its store: {trouble}")
-        place = self.directory / "store" / "jetstream" / account / "streams" / stream
-        self.kill()
-        place.rename(self.directory / f"damaged-{stream}-{time.time_ns()}")
-        self.spawn()
-
-    def stuck(self) -> str:
-        """Why it stores nothing any more though its disk takes data again; empty when all is well, or still hopeless.
-
-        After a write that failed, be it for want of room, the server refuses that stream until it is started again.
+        The server refuses such a stream until it is started again.
         """
         trouble = _trouble(self.ports.http, _GLANCE_S) if self.ports else ""
-        return trouble if _WRITE_ERROR in trouble and self._has_room() else ""
+        is_stuck = _WRITE_ERROR in trouble and self._has_room()
+        return trouble if self._is_unrecovered(trouble) or is_stuck else ""
+
+    def _trouble_while_starting(self) -> str:
+        """What is wrong, empty once it serves; finds its ports on the way. Raises StartFailed when it has ended."""
+        if self.look(time.monotonic()) is not None:
+            raise StartFailed(f"nats-server ended while starting{self._log_tail()}")
+        self.ports = self.ports or self._read_ports()
+        return _trouble(self.ports.http) if self.ports else "its ports are not known yet"
+
+    def _is_unrecovered(self, trouble: str) -> bool:
+        lost = _UNRECOVERED.search(trouble)
+        self._lost = lost["stream"] if lost is not None else ""
+        return lost is not None
+
+    def _set_aside(self) -> None:
+        """Start without the stream that was not recovered, if it can be rebuilt.
+
+        A stream that was never synced may not be recoverable after power loss. Who declares the streams makes it anew.
+        """
+        stream, self._lost = self._lost, ""
+        if stream in REBUILT:
+            place = streams_of(self.directory) / stream
+            place.rename(self.directory / f"damaged-{stream}-{time.time_ns()}")
 
     def _has_room(self) -> bool:
         """Whether a message of the largest size, and as much again, could be written."""
@@ -218,74 +188,33 @@ class NatsProcess:
                 probe.unlink()
         return True
 
-    def ended(self) -> int | None:
-        """Its exit code (negative: the signal), None while it runs."""
-        return self._process.poll() if self._process is not None else 0
-
-    def stop(self, grace: float = 15.0) -> None:
-        """TERM, then KILL after ``grace`` seconds; lets go of the lock. Safe to call twice."""
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
-            self.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
-            try:
-                process.wait(grace)
-            except subprocess.TimeoutExpired:
-                self.signal(signal.SIGKILL)
-                process.wait()
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Let another process have the directory."""
+    def stop(self, grace_s: float = 15.0) -> None:
+        """As any child, and let another process have the directory."""
+        super().stop(grace_s)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def signal(self, number: signal.Signals) -> None:
-        """Signal the server's process group; nothing happens when it has ended."""
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, number)
-
-    def kill(self) -> None:
-        """End it at once, as a crash would, and keep the lock."""
-        self.signal(signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait()
-
-    def log_tail(self, lines: int = 5) -> str:
+    def _log_tail(self, lines: int = 5) -> str:
         """The last lines of its log, indented under a sentence; empty when there is none."""
         with contextlib.suppress(OSError):
-            return "".join(f"\n  {line}" for line in self._log.read_text(errors="replace").splitlines()[-lines:])
+            return "".join(f"\n  {line}" for line in self._own_log.read_text(errors="replace").splitlines()[-lines:])
         return ""
 
     def _take_lock(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.directory.chmod(0o700)
         self._run.mkdir(mode=0o700, exist_ok=True)
-        if self._lock is not None:
-            return
-        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise DirectoryInUse(f"a nats-server already runs on {self.directory}") from error
-        self._lock = descriptor
+        if self._lock is None:
+            self._lock = lock(self.directory, f"a nats-server already runs on {self.directory}")
 
-    def _check_journal(self) -> None:
-        """Raises DamagedFiles."""
-        files = journal_of(self.directory)
-        if files.missing:
-            raise DamagedFiles(_damaged(files))
-
-    def _render(self) -> Path:
-        path = self.directory / "nats.conf"
+    def _render(self) -> None:
         text = _CONFIG.format(
             port=self.ports.nats if self.ports else -1,
             http_port=self.ports.http if self.ports else -1,
             run=json.dumps(str(self._run)),
             pid_file=json.dumps(str(self._run / "nats.pid")),
-            log_file=json.dumps(str(self._log)),
+            log_file=json.dumps(str(self._own_log)),
             store=json.dumps(str(self.directory / "store")),
             sync=json.dumps(self._sync),
             payload=PAYLOAD_BYTES,
@@ -293,8 +222,7 @@ class NatsProcess:
             account=ACCOUNT,
             password=json.dumps(self.password),
         )
-        _write_private(path, text)
-        return path
+        _write_private(self._config, text)
 
     def _read_ports(self) -> Ports | None:
         path = self._run / f"nats-server_{self.pid}.ports"
@@ -362,9 +290,3 @@ def _write_private(path: Path, text: str) -> None:
     directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     os.fsync(directory)
     os.close(directory)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel stop the server when this process dies, however it dies (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

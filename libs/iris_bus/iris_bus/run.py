@@ -32,6 +32,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from iris_bus import log_lines
+from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Unavailable
 from iris_bus.jetstream import Connection, connect
@@ -48,9 +49,6 @@ StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
 
 OK = 0
 FAILED = 1
-MISUSED = 2
-DAMAGED = 65
-"""Stored data is damaged: starting again cannot help, `iris admin repair` can. The number is EX_DATAERR."""
 _LAST_WORDS_S = 5.0
 _GC_YOUNG = 50_000
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+from iris_bus.child import adopt_orphans
 from iris_bus.contract import Connection, Message
+from iris_bus.lock import lock
 from iris_bus.run import Service
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
@@ -32,7 +33,7 @@ from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
 from iris_worker.output.shipper import LogShipper
-from iris_worker.process import limits, spawn, tree
+from iris_worker.process import limits, spawn
 from iris_worker.process.childwatch import ChildWatch
 from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings
@@ -47,10 +48,6 @@ _LAUNCHES = 4
 _NOOP_LAUNCHES = 1000
 _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
-
-
-class InUse(Exception):
-    """Another worker runs on the same data directory."""
 
 
 class WorkerService:
@@ -316,22 +313,16 @@ class WorkerService:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def lock(settings: WorkerSettings) -> int:
-    """Have the data directory for ourselves, until this process ends. Raises InUse."""
+def lock_data(settings: WorkerSettings) -> int:
+    """Have the data directory for ourselves, until this process ends. Raises DirectoryInUse."""
     settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(settings.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise InUse(f"another worker runs on {settings.root}") from None
-    return descriptor
+    return lock(settings.root, f"another worker runs on {settings.root}")
 
 
 async def main(service: Service[WorkerSettings]) -> None:
     """Be a worker until the process is told to stop."""
-    held = lock(service.settings)
-    tree.become_subreaper()
+    held = lock_data(service.settings)
+    adopt_orphans()
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
     connection = await service.connect()

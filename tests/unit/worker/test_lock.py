@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.service import InUse, lock
+from iris_bus.lock import DirectoryInUse
+from iris_worker.service import lock_data
 from iris_worker.settings import WorkerSettings
 
 
 def test_a_second_worker_on_the_same_directory_is_refused_in_a_sentence(tmp_path: Path):
     settings = WorkerSettings(data=str(tmp_path / "worker"))
-    held = lock(settings)
-    with pytest.raises(InUse, match=f"another worker runs on {settings.root}"):
-        lock(settings)
+    held = lock_data(settings)
+    with pytest.raises(DirectoryInUse, match=f"another worker runs on {settings.root}"):
+        lock_data(settings)
     os.close(held)
-    os.close(lock(settings))
+    os.close(lock_data(settings))

@@ -15,13 +15,13 @@ import msgspec
 from iris.client.address import read_cluster
 from iris.client.problems import InvalidOption
 from iris.cluster.options import StartOptions
-from iris.cluster.paths import ClusterPaths, DirectoryInUse, note_damage, take_lock
+from iris.cluster.paths import ClusterPaths, note_damage, take_lock
+from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen
-from iris.cluster.supervisor import Supervisor, wait_for_end
-from iris_bus.nats_binary import NoServer
-from iris_bus.nats_process import DamagedFiles, StartFailed
-from iris_bus.nats_process import DirectoryInUse as NatsOccupied
+from iris.cluster.supervisor import Supervisor
+from iris_bus.child import DamagedFiles, StartFailed
+from iris_bus.lock import DirectoryInUse
 from iris_bus.settings import BadSetting, load
 
 _PREDECESSOR_S = 20.0
@@ -31,22 +31,23 @@ def main(reply: int, options: StartOptions) -> int:
     """Keep a cluster until told to stop. The first words go to ``reply``, which is then closed."""
     paths = ClusterPaths(Path(options.data))
     try:
-        lock = take_lock(paths)
+        held = take_lock(paths)
+    except DirectoryInUse as error:
+        return answer(reply, f"occupied {error}")
+    try:
         wait_for_predecessor(paths)
         programs = draw(paths, options)
         supervisor = Supervisor(paths, programs.url, programs.programs, say)
         supervisor.start()
-    except DirectoryInUse as error:
-        return answer(reply, f"occupied {error}")
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
-    except (InvalidOption, BadSetting, NatsOccupied, NoServer, StartFailed, OSError) as error:
+    except (InvalidOption, BadSetting, DirectoryInUse, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
     answer(reply, f"started {programs.url} {len(programs.hosts())} {programs.settings.ready_s}")
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")
-    os.close(lock)
+    os.close(held)
     return 0
 
 

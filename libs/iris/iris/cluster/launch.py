@@ -27,7 +27,8 @@ from iris.client.problems import ClientError, Problem
 from iris.client.transport import Request
 from iris.cluster.options import StartOptions
 from iris.cluster.paths import ClusterPaths
-from iris.cluster.process import ISOLATED, end_with_parent
+from iris.cluster.process import ISOLATED
+from iris_bus.child import end_with_parent
 
 _LOOK_S = 0.03
 _TAIL_LINES = 15

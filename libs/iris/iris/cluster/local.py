@@ -20,7 +20,8 @@ from pathlib import Path
 from iris.client.address import read_cluster
 from iris.client.client import Client
 from iris.client.problems import ClientError
-from iris.cluster.process import ISOLATED, end_with_parent
+from iris.cluster.process import ISOLATED
+from iris_bus.child import end_with_parent
 
 _LOOK_S = 0.02
 _READY = b"dashboard"

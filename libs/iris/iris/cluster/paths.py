@@ -10,10 +10,7 @@ from pathlib import Path
 import msgspec
 
 from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile
-
-
-class DirectoryInUse(Exception):
-    """A cluster is up on this directory."""
+from iris_bus.lock import lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +54,7 @@ class ClusterPaths:
 
 def take_lock(paths: ClusterPaths) -> int:
     """Hold the directory as long as the returned descriptor is open. Raises DirectoryInUse."""
-    descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise DirectoryInUse(f"a cluster is already up on {paths.data}; stop it with `iris down`") from None
+    descriptor = lock(paths.data, f"a cluster is already up on {paths.data}; stop it with `iris down`")
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor

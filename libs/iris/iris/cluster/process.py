@@ -1,123 +1,15 @@
-"""One process of the cluster: started, watched, restarted after a growing pause, stopped.
-
-Synchronous on purpose: the kernel's parent-death signal follows the thread that forked, so one thread forks all.
-"""
+"""What the kernel knows of the processes of a cluster. Out of scope: starting them (`iris_bus.child`)."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ISOLATED = ("-P",)
 """Options of Python for every service: what lies in the directory it is started from is not imported."""
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-# What a service ends with, that starting again cannot help; `iris_bus.run` takes too long to load for these.
-_MISUSED = 2
-DAMAGED = 65
-_FIRST_PAUSE_S = 0.0
-_SECOND_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 5.0
-_STEADY_S = 20.0
-_LOG_BYTES = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What to run.
-
-    Attributes:
-        service: state, scheduler, gateway or worker. name: this one among its like, also its log's name.
-        kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
-    """
-
-    service: str
-    name: str
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    kept: bool = True
-    metrics: str = ""
-
-
-class ChildProcess:
-    """A `Program` that runs, or will again at ``due``."""
-
-    def __init__(self, program: Program, logs: Path) -> None:
-        self.program = program
-        self.due: float | None = None
-        self._log = logs / f"{program.name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started = 0.0
-        self._starts = 0
-        self._pause = _FIRST_PAUSE_S
-
-    @property
-    def pid(self) -> int:
-        """0 while it does not run."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else 0
-
-    def start(self, now: float) -> None:
-        """Run it, in its own process group, its output appended to its log. Raises OSError."""
-        self.due, self._started = None, now
-        self._starts += 1
-        _begin_anew(self._log)
-        with self._log.open("ab", buffering=0) as log:
-            self._process = subprocess.Popen(
-                self.program.argv,
-                env=self.program.env,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - this process has one thread
-            )
-
-    def look(self, now: float) -> int | None:
-        """How it has just ended (negative: the signal), once; None while it runs or nothing changed."""
-        _begin_anew(self._log)
-        if not self.pid or self._process is None or self._process.poll() is None:
-            return None
-        if self.program.kept and self._process.returncode != DAMAGED:
-            self._plan_restart(now)
-        return self._process.returncode
-
-    def never_began(self, code: int) -> bool:
-        """Whether it ended with ``code`` because it never had settings or data it could start with."""
-        return code in (_MISUSED, DAMAGED) and self._starts == 1
-
-    def signal(self, number: signal.Signals) -> None:
-        if self.pid:
-            os.kill(self.pid, number)
-
-    def _plan_restart(self, now: float) -> None:
-        """At once after a steady run; the quicker it dies again, the longer the pause."""
-        if now - self._started > _STEADY_S:
-            self._pause = _FIRST_PAUSE_S
-        self.due = now + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S) or _SECOND_PAUSE_S
-
-
-def end_with_parent() -> None:
-    """In a new child: have the kernel send TERM when the parent dies, however it dies (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def adopt_orphans() -> None:
-    """Have processes whose parents die handed to this one, so that none is out of sight (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+_LOOK_S = 0.01
 
 
 def children() -> set[int]:
@@ -128,13 +20,28 @@ def children() -> set[int]:
         return set()
 
 
-def _begin_anew(log: Path) -> None:
-    """Once a log is long: what it holds becomes the earlier one, and whoever writes it goes on at its new end.
+def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
+    """The processes (of anybody) among ``pids`` that still live after at most ``seconds``."""
+    until = time.monotonic() + seconds
+    living = [pid for pid in pids if is_alive(pid)]
+    while living and time.monotonic() < until:
+        time.sleep(_LOOK_S)
+        living = [pid for pid in living if is_alive(pid)]
+    return living
 
-    By copying, because a service that runs on keeps its file; a line that is written meanwhile may be lost.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        if log.stat().st_size > _LOG_BYTES:
-            with contextlib.suppress(OSError):  # no room for it
-                shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return not Path("/proc/self").exists() and _answers(pid)
+    return stat.rpartition(b") ")[2][:1] != b"Z"
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iris.cluster.paths import ClusterPaths
-from iris.cluster.process import ISOLATED, Program
+from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
+from iris_bus.child import Program
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
 

@@ -14,20 +14,17 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from iris.client.address import ClusterFile
 from iris.cluster.paths import ClusterPaths, note_damage, write_cluster
-from iris.cluster.process import DAMAGED, ChildProcess, Program, adopt_orphans, children
-from iris_bus.nats_process import DamagedFiles, NatsProcess, StartFailed
+from iris.cluster.process import children
+from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed, adopt_orphans
+from iris_bus.nats_process import NatsProcess
 
-_WORKER_GRACE_S = 12.0
-_SERVICE_GRACE_S = 6.0
+_STOP_ORDER = ((("worker",), 12.0), (("scheduler", "gateway"), 6.0), (("state",), 6.0), (("nats",), 5.0))
+"""Which services end together, and the seconds they have; workers first, so that they can report how tasks ended."""
 _LAST_GRACE_S = 3.0
-_NATS_GRACE_S = 5.0
-_NATS_PAUSE_S = 0.2
-_LONGEST_NATS_PAUSE_S = 5.0
-_NATS_LOOK_S = 3.0
+_LOOK_S = 3.0
 _ROUND_S = 0.05
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -53,11 +50,8 @@ class Supervisor:
         self._programs = programs
         self._say = say
         self._nats = NatsProcess(paths.nats)
-        self._nats_pid = 0
-        self._nats_due: float | None = None
-        self._nats_pause = _NATS_PAUSE_S
-        self._nats_look = 0.0
-        self._children: list[ChildProcess] = []
+        self._children: list[ChildProcess] = [self._nats]
+        self._next_look = 0.0
         self._stopping = False
         self._wake = -1
 
@@ -67,10 +61,10 @@ class Supervisor:
         self._listen_to_signals()
         self._paths.damage.unlink(missing_ok=True)
         self._nats.start()
-        self._nats_pid = self._nats.pid
-        self._children = [ChildProcess(program, self._paths.logs) for program in self._programs(self._nats.url)]
-        for child in self._children:
-            child.start(time.monotonic())
+        for program in self._programs(self._nats.url):
+            child = ChildProcess(program, self._paths.logs)
+            self._children.append(child)
+            child.spawn(time.monotonic())
         self._report_ready()
 
     def run(self) -> None:
@@ -81,12 +75,10 @@ class Supervisor:
         self.stop()
 
     def stop(self) -> None:
-        """Workers first, so that they can tell how their tasks ended; then the rest, then the bus. Bounded."""
+        """In the order of `_STOP_ORDER`. Bounded."""
         self._stopping = True
-        self._end([child for child in self._children if child.program.service == "worker"], _WORKER_GRACE_S)
-        self._end([child for child in self._children if child.program.service != "state"], _SERVICE_GRACE_S)
-        self._end(self._children, _SERVICE_GRACE_S)
-        self._nats.stop(_NATS_GRACE_S)
+        for services, grace_s in _STOP_ORDER:
+            self._end([child for child in self._children if child.program.service in services], grace_s)
         self._kill_orphans(time.monotonic() + _LAST_GRACE_S)
         with contextlib.suppress(FileNotFoundError):
             self._paths.cluster_file.unlink()
@@ -96,7 +88,9 @@ class Supervisor:
         before = self._pids()
         for child in self._children:
             self._look_after(child, now)
-        self._look_after_nats(now)
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            self._end_what_is_stuck()
         self._sweep()
         if self._pids() != before:
             self._report_ready()
@@ -109,49 +103,38 @@ class Supervisor:
             if code == DAMAGED:
                 self._say(note_damage(self._paths, f"{child.program.name} has found stored data damaged"))
         if child.due is not None and child.due <= now:
-            child.start(now)
-            self._say(f"{child.program.name} started as {child.pid}")
+            self._start_again(child, now)
 
-    def _look_after_nats(self, now: float) -> None:
-        if self._nats_pid and self._nats.ended() is not None:
-            self._say(f"nats-server ended with {self._nats.ended()}")
-            self._nats_pid, self._nats_due = 0, now
-        if self._nats_due is not None and self._nats_due <= now:
-            self._start_nats_again(now)
-        elif self._nats_pid and now >= self._nats_look:
-            self._nats_look = now + _NATS_LOOK_S
-            if stuck := self._nats.stuck():
-                self._say(f"nats-server is stopped, to be started again: {stuck}")
-                self._nats.signal(signal.SIGTERM)
-
-    def _start_nats_again(self, now: float) -> None:
+    def _start_again(self, child: ChildProcess, now: float) -> None:
         try:
-            self._nats.start()
+            child.spawn(now)
         except DamagedFiles as error:
             self._say(note_damage(self._paths, str(error)))
-            self._nats_due = None
-            return
         except (StartFailed, OSError) as error:
-            self._say(f"nats-server did not come back: {error}")
-            self._nats_due = now + self._nats_pause
-            self._nats_pause = min(2 * self._nats_pause, _LONGEST_NATS_PAUSE_S)
-            return
-        self._nats_pid, self._nats_due = self._nats.pid, None
-        self._nats_pause = _NATS_PAUSE_S
+            self._say(f"{child.program.name} did not come back: {error}")
+            child.plan_restart(now)
+        else:
+            self._say(f"{child.program.name} started as {child.pid}")
+
+    def _end_what_is_stuck(self) -> None:
+        """It is started again when it has ended."""
+        for child in self._children:
+            if child.pid and (reason := child.why_restart()):
+                self._say(f"{child.program.name} is stopped, to be started again: {reason}")
+                child.signal(signal.SIGTERM)
 
     def _until_due(self, now: float) -> float:
         """Seconds until something is to be started or looked at."""
-        dues = [child.due for child in self._children] + [self._nats_due]
-        waiting = [due for due in dues if due is not None]
+        waiting = [child.due for child in self._children if child.due is not None]
         if self._orphans() and not waiting:
             return _ROUND_S
-        return max(0.0, min([*waiting, self._nats_look]) - now)
+        return max(0.0, min([*waiting, self._next_look]) - now)
 
     def _orphans(self) -> set[int]:
         """Children that are no services: what dead workers left, unless a restarted worker is to adopt it."""
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
-        return children() - {child.pid for child in self._children} - {self._nats.pid}
+        return children() - {child.pid for child in self._children}
 
     def _sweep(self) -> None:
         """Kill and reap orphans; what they leave in turn is seen in the next round."""
@@ -174,6 +157,7 @@ class Supervisor:
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _LAST_GRACE_S)):
             for child in some:
                 child.signal(number)
+                child.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
             until = time.monotonic() + seconds
             while any(child.pid for child in some) and time.monotonic() < until:
                 self._sleep(_ROUND_S)
@@ -181,7 +165,7 @@ class Supervisor:
                     child.look(time.monotonic())
 
     def _pids(self) -> dict[str, list[int]]:
-        pids: dict[str, list[int]] = {"supervisor": [os.getpid()], "nats": [self._nats_pid] if self._nats_pid else []}
+        pids: dict[str, list[int]] = {"supervisor": [os.getpid()]}
         for child in self._children:
             running = pids.setdefault(child.program.service, [])
             if child.pid:
@@ -214,30 +198,3 @@ class Supervisor:
         if ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
-
-
-def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
-    """The processes (of anybody) among ``pids`` that still live after at most ``seconds``."""
-    until = time.monotonic() + seconds
-    living = [pid for pid in pids if is_alive(pid)]
-    while living and time.monotonic() < until:
-        time.sleep(_ROUND_S / 5)
-        living = [pid for pid in living if is_alive(pid)]
-    return living
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return not Path("/proc/self").exists() and _answers(pid)
-    return stat.rpartition(b") ")[2][:1] != b"Z"
-
-
-def _answers(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True

@@ -11,7 +11,7 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.client.address import ClusterFile, read_cluster
 from iris.cluster.paths import ClusterPaths, lock_holder
-from iris.cluster.supervisor import wait_for_end
+from iris.cluster.process import wait_for_end
 
 _STOP_S = 40.0
 _KILL_S = 5.0

@@ -15,10 +15,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from iris_bus import log_lines
+from iris_bus.child import DAMAGED, MISUSED, StartFailed
 from iris_bus.contract import DamagedCommit, Full, Unavailable
-from iris_bus.nats_binary import NoServer
-from iris_bus.nats_process import DirectoryInUse, StartFailed
-from iris_bus.run import DAMAGED, FAILED, MISUSED, OK, NatsSettings, read_settings
+from iris_bus.lock import DirectoryInUse
+from iris_bus.run import FAILED, OK, NatsSettings, read_settings
 from iris_bus.settings import BadSetting
 from iris_core import subjects
 from iris_core.errors import InvariantBroken
@@ -34,7 +34,6 @@ _REFUSALS = (
     BadArchive,
     Full,
     InvariantBroken,
-    NoServer,
     DirectoryInUse,
     StartFailed,
     TooNew,

@@ -7,23 +7,13 @@ Out of scope: killing; the runner decides what must end.
 
 from __future__ import annotations
 
-import ctypes
 import os
 
-_PR_SET_CHILD_SUBREAPER = 36
 _PAGE = 1 << 16
 _WORKDIR = b"IRIS_WORKDIR="
 _GROUP = 5 - 3
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
-
-
-def become_subreaper() -> bool:
-    """Have orphans handed to this process; False where the kernel does not know how."""
-    try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False
 
 
 class Children:

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from iris.cluster import process as module
-from iris.cluster.process import ChildProcess, Program
+from iris_bus import child as module
+from iris_bus.child import ChildProcess, Program
 from tests.support.cluster import until
 
 
@@ -35,7 +35,7 @@ def test_a_service_that_dies_is_due_at_once_and_then_after_growing_pauses(child_
     pauses = []
     for round_ in range(5):
         now = round_ * 1.0
-        child.start(now)
+        child.spawn(now)
         ended(child, now)
         pauses.append(round(child.due - now, 3))
 
@@ -45,9 +45,9 @@ def test_a_service_that_dies_is_due_at_once_and_then_after_growing_pauses(child_
 def test_after_a_steady_run_it_is_due_at_once_again(child_of):
     child = child_of("")
     for _ in range(4):
-        child.start(0.0)
+        child.spawn(0.0)
         ended(child, 0.0)
-    child.start(0.0)
+    child.spawn(0.0)
     ended(child, 100.0)
 
     assert child.due == 100.0
@@ -55,7 +55,7 @@ def test_after_a_steady_run_it_is_due_at_once_again(child_of):
 
 def test_a_worker_that_dies_is_never_due(child_of):
     child = child_of("raise SystemExit(1)", kept=False)
-    child.start(0.0)
+    child.spawn(0.0)
     ended(child, 0.0)
 
     assert (child.due, child.pid) == (None, 0)
@@ -63,7 +63,7 @@ def test_a_worker_that_dies_is_never_due(child_of):
 
 def test_an_end_is_told_once_with_its_code_or_signal(child_of):
     child = child_of("import time; time.sleep(60)")
-    child.start(0.0)
+    child.spawn(0.0)
     child.signal(signal.SIGKILL)
     codes = until(lambda: [code] if (code := child.look(0.0)) is not None else None, "it has ended")
 
@@ -73,7 +73,7 @@ def test_an_end_is_told_once_with_its_code_or_signal(child_of):
 def test_output_is_added_to_the_log(child_of, tmp_path):
     child = child_of("print('hello')")
     for _ in range(2):
-        child.start(0.0)
+        child.spawn(0.0)
         ended(child, 0.0)
 
     assert (tmp_path / "state.log").read_text() == "hello\nhello\n"
@@ -92,7 +92,7 @@ def test_the_log_of_a_service_that_runs_on_does_not_grow_for_ever(child_of, tmp_
     monkeypatch.setattr(module, "_LOG_BYTES", 1000)
     log, earlier = tmp_path / "state.log", tmp_path / "state.log.1"
     child = child_of(WRITES_WHEN_TOLD)
-    child.start(0.0)
+    child.spawn(0.0)
     until(lambda: log.read_text() == "ready\n", "it listens")
     for written in (2007, 2001, 2001):
         child.signal(signal.SIGUSR1)

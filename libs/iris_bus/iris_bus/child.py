@@ -1,0 +1,164 @@
+"""A child process: started, watched, started again after a growing pause, stopped; it ends when this process does.
+
+Synchronous on purpose: the kernel's parent-death signal follows the thread that forked, so one thread forks all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MISUSED = 2
+DAMAGED = 65
+"""What a service ends with when stored data is damaged: a restart cannot help, `iris admin repair` can. EX_DATAERR."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_FIRST_PAUSE_S = 0.0
+_SECOND_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 5.0
+_STEADY_S = 20.0
+_LOG_BYTES = 32 << 20
+
+
+class StartFailed(Exception):
+    """A child cannot be started, or ended or did not answer while starting; the text says why."""
+
+
+class DamagedFiles(StartFailed):
+    """A child's files are damaged; it was not started, and starting it later cannot help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run.
+
+    Attributes:
+        service: nats, state, scheduler, gateway or worker. name: this one among its like, also its log's name.
+        kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
+    """
+
+    service: str
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    kept: bool = True
+    metrics: str = ""
+
+
+class ChildProcess:
+    """A `Program` that runs, or will again at ``due``.
+
+    Args:
+        logs: the directory of its log; None for a program that writes one itself.
+    """
+
+    def __init__(self, program: Program, logs: Path | None = None) -> None:
+        self.program = program
+        self.due: float | None = None
+        self.starts = 0
+        self._log = logs / f"{program.name}.log" if logs is not None else Path(os.devnull)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._pause = _FIRST_PAUSE_S
+
+    @property
+    def pid(self) -> int:
+        """0 while it does not run."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    def prepare(self) -> None:
+        """What must be done before each start. Raises StartFailed, OSError."""
+
+    def why_restart(self) -> str:
+        """What is wrong with it that a restart cures though it runs; empty when nothing is."""
+        return ""
+
+    def spawn(self, now: float) -> None:
+        """Run it, in its own process group, its output appended to its log. Raises StartFailed, OSError."""
+        self.due, self._started = None, now
+        self.prepare()
+        self.starts += 1
+        _begin_anew(self._log)
+        with self._log.open("ab", buffering=0) as log:
+            self._process = subprocess.Popen(
+                self.program.argv,
+                env=self.program.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
+            )
+
+    def look(self, now: float) -> int | None:
+        """How it has just ended (negative: the signal), once; None while it runs or nothing changed."""
+        _begin_anew(self._log)
+        if not self.pid or self._process is None or self._process.poll() is None:
+            return None
+        if self.program.kept and self._process.returncode != DAMAGED:
+            self.plan_restart(now)
+        return self._process.returncode
+
+    def never_began(self, code: int) -> bool:
+        """Whether it ended with ``code`` because it never had settings or data it could start with."""
+        return code in (MISUSED, DAMAGED) and self.starts == 1
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.pid:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def stop(self, grace_s: float = 15.0) -> None:
+        """TERM, then KILL after the grace; returns when it is gone. Safe to call twice."""
+        if self._process is not None:
+            self.signal(signal.SIGTERM)
+            self.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace_s)
+            self.kill()
+
+    def plan_restart(self, now: float) -> None:
+        """At once after a steady run; the quicker it dies again, the longer the pause."""
+        if now - self._started > _STEADY_S:
+            self._pause = _FIRST_PAUSE_S
+        self.due = now + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_S) or _SECOND_PAUSE_S
+
+
+def end_with_parent() -> None:
+    """In a new child: have the kernel send TERM when the parent dies, however it dies (Linux only)."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Have processes whose parents die handed to this one, so that none is out of sight (Linux only)."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _begin_anew(log: Path) -> None:
+    """Once a log is long: what it holds becomes the earlier one, and whoever writes it goes on at its new end.
+
+    By copying, because a service that runs on keeps its file; a line that is written meanwhile may be lost.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > _LOG_BYTES:
+            with contextlib.suppress(OSError):  # no room for it
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
