@@ -8,7 +8,9 @@ from importlib import import_module
 
 import msgspec
 
-from drawings.markdown import document
+from drawings.markdown import document, grid
+from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
+from iris_core.resources import RESOURCES
 
 SECTIONS = {
     "cluster": ("iris.cluster.settings:ClusterSettings", "`iris up`"),
@@ -27,6 +29,11 @@ as its default, in the file (`--config FILE` or `IRIS_CONFIG`), in the environme
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. The last
 part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""
+
+LIMITS_EXPLAINED = """\
+`iris quota show USER` shows all of them and what is used; 0 is unlimited. `iris quota set` sets those of one user, and
+the best band the user may ask for (`--max-band`)."""
+RESOURCES_EXPLAINED = "What hosts have and tasks take, in HTTP, metrics and listings by the same name."
 
 
 def struct_at(place: str) -> type[msgspec.Struct]:
@@ -47,9 +54,11 @@ def defaults(section: str, kind: type[msgspec.Struct]) -> str:
 
 
 def meanings(kind: type[msgspec.Struct]) -> str:
-    """The entries of the docstring's list of attributes, one bullet each; empty when it has none."""
-    _, _, listed = (inspect.getdoc(kind) or "").partition("Attributes:\n")
-    entries = re.split(r"\n(?=    \S)", listed.split("\n\n")[0].rstrip())
+    """The entries of the docstring's list of attributes and of those of its bases, one bullet each."""
+    entries: list[str] = []
+    for part in kind.__mro__:
+        _, _, listed = (inspect.cleandoc(part.__doc__ or "")).partition("Attributes:\n")
+        entries += re.split(r"\n(?=    \S)", listed.split("\n\n")[0].rstrip())
     said = [" ".join(entry.split()) for entry in entries if entry.strip()]
     return "\n".join(
         "* " + re.sub(r"(?:^|(?<=\. ))([a-z_, ]+): ", r"`\1`: ", entry.replace("``", "`")) for entry in said
@@ -63,4 +72,36 @@ def configuration_document() -> str:
         kind = struct_at(place)
         parts += [f"## `[{section}]`", f"Read by {reader}.", defaults(section, kind)]
         parts += [text for text in [meanings(kind)] if text]
-    return document("Configuration", "the settings structs of the services", EXPLAINED, *parts)
+    parts += [
+        "## Limits of a user",
+        LIMITS_EXPLAINED,
+        *limit_tables(),
+        "## Resources",
+        RESOURCES_EXPLAINED,
+        resources(),
+    ]
+    return document("Configuration", "the settings structs of the services and the tables of limits", EXPLAINED, *parts)
+
+
+def limit_tables() -> list[str]:
+    """Every limit of a user, those of quotas and those of the gateway."""
+    quota = [(f"`{limit.name}`", f"`--{limit.name.replace('_', '-')}`", limit.about) for limit in QUOTA_LIMITS]
+    alike = [(f"`{limit.name}`", limit.words, limit.about) for limit in GATEWAY_LIMITS]
+    return [
+        grid(("set for one user", "option of `iris quota set`", "what it bounds"), quota),
+        grid(("key of `[gateway]`", "for each user alike", "beyond it"), alike),
+    ]
+
+
+def resources() -> str:
+    """Every resource with its names."""
+    rows = [
+        (
+            f"`{resource.name}`",
+            f"`--{resource.word.replace('_', '-')}`" if resource.requested else "`--gpu`, `--tpu`",
+            f"`not_enough_{resource.word}`",
+            resource.unit.show(resource.largest),
+        )
+        for resource in RESOURCES
+    ]
+    return grid(("name, key of `[worker]`", "option of `iris run`", "pending reason", "largest request"), rows)

@@ -21,9 +21,9 @@ from iris_core.messages import (
     Nomination,
     Plan,
     Queued,
-    Quota,
     WorkerRow,
 )
+from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, Device, ResourceRequest
 from iris_core.spec import Attribute, Constraint

@@ -16,12 +16,9 @@ from iris_core import codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
+from iris_core.resources import CHIPS, REQUESTED
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, JobSpec
 
-MAX_CPU_MILLIS = 10_000_000
-MAX_MEMORY_BYTES = 1 << 50
-MAX_DISK_BYTES = 1 << 53
-MAX_DEVICES = 1024
 MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_LABELS = 64
@@ -113,12 +110,11 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
 
 def _resources(spec: JobSpec) -> Iterator[Mistake]:
     ask = spec.resources
-    yield from _amount("/resources/cpu_millis", ask.cpu_millis, 0, MAX_CPU_MILLIS)
-    yield from _amount("/resources/memory_bytes", ask.memory_bytes, 0, MAX_MEMORY_BYTES)
-    yield from _amount("/resources/disk_bytes", ask.disk_bytes, 0, MAX_DISK_BYTES)
+    for resource in REQUESTED:
+        yield from _amount(pointer_to("resources", resource.name), getattr(ask, resource.name), 0, resource.largest)
     if ask.device is None:
         return
-    yield from _amount("/resources/device/count", ask.device.count, 1, MAX_DEVICES)
+    yield from _amount("/resources/device/count", ask.device.count, 1, CHIPS.largest)
     if not _VARIANT.match(ask.device.variant):
         message = f"{ask.device.variant[:80]!r} is no variant"
         yield Mistake(pointer="/resources/device/variant", code="bad_variant", message=message, hint="H100, or auto")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from iris_core.limits import ATTEMPTS
+from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import Attribute, Constraint, JobSpec, Probe
@@ -413,17 +414,6 @@ class Nomination(_Message, frozen=True):
     job: int
     index: int
     worker: str
-
-
-class Quota(_Message, frozen=True):
-    """Limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for (1 production)."""
-
-    user: str
-    max_running_cpu: int = 0
-    max_running_memory: int = 0
-    max_running_accelerators: int = 0
-    max_pending_tasks: int = 0
-    max_band: int = 1
 
 
 class Delta(_Message, frozen=True):

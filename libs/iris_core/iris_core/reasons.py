@@ -14,19 +14,20 @@ from typing import Any
 import msgspec
 
 from iris_core.limits import SHOWN
+from iris_core.quota import UserLimit
+from iris_core.resources import RESOURCES, Resource
 
 
 class ReasonCode(StrEnum):
-    """Kinds of waiting, in the order in which they are looked for."""
+    """Kinds of waiting, in the order in which they are looked for; one for each resource, as ``NOT_ENOUGH_CPU``."""
 
+    _ignore_ = "resource"
     NOT_YET_LOOKED_AT = "not_yet_looked_at"
     NO_WORKERS = "no_workers"
     NO_MATCH = "no_match"
     OVER_QUOTA = "over_quota"
-    NOT_ENOUGH_CPU = "not_enough_cpu"
-    NOT_ENOUGH_MEMORY = "not_enough_memory"
-    NOT_ENOUGH_DISK = "not_enough_disk"
-    NOT_ENOUGH_CHIPS = "not_enough_chips"
+    for resource in RESOURCES:
+        vars()[f"NOT_ENOUGH_{resource.word.upper()}"] = f"not_enough_{resource.word}"
     BUILDING_WINDOW_FULL = "building_window_full"
     GANG_NEEDS_GROUP = "gang_needs_group"
     BEHIND = "behind"
@@ -67,20 +68,19 @@ def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
     return Reason(ReasonCode.NO_MATCH, message, {"workers": workers, "removed_by": removed_by})
 
 
-def over_quota(user: str, resource: str, running: int, limit: int) -> Reason:
-    """Its user runs up to a limit, so everyone else of the band goes first; ``resource`` is a field of `Quota`."""
-    words = _QUOTA_WORDS[resource]
+def over_quota(user: str, limit: UserLimit, running: int, most: int) -> Reason:
+    """Its user runs up to a limit on a resource, so everyone else of the band goes first."""
+    assert limit.resource is not None
+    show = limit.unit.show
     message = (
-        f"{user} runs {_amount(words, running)} of at most {_amount(words, limit)} of {words}; "
-        "others of the band go first"
+        f"{user} runs {show(running)} of at most {show(most)} of {limit.resource.words}; others of the band go first"
     )
-    return Reason(
-        ReasonCode.OVER_QUOTA, message, {"user": user, "resource": resource, "running": running, "limit": limit}
-    )
+    facts = {"user": user, "resource": limit.name, "running": running, "limit": most}
+    return Reason(ReasonCode.OVER_QUOTA, message, facts)
 
 
 def not_enough(
-    resource: str,
+    resource: Resource,
     asked: int,
     best_free: int,
     workers_short: int,
@@ -93,24 +93,21 @@ def not_enough(
     """No matching host has room.
 
     Args:
-        resource: one of `resources.DIMENSIONS`. asked, best_free, largest: in its unit; ``largest`` is the most any
-            matching host has in all.
+        asked, best_free, largest: in the unit of ``resource``; ``largest`` is the most any matching host has in all.
         workers_short: how many of the ``workers`` matching hosts have less free than is asked.
         stuck: hosts where an attempt was told to stop and has not in time.
         several: there would be room if several tasks of lower bands stopped, and one task preempts one only.
     """
-    code, words = _SHORT_OF[resource]
+    code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
     facts = {
-        "resource": resource,
+        "resource": resource.name,
         "asked": asked,
         "best_free": best_free,
         "workers_short": workers_short,
         "workers": workers,
         "largest": largest,
     }
-    message = (
-        f"not enough {words}: asks for {_amount(words, asked)}, the best worker has {_amount(words, best_free)} free"
-    )
+    message = f"not enough {resource.words}: asks for {show(asked)}, the best worker has {show(best_free)} free"
     if largest < asked:
         return Reason(code, f"{message}; no matching worker is that large", {**facts, "never": True})
     message += f"; {workers_short} of {_count(workers, 'matching worker')} short of it"
@@ -193,27 +190,6 @@ def run_before_ending(workers: Sequence[str]) -> Reason:
     """An earlier run of the same name was replaced or has ended, and is not known to have stopped everywhere."""
     message = f"waits for the earlier run of its name to end on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
-
-
-_SHORT_OF = {
-    "cpu_millis": (ReasonCode.NOT_ENOUGH_CPU, "cpu"),
-    "memory_bytes": (ReasonCode.NOT_ENOUGH_MEMORY, "memory"),
-    "disk_bytes": (ReasonCode.NOT_ENOUGH_DISK, "disk"),
-    "chips": (ReasonCode.NOT_ENOUGH_CHIPS, "chips"),
-}
-_QUOTA_WORDS = {
-    "max_running_cpu": "cpu",
-    "max_running_memory": "memory",
-    "max_running_accelerators": "chips",
-}
-
-
-def _amount(words: str, value: int) -> str:
-    if words == "cpu":
-        return f"{value / 1000:g}"
-    if words in ("memory", "disk"):
-        return f"{value / (1 << 30):.4g} GiB"
-    return str(value)
 
 
 def _count(number: int, noun: str) -> str:

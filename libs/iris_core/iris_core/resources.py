@@ -1,20 +1,64 @@
-"""Amounts of what a host has and a task asks for: millicores, bytes, chips. Pure arithmetic, no policy.
+"""Resources: what hosts have and tasks take. `RESOURCES` is the one table of them; everything else follows from it.
 
+A new resource is a row at the end of the table, and the field of its name in the shapes below, which `_guard` asks
+for. Columns of the scheduler, reasons, admission, options, listings, pages and metrics read the table.
 Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypedDict
 
 import msgspec
 
+from iris_core.units import BYTES, CORES, COUNT, Unit
+
 DeviceKind = Literal["gpu", "tpu"]
+Declared = Annotated[int, msgspec.Meta(ge=0)] | None
 
 AUTO = "auto"
 """A variant that any device of the kind satisfies."""
 
-DIMENSIONS = ("cpu_millis", "memory_bytes", "disk_bytes", "chips")
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One row.
+
+    Attributes:
+        name: the field of the shapes below, with its unit last; also in JSON, as a label and as a key of ``[worker]``.
+        word: what people call it: the option ``--<word>`` and the reason ``not_enough_<word>``.
+        largest: what one task may ask for. scarcity: what runs out first has the lowest.
+        requested: whether a task asks for an amount of it; chips come with the device.
+        wide: only the wide form of listings shows it.
+    """
+
+    name: str
+    word: str
+    unit: Unit
+    largest: int
+    scarcity: int
+    requested: bool = True
+    wide: bool = False
+
+    @property
+    def words(self) -> str:
+        """``gpu memory``."""
+        return self.word.replace("_", " ")
+
+
+RESOURCES = (
+    Resource("cpu_millis", "cpu", CORES, largest=10_000_000, scarcity=1),
+    Resource("memory_bytes", "memory", BYTES, largest=1 << 50, scarcity=2),
+    Resource("disk_bytes", "disk", BYTES, largest=1 << 53, scarcity=3, wide=True),
+    Resource("chips", "chips", COUNT, largest=1024, scarcity=0, requested=False),
+)
+"""In the order of the fields of `Amount`, which is their order on the wire: rows are only added, at the end."""
+
+RESOURCE = {resource.name: resource for resource in RESOURCES}
+CHIPS = RESOURCE["chips"]
+REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
+"""Those that a task asks for by name."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,41 +79,73 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def amount(self) -> Amount:
-        return Amount(self.cpu_millis, self.memory_bytes, self.disk_bytes, self.device.count if self.device else 0)
+        requested = {resource.name: getattr(self, resource.name) for resource in REQUESTED}
+        return Amount(**requested, chips=self.device.count if self.device else 0)
 
 
 class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """A vector over `DIMENSIONS`. Chips are whole devices of whatever kind the host has (a host has one kind)."""
+    """A vector over `RESOURCES`. Chips are whole devices of whatever kind the host has (a host has one kind)."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
     chips: int = 0
 
+    @property
+    def values(self) -> tuple[int, ...]:
+        """In the order of `RESOURCES`."""
+        return msgspec.structs.astuple(self)
+
     def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            self.cpu_millis + other.cpu_millis,
-            self.memory_bytes + other.memory_bytes,
-            self.disk_bytes + other.disk_bytes,
-            self.chips + other.chips,
-        )
+        return Amount(*[mine + more for mine, more in zip(self.values, other.values, strict=True)])
 
     def __sub__(self, other: Amount) -> Amount:
-        return Amount(
-            self.cpu_millis - other.cpu_millis,
-            self.memory_bytes - other.memory_bytes,
-            self.disk_bytes - other.disk_bytes,
-            self.chips - other.chips,
-        )
+        return Amount(*[mine - less for mine, less in zip(self.values, other.values, strict=True)])
+
+    def __mul__(self, count: int) -> Amount:
+        return Amount(*[count * amount for amount in self.values])
 
     def fits(self, room: Amount) -> bool:
-        """Whether this much can be taken from ``room``; a dimension that asks for 0 always fits."""
-        return (
-            (self.cpu_millis <= room.cpu_millis or not self.cpu_millis)
-            and (self.memory_bytes <= room.memory_bytes or not self.memory_bytes)
-            and (self.disk_bytes <= room.disk_bytes or not self.disk_bytes)
-            and (self.chips <= room.chips or not self.chips)
-        )
+        """Whether this much can be taken from ``room``; a resource of which 0 is asked always fits."""
+        return all(not asked or asked <= left for asked, left in zip(self.values, room.values, strict=True))
 
 
 NOTHING = Amount()
+
+
+class DeclaredCapacity(msgspec.Struct, frozen=True):
+    """What a host is said to have, for those settings of a worker.
+
+    Attributes:
+        cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
+    """
+
+    cpu_millis: Declared = None
+    memory_bytes: Declared = None
+    disk_bytes: Declared = None
+    chips: Declared = None
+
+
+class ResourceOptions(TypedDict, total=False):
+    """What a caller of the SDK says of resources, by their words: a number, or a text like ``4GiB``."""
+
+    cpu: float | str | None
+    memory: int | str | None
+    disk: int | str | None
+
+
+def _guard() -> None:
+    """Raises ValueError when a row has no field in a shape, or a field no row."""
+    names = tuple(resource.name for resource in RESOURCES)
+    requested = {resource.name for resource in REQUESTED}
+    for shape, has, wants in (
+        (Amount, Amount.__struct_fields__, names),
+        (DeclaredCapacity, set(DeclaredCapacity.__struct_fields__), set(names)),
+        (ResourceRequest, {*ResourceRequest.__struct_fields__} - {"device"}, requested),
+        (ResourceOptions, {*ResourceOptions.__annotations__}, {resource.word for resource in REQUESTED}),
+    ):
+        if has != wants:
+            raise ValueError(f"{shape.__name__} has the fields {has}, the table of resources wants {wants}")
+
+
+_guard()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason
 from iris_core.spec import Attribute, JobSpec
 
@@ -181,17 +182,18 @@ class QueueRow(View, kw_only=True):
     pending_reason: Reason | None
 
 
-class QuotaView(View, kw_only=True):
-    user: str
-    max_running_cpu: int
-    max_running_memory: int
-    max_running_accelerators: int
-    max_pending_tasks: int
-    max_band: str
-    running_cpu: int = 0
-    running_memory: int = 0
-    running_accelerators: int = 0
-    pending_tasks: int = 0
+QuotaView = msgspec.defstruct(
+    "QuotaView",
+    [
+        ("user", str),
+        *((limit.name, int) for limit in QUOTA_LIMITS),
+        ("max_band", str),
+        *((limit.used, int, 0) for limit in QUOTA_LIMITS),
+    ],
+    bases=(View,),
+    namespace={"__doc__": "A user's limits, 0 is unlimited, and what is used of each."},
+    kw_only=True,
+)
 
 
 class PlacementView(View, kw_only=True):

@@ -9,6 +9,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from iris_gateway.problem import ProblemResponse
 
+BODY_S = 30.0
+"""What a JSON body or a form may take to arrive, in seconds."""
 _DRAIN_BYTES = 32 << 20
 _DRAIN_S = 5.0
 

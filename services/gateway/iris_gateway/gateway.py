@@ -16,23 +16,7 @@ from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
 from iris_gateway.queries import Queries
 from iris_gateway.rate_limit import RateLimiter
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may ask for. Times in seconds, sizes in bytes."""
-
-    body_bytes: int = 1 << 20
-    bundle_bytes: int = 256 << 20
-    body_s: float = 30.0
-    body_idle_s: float = 30.0
-    bundle_s: float = 600.0
-    keep_alive_s: float = 15.0
-    watchers: int = 5000
-    watchers_per_user: int = 2000
-    uploads_per_user: int = 4
-    requests_per_s: float = 0.0
-    intake_per_s: float = 0.0
+from iris_gateway.settings import GatewaySettings
 
 
 @dataclass(slots=True)
@@ -58,7 +42,7 @@ class Gateway:
     keyring: Keyring
     pace: RateLimiter
     intake: RateLimiter
-    limits: Limits
+    settings: GatewaySettings
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]

@@ -107,7 +107,7 @@ def assemble(
         keyring=keyring,
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
-        limits=settings.limits(),
+        settings=settings,
         now_ms=now_ms,
         clock=time.monotonic,
         new_id=new_id,

@@ -6,7 +6,6 @@ import msgspec
 
 from iris_bus.settings import BadSetting
 from iris_gateway.auth import is_loopback
-from iris_gateway.gateway import Limits
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
@@ -52,20 +51,6 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     event_ring: int = 20_000
     keep_alive_s: float = 15.0
     drain_s: float = 5.0
-
-    def limits(self) -> Limits:
-        """What one request may ask for."""
-        return Limits(
-            body_bytes=self.body_bytes,
-            bundle_bytes=self.bundle_bytes,
-            keep_alive_s=self.keep_alive_s,
-            body_idle_s=self.body_idle_s,
-            watchers=self.watchers,
-            watchers_per_user=self.watchers_per_user,
-            uploads_per_user=self.uploads_per_user,
-            requests_per_s=self.requests_per_s,
-            intake_per_s=self.intake_per_s,
-        )
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""

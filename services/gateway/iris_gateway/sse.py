@@ -32,9 +32,9 @@ def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
     if gateway.closing:
         raise _closing()
     everybody, own = gateway.watching, gateway.streams[call.caller.user]
-    if everybody >= gateway.limits.watchers:
+    if everybody >= gateway.settings.watchers:
         raise ProblemResponse("too_many_requests", f"{everybody} streams are open here, and no more are possible")
-    if own >= gateway.limits.watchers_per_user:
+    if own >= gateway.settings.watchers_per_user:
         raise ProblemResponse(
             "too_many_requests", f"{call.caller.user} has {own} streams open, and no more are possible"
         )
@@ -95,7 +95,7 @@ async def _check_not_ahead(call: Call, after: int) -> None:
 
 
 async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
-    clock, keep_alive_s = call.gateway.clock, call.gateway.limits.keep_alive_s
+    clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
     spoken = clock()
     yield _GREETING + _joined(first.events)
     with contextlib.suppress(Lagging, ProblemResponse):

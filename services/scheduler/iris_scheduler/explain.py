@@ -12,7 +12,7 @@ from iris_core import reasons
 from iris_core.constraints import describe
 from iris_core.messages import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
-from iris_core.resources import DIMENSIONS
+from iris_core.resources import RESOURCES
 from iris_core.states import WorkerState
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
@@ -133,7 +133,7 @@ def _scarcest(cycle: Cycle, kind: JobClass, resources: list[tuple[int, int]], sl
     largest = max(row_of(row.total, 0)[dimension] for row in _rows(cycle, slots))
     best = int(now[dimension].take(slots).max())
     return reasons.not_enough(
-        DIMENSIONS[dimension],
+        RESOURCES[dimension],
         amount,
         max(best, 0),
         short[dimension],

@@ -21,9 +21,9 @@ from iris_core.messages import (
     JobRow,
     Nomination,
     Queued,
-    Quota,
 )
 from iris_core.queue import TaskQueue
+from iris_core.quota import Quota
 from iris_core.states import PriorityBand
 from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_of
 from iris_scheduler.hosts import Hosts

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iris_core.messages import Quota
+from iris_core.quota import RUNNING_LIMITS, Quota, UserLimit
 from iris_scheduler.placement.capacity import Need
-from iris_scheduler.usage import Held, Usage, share_of
-
-LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
-"""Fields of `Quota`, in the order of `usage.Held`; 0 is unlimited."""
+from iris_scheduler.usage import NOTHING, Held, Usage, plus, share_of
 
 
 class Allowances:
     """What each user may still place ahead of others in one cycle; what is placed in it counts at once."""
 
     def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
-        self._limits = {user: tuple(getattr(quota, name) for name in LIMITS) for user, quota in quotas.items()}
+        self._limits = {
+            user: tuple([getattr(quota, limit.name) for limit, _ in RUNNING_LIMITS]) for user, quota in quotas.items()
+        }
         self._limits = {user: limits for user, limits in self._limits.items() if any(limits)}
         self._usage = usage
         self._spent: dict[str, Held] = {}
@@ -37,18 +36,18 @@ class Allowances:
     def spend(self, user: str, need: Need, count: int) -> None:
         """Tasks of the user were placed."""
         if user in self._limits:
-            cpu, memory, chips = self.running(user)
-            more = share_of(need)
-            self._spent[user] = (cpu + count * more[0], memory + count * more[1], chips + count * more[2])
+            self._spent[user] = plus(self.running(user), need, count)
 
     def running(self, user: str) -> Held:
         """What the user holds, this cycle's placements included."""
         return self._spent.get(user) or self._usage.of(user)
 
-    def limit_reached(self, user: str, need: Need) -> tuple[str, int, int] | None:
-        """The first limit one more such task would pass: its name, what runs, the limit. None when it would not."""
-        limits = self._limits.get(user, (0, 0, 0))
-        for name, limit, running, share in zip(LIMITS, limits, self.running(user), share_of(need), strict=True):
-            if limit and share and running + share > limit:
-                return name, running, limit
+    def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int] | None:
+        """The first limit one more such task would pass, what runs, and the most. None when it would not."""
+        mosts = self._limits.get(user, NOTHING)
+        for (limit, _), most, running, share in zip(
+            RUNNING_LIMITS, mosts, self.running(user), share_of(need), strict=True
+        ):
+            if most and share and running + share > most:
+                return limit, running, most
         return None

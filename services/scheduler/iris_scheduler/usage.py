@@ -5,17 +5,25 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from iris_scheduler.placement.capacity import CHIPS, CPU, MEMORY, Need
+from iris_core.quota import RUNNING_LIMITS
+from iris_core.resources import RESOURCES
+from iris_scheduler.placement.capacity import Need
 
-Held = tuple[int, int, int]
-"""Millicores, bytes of memory, accelerators."""
+Held = tuple[int, ...]
+"""An amount for each of `RUNNING_LIMITS`."""
 
-NOTHING: Held = (0, 0, 0)
+NOTHING: Held = (0,) * len(RUNNING_LIMITS)
+_LIMITED = tuple(RESOURCES.index(resource) for _, resource in RUNNING_LIMITS)
 
 
 def share_of(need: Need) -> Held:
     """What one task counts against its user's quota."""
-    return (need.amounts[CPU], need.amounts[MEMORY], need.amounts[CHIPS])
+    return tuple([need.amounts[dimension] for dimension in _LIMITED])
+
+
+def plus(held: Held, need: Need, count: int) -> Held:
+    """With ``count`` more such tasks, or fewer when negative."""
+    return tuple([amount + count * more for amount, more in zip(held, share_of(need), strict=True)])
 
 
 class Usage:
@@ -29,9 +37,7 @@ class Usage:
 
     def add(self, user: str, need: Need, count: int) -> None:
         """A user holds ``count`` more such tasks, or fewer when negative."""
-        cpu, memory, chips = self.of(user)
-        more_cpu, more_memory, more_chips = share_of(need)
-        now = (cpu + count * more_cpu, memory + count * more_memory, chips + count * more_chips)
+        now = plus(self.of(user), need, count)
         if now == NOTHING:
             self._held.pop(user, None)
         else:

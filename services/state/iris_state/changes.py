@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import Ended, Quota
+from iris_core.messages import Ended
+from iris_core.quota import Quota
 from iris_core.resources import Amount
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import (

@@ -13,8 +13,8 @@ from collections import Counter, OrderedDict
 import msgspec
 from sortedcontainers import SortedDict
 
-from iris_core.messages import Quota
 from iris_core.queue import TaskQueue
+from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState

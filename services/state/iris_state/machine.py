@@ -25,12 +25,12 @@ from iris_core.messages import (
     JobReason,
     Plan,
     PlanTaken,
-    Quota,
     ReportTaken,
     RerunJob,
     SubmitJob,
     WorkerReport,
 )
+from iris_core.quota import Quota
 from iris_core.states import TaskState, WorkerState
 from iris_state import deltas, outbox, views
 from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led

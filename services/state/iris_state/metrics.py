@@ -10,12 +10,13 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
+from msgspec.structs import asdict
 from prometheus_client import Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from iris_bus.telemetry import SECONDS, new_registry
-from iris_core.resources import DIMENSIONS, Amount
+from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_state import changes as c
 from iris_state.machine import Machine, Output
@@ -217,6 +218,6 @@ class LedgerCollector(Collector):
         words = "Resources of healthy hosts: {}.".format
         for name, amount in (("capacity", total), ("committed", held)):
             gauge = GaugeMetricFamily(f"iris_resource_{name}", words(name), labels=["resource"])
-            for dimension in DIMENSIONS:
-                gauge.add_metric([dimension], getattr(amount, dimension))
+            for resource, value in asdict(amount).items():
+                gauge.add_metric([resource], value)
             yield gauge

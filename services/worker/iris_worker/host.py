@@ -6,10 +6,11 @@ import os
 import platform
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from iris_core.resources import Amount
+from iris_core.resources import RESOURCE, Amount
 from iris_core.spec import Attribute
 from iris_worker.settings import WorkerSettings, read_attributes
 
@@ -48,12 +49,9 @@ def detected() -> dict[str, Attribute]:
 
 def total(settings: WorkerSettings) -> Amount:
     """What tasks may hold here, all together."""
-    return Amount(
-        _cpu_millis() if settings.cpu_millis is None else settings.cpu_millis,
-        _memory_bytes() if settings.memory_bytes is None else settings.memory_bytes,
-        shutil.disk_usage(settings.root).total if settings.disk_bytes is None else settings.disk_bytes,
-        (_count_gpus() or _count_tpus()) if settings.chips is None else settings.chips,
-    )
+    declared = {name: getattr(settings, name) for name in RESOURCE}
+    found = {name: _FIND[name](settings.root) for name, has in declared.items() if has is None and name in _FIND}
+    return Amount(**{name: found.get(name, 0) if has is None else has for name, has in declared.items()})
 
 
 def address(settings: WorkerSettings, nats_url: str) -> str:
@@ -112,6 +110,15 @@ def _memory_bytes() -> int:
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = _read_limit("memory.max")
     return min(there, int(limit)) if limit.isdigit() else there
+
+
+_FIND: dict[str, Callable[[Path], int]] = {
+    "cpu_millis": lambda root: _cpu_millis(),
+    "memory_bytes": lambda root: _memory_bytes(),
+    "disk_bytes": lambda root: shutil.disk_usage(root).total,
+    "chips": lambda root: _count_gpus() or _count_tpus(),
+}
+"""How much of a resource this host has; of one that cannot be found it has what its settings declare."""
 
 
 def _read_limit(name: str) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
+from iris_core.resources import DeclaredCapacity
 from iris_core.spec import Attribute
 from iris_worker.bundles.manifest import BundleLimits
 from iris_worker.output.quota import LogLimits
@@ -17,7 +18,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class WorkerSettings(msgspec.Struct, frozen=True):
+class WorkerSettings(DeclaredCapacity, frozen=True):
     """One host, real or simulated.
 
     Attributes:
@@ -26,7 +27,6 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         address: where other members of a gang reach this host; empty is the address from which it reaches NATS.
         attributes: ``key=value`` each; they win over what is detected.
         detect: also tell what this host is (os, arch, accelerators).
-        cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders.
@@ -51,10 +51,6 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     address: str = ""
     attributes: tuple[str, ...] = ()
     detect: bool = True
-    cpu_millis: Count | None = None
-    memory_bytes: Count | None = None
-    disk_bytes: Count | None = None
-    chips: Count | None = None
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     runner: Literal["process", "noop"] = "process"
     heartbeat_interval_s: Positive = 5.0

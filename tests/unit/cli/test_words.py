@@ -10,7 +10,8 @@ from iris.cli.commands.show import job_facts
 from iris.cli.commands.tree import draw
 from iris.cli.commands.why import explain_lines
 from iris.cli.tables import Column, print_table
-from iris.cli.times import show_bytes, show_span, span_between
+from iris.cli.times import show_span, span_between
+from iris_core.units import show_bytes
 from tests.support.answers import job_view
 
 

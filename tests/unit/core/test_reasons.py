@@ -6,7 +6,9 @@ import pytest
 
 from iris_core import reasons
 from iris_core.codec import pack, to_json, unpack
+from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
+from iris_core.resources import RESOURCE
 
 GIB = 1 << 30
 
@@ -19,23 +21,23 @@ EXAMPLES = [
         "none of 10 workers matches: 'zone eq eu-1' removes 7, 'device-type eq tpu' removes 3",
     ),
     (
-        reasons.over_quota("ann", "max_running_cpu", 8000, 8000),
+        reasons.over_quota("ann", QUOTA_LIMITS[0], 8000, 8000),
         "ann runs 8 of at most 8 of cpu; others of the band go first",
     ),
     (
-        reasons.not_enough("cpu_millis", 8000, 500, 3, 4, 16000),
+        reasons.not_enough(RESOURCE["cpu_millis"], 8000, 500, 3, 4, 16000),
         "not enough cpu: asks for 8, the best worker has 0.5 free; 3 of 4 matching workers short of it",
     ),
     (
-        reasons.not_enough("memory_bytes", 8 * GIB, GIB, 1, 1, 4 * GIB),
-        "not enough memory: asks for 8 GiB, the best worker has 1 GiB free; no matching worker is that large",
+        reasons.not_enough(RESOURCE["memory_bytes"], 8 * GIB, GIB, 1, 1, 4 * GIB),
+        "not enough memory: asks for 8GiB, the best worker has 1GiB free; no matching worker is that large",
     ),
     (
-        reasons.not_enough("disk_bytes", 2 * GIB, 0, 1, 1, 4 * GIB),
-        "not enough disk: asks for 2 GiB, the best worker has 0 GiB free; 1 of 1 matching worker short of it",
+        reasons.not_enough(RESOURCE["disk_bytes"], 2 * GIB, 0, 1, 1, 4 * GIB),
+        "not enough disk: asks for 2GiB, the best worker has 0B free; 1 of 1 matching worker short of it",
     ),
     (
-        reasons.not_enough("chips", 4, 0, 2, 2, 4),
+        reasons.not_enough(RESOURCE["chips"], 4, 0, 2, 2, 4),
         "not enough chips: asks for 4, the best worker has 0 free; 2 of 2 matching workers short of it",
     ),
     (reasons.building_window_full(1), "1 worker with room for it prepare or run as many tasks as they may at once"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris_core.messages import Quota
+from iris_core.quota import Quota
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_state.machine import UNMARKED
 

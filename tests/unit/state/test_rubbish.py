@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris_core import subjects
-from iris_core.messages import Answer, Caller, Query, Quota
+from iris_core.messages import Answer, Caller, Query
+from iris_core.quota import Quota
 from iris_state.views import READS
 from tests.support.script import Script
 

@@ -1,4 +1,4 @@
-"""Times, sizes and counts in few characters, for tables."""
+"""Times in few characters, for tables."""
 
 from __future__ import annotations
 
@@ -59,18 +59,3 @@ def show_moment(text: str | None) -> str:
 def show_millis(at_ms: int) -> str:
     """A moment of an event in this machine's time, to the second."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime(_SECONDS)
-
-
-def show_bytes(count: int) -> str:
-    """``512MiB``, ``1.5GiB``."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.0f}{unit}" if size >= 10 or size == int(size) else f"{size:.1f}{unit}"
-        size /= 1024
-    return str(count)
-
-
-def show_cores(millis: int) -> str:
-    """``0.5``, ``8``."""
-    return f"{millis / 1000:g}"

@@ -12,15 +12,15 @@ import getpass
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 from iris.client.constraints import Mode, parse_constraint
 from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
-from iris.client.units import parse_cpu, parse_duration, parse_gpu, parse_size
+from iris.client.units import PARSERS, parse_duration, parse_gpu
 from iris_core.codec import Undecodable
-from iris_core.resources import Device, ResourceRequest
+from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessPolicy
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ Command = list[str] | tuple[str, ...]
 TPU_GROUP = "tpu-name"
 
 
-class JobOptions(TypedDict, total=False):
+class JobOptions(ResourceOptions, total=False):
     """What may be said of a job, each as in ``iris run``; whatever is left out has its default.
 
     Sizes are bytes or texts like ``4GiB``, times seconds or texts like ``10m``, ``cpu`` cores.
@@ -44,9 +44,6 @@ class JobOptions(TypedDict, total=False):
     user: str | None
     env: Mapping[str, str]
     replicas: int | None
-    cpu: float | str | None
-    memory: int | str | None
-    disk: int | str | None
     gpu: str | int | None
     tpu: str | None
     constraints: Sequence[str | Constraint]
@@ -188,13 +185,11 @@ def read_tpu(variant: str) -> tuple[Device, int]:
 
 
 def read_resources(options: JobOptions, device: Device | None, reading: Reading) -> ResourceRequest:
-    cpu, memory, disk = options.get("cpu"), options.get("memory"), options.get("disk")
-    return ResourceRequest(
-        cpu_millis=ResourceRequest().cpu_millis if cpu is None else reading.read(lambda: parse_cpu(str(cpu)), 0),
-        memory_bytes=0 if memory is None else reading.read(lambda: parse_size(str(memory)), 0),
-        disk_bytes=0 if disk is None else reading.read(lambda: parse_size(str(disk)), 0),
-        device=device,
-    )
+    given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
+    amounts = {
+        resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()
+    }
+    return ResourceRequest(**amounts, device=device)
 
 
 def read_constraints(options: JobOptions, reading: Reading) -> tuple[Constraint, ...]:

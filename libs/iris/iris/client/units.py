@@ -6,10 +6,12 @@ Out of scope: what amounts are allowed (the gateway judges that). Source: docs/d
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
 from iris.client.problems import InvalidOption
 from iris_core.resources import AUTO, Device
+from iris_core.units import BYTES, CORES, COUNT, Unit
 
 _POWERS = "kmgtp"
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgtp]?)(?P<kind>i?b?)\Z", re.IGNORECASE)
@@ -57,6 +59,17 @@ def parse_cpu(text: str) -> int:
     if not millis.is_finite() or millis < 0 or millis != int(millis):
         raise InvalidOption(f"{text!r} cores cannot be asked for; write whole thousandths, for example 0.5 or 8")
     return int(millis)
+
+
+def parse_count(text: str) -> int:
+    """A whole number. Raises InvalidOption."""
+    plain = text.strip()
+    if not (plain.isascii() and plain.isdigit()):
+        raise InvalidOption(f"{text!r} is not a whole number; write for example 8")
+    return int(plain)
+
+
+PARSERS: dict[Unit, Callable[[str], int]] = {CORES: parse_cpu, BYTES: parse_size, COUNT: parse_count}
 
 
 def parse_duration(text: str) -> float:

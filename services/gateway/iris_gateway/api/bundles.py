@@ -8,6 +8,7 @@ from iris_gateway.bodies import chunks
 from iris_gateway.endpoint import BYTES, Answers, Call, Endpoint
 from iris_gateway.problem import ProblemResponse
 
+_BUNDLE_S = 600.0
 ACCEPTED = frozenset({BYTES, "application/gzip", "application/x-gzip", "application/x-tar", "application/zip"})
 
 
@@ -25,8 +26,8 @@ async def put(call: Call) -> Response:
         raise ProblemResponse(
             "unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES}
         )
-    limits, digest = call.gateway.limits, call.segment("sha256")
-    parts = chunks(call.request, limits.bundle_bytes, limits.bundle_s, limits.body_idle_s)
+    settings, digest = call.gateway.settings, call.segment("sha256")
+    parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
     new = await call.gateway.bundles.put(call.caller.user, digest, parts)
     return Response(status_code=201 if new else 200, headers={"location": f"/v1/bundles/{digest}"})
 

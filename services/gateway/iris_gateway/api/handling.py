@@ -10,7 +10,7 @@ from starlette.responses import Response
 from iris_core.codec import Undecodable, from_json
 from iris_core.messages import Caller
 from iris_gateway.admission import json_from
-from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.endpoint import JSON, Call, passed_on
 from iris_gateway.parameters import MAX_LIMIT, Parameter, Parameters
 from iris_gateway.problem import ProblemResponse, invalid
@@ -43,8 +43,7 @@ async def page(call: Call, what: str, parameters: Parameters, **arguments: objec
 
 async def json_body(call: Call, kind: type[T], default: T | None = None) -> T:
     """The request's body as a ``kind``; ``default`` when there is none. Raises ProblemResponse with every mistake."""
-    limits = call.gateway.limits
-    body = await read_body(call.request, limits.body_bytes, limits.body_s)
+    body = await read_body(call.request, call.gateway.settings.body_bytes, BODY_S)
     if not body and default is not None:
         return default
     check_media_type(call.request, JSON)

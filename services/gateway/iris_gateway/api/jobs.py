@@ -20,7 +20,7 @@ from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
 from iris_gateway.api.handling import PAGING, idempotency_key, json_body, page, request_key, view
 from iris_gateway.api.pages import page_of
-from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.commands import Envelope
 from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import Parameter, job_reference
@@ -95,8 +95,7 @@ async def submit(call: Call) -> Response:
 async def read_spec(call: Call) -> JobSpec:
     """The specification in the body, judged as far as possible here. Raises ProblemResponse."""
     check_media_type(call.request, JSON)
-    limits = call.gateway.limits
-    spec = spec_from(await read_body(call.request, limits.body_bytes, limits.body_s), call.caller)
+    spec = spec_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     if spec.bundle is not None and not await call.gateway.bundles.has(spec.bundle):
         raise invalid([no_bundle(spec.bundle)])
     return spec

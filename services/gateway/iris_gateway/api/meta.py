@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from iris_core import __version__, states
 from iris_core.names import MAX_COMPONENT, MAX_LEVELS
+from iris_core.quota import GATEWAY_LIMITS
 from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
 from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
-from iris_gateway.gateway import Limits
 from iris_gateway.parameters import MAX_LIMIT
+from iris_gateway.settings import GatewaySettings
 
 API = "v1"
 
@@ -56,18 +57,15 @@ _TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERM
 
 async def meta(call: Call) -> Response:
     call.parameters().finish()
-    return json_response(Meta(__version__, API, limits_of(call.gateway.limits), vocabulary()))
+    return json_response(Meta(__version__, API, limits_of(call.gateway.settings), vocabulary()))
 
 
-def limits_of(limits: Limits) -> dict[str, int]:
+def limits_of(settings: GatewaySettings) -> dict[str, int]:
     """What one request, name or job may be, in bytes and counts."""
     return {
-        "body_bytes": limits.body_bytes,
-        "bundle_bytes": limits.bundle_bytes,
-        "requests_per_s": int(limits.requests_per_s),
-        "intake_per_s": int(limits.intake_per_s),
-        "watchers_per_user": limits.watchers_per_user,
-        "uploads_per_user": limits.uploads_per_user,
+        "body_bytes": settings.body_bytes,
+        "bundle_bytes": settings.bundle_bytes,
+        **{limit.name: int(getattr(settings, limit.name)) for limit in GATEWAY_LIMITS},
         "page_items": MAX_LIMIT,
         "replicas": MAX_REPLICAS,
         "name_levels": MAX_LEVELS,

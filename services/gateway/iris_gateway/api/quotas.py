@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
+from iris_core.quota import QUOTA_LIMITS
 from iris_core.spec import BandName
 from iris_core.states import PriorityBand
 from iris_core.views import QuotaView
@@ -17,17 +18,15 @@ from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import identifier
 
-Amount = Annotated[int, Meta(ge=0, le=2**53)]
-
-
-class QuotaBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The limits of one user; 0 is unlimited. ``max_band`` is the best band the user may ask for."""
-
-    max_running_cpu: Amount = 0
-    max_running_memory: Amount = 0
-    max_running_accelerators: Amount = 0
-    max_pending_tasks: Amount = 0
-    max_band: BandName = "production"
+QuotaBody = msgspec.defstruct(
+    "QuotaBody",
+    [
+        *((limit.name, Annotated[int, Meta(ge=0, le=2**53, description=limit.about)], 0) for limit in QUOTA_LIMITS),
+        ("max_band", BandName, "production"),
+    ],
+    namespace={"__doc__": "The limits of one user; 0 is unlimited. ``max_band`` is the best band it may ask for."},
+    forbid_unknown_fields=True,
+)
 
 
 async def listed(call: Call) -> Response:
@@ -41,8 +40,8 @@ async def shown(call: Call) -> Response:
 async def put(call: Call) -> Response:
     user = identifier(call.segment("user"), "user")
     call.parameters().finish()
-    body = await json_body(call, QuotaBody)
-    limits = msgspec.to_builtins(body) | {"max_band": PriorityBand[body.max_band.upper()].value}
+    limits = msgspec.structs.asdict(await json_body(call, QuotaBody))
+    limits["max_band"] = PriorityBand[limits["max_band"].upper()].value
     return passed_on(await administer(call, "set_quota", user, limits))
 
 

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from iris_core.messages import Caller
 from iris_gateway.auth import own_pages
-from iris_gateway.bodies import check_media_type, read_body
+from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.dashboard import page_data, render
 from iris_gateway.dashboard.page_data import Facts, PageData
 from iris_gateway.endpoint import Answers, Call, Endpoint, Handler
@@ -66,7 +66,7 @@ async def signed_in(call: Call) -> Response:
     """Take a token and keep it where pages find it."""
     own_pages(call.request.headers)
     check_media_type(call.request, FORM)
-    body = await read_body(call.request, _FORM_BYTES, call.gateway.limits.body_s)
+    body = await read_body(call.request, _FORM_BYTES, BODY_S)
     token = parse_qs(body.decode("latin-1")).get("token", [""])[0]
     try:
         call.gateway.keyring.identify(f"Bearer {token}")

@@ -15,9 +15,10 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from iris_core.quota import QUOTA_LIMITS
+from iris_core.resources import RESOURCES
 from iris_core.states import DISPLAY_COLOURS, SessionStatus, TaskState, css_class, display_name
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _KNOWN = {display_name(state): css_class(state) for state in TaskState}
 
 EVENT_TYPES = " ".join(
@@ -59,19 +60,6 @@ def span(start: str | None, end: str | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def size(count: int) -> str:
-    """Bytes in a unit one can read."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {_UNITS[unit]}"
-
-
-def cores(millis: int) -> str:
-    """Millicores as cores."""
-    return f"{millis / 1000:g}"
-
-
 @cache
 def environment() -> Environment:
     """The templates."""
@@ -86,11 +74,14 @@ def environment() -> Environment:
         "badge": badge,
         "segment": segment,
         "moment": moment,
-        "size": size,
-        "cores": cores,
         "shell": shlex.join,
     }
-    made.globals |= {"span": span, "event_types": EVENT_TYPES}
+    made.globals |= {
+        "span": span,
+        "event_types": EVENT_TYPES,
+        "resources": RESOURCES,
+        "quota_limits": QUOTA_LIMITS,
+    }
     return made
 
 

@@ -1,8 +1,8 @@
 """Room on workers as columns of numbers, and how much of it one task needs. No names, no choice.
 
-Five dimensions: those of `resources.DIMENSIONS`, and the building window, of which every task takes one place. It has
-no more places than the worker may have attempts, and none while the worker takes no new work. A dimension a task does
-not ask for always fits.
+Dimensions are those of `RESOURCES`, and last the building window, of which every task takes one place. It has no more
+places than the worker may have attempts, and none while the worker takes no new work. A dimension a task does not ask
+for always fits.
 Source: docs/design/semantics.md#constraints-and-resources.
 """
 
@@ -15,11 +15,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from iris_core.resources import Amount, ResourceRequest
+from iris_core.resources import RESOURCES, Amount, ResourceRequest
 
-CPU, MEMORY, DISK, CHIPS, WINDOW = range(5)
-DEPTH = 5
-_LOOKED_AT = (WINDOW, CHIPS, CPU, MEMORY, DISK)
+WINDOW = len(RESOURCES)
+DEPTH = WINDOW + 1
+SCARCEST_FIRST = tuple(sorted(range(WINDOW), key=lambda dimension: RESOURCES[dimension].scarcity))
+"""The dimensions of resources."""
+_LOOKED_AT = (WINDOW, *SCARCEST_FIRST)
 """What runs out first is looked at first."""
 
 
@@ -40,7 +42,7 @@ SHUT = 1 << 40
 class Need:
     """What one task takes: an amount for every dimension, and those of them that are asked for."""
 
-    amounts: tuple[int, int, int, int, int]
+    amounts: tuple[int, ...]
     needed: tuple[tuple[int, int], ...]
 
     @cached_property
@@ -51,14 +53,13 @@ class Need:
 
 def need_of(ask: ResourceRequest) -> Need:
     """What a task with this ask takes while it is being brought up."""
-    amount = ask.amount
-    amounts = (amount.cpu_millis, amount.memory_bytes, amount.disk_bytes, amount.chips, 1)
+    amounts = row_of(ask.amount, 1)
     return Need(amounts, tuple((d, amounts[d]) for d in _LOOKED_AT if amounts[d] > 0))
 
 
-def row_of(total: Amount, window: int) -> tuple[int, int, int, int, int]:
-    """All dimensions of a worker."""
-    return (total.cpu_millis, total.memory_bytes, total.disk_bytes, total.chips, window)
+def row_of(amount: Amount, window: int) -> tuple[int, ...]:
+    """All dimensions of a worker or of a task."""
+    return (*amount.values, window)
 
 
 def fitting(room: Matrix, need: Need, slots: Slots) -> Mask:

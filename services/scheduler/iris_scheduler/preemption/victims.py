@@ -7,7 +7,6 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from iris_core.messages import AttemptRef
 from iris_core.states import PriorityBand
 from iris_scheduler.mirror import Mirror
-from iris_scheduler.placement.capacity import CHIPS, CPU, DEPTH, DISK, MEMORY, WINDOW, Matrix, Need, Slots
+from iris_scheduler.placement.capacity import DEPTH, SCARCEST_FIRST, WINDOW, Matrix, Slots
 from iris_scheduler.placement.columns import Columns
 
-Cost = tuple[int, int, int, int, int, int, AttemptRef]
+Cost = tuple[int, tuple[int, ...], int, AttemptRef]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,14 @@ class Victim:
     ref: AttemptRef
     slot: int
     band: PriorityBand
-    frees: tuple[int, int, int, int, int]
+    frees: tuple[int, ...]
     session: int | None
     members: int
 
     @property
-    def lost(self) -> tuple[int, int, int, int]:
+    def lost(self) -> tuple[int, ...]:
         """The resources of all the attempts that are lost with this one, the scarcest first."""
-        return self.cost[1:5]
+        return self.cost[1]
 
 
 class Victims:
@@ -68,11 +67,6 @@ class Victims:
         return relief
 
 
-def resources_of(frees: Sequence[int]) -> tuple[int, int, int, int]:
-    """How much an attempt holds, the scarcest first."""
-    return (frees[CHIPS], frees[CPU], frees[MEMORY], frees[DISK])
-
-
 def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
     found = []
     for hold, need in mirror.hosts.holds():
@@ -81,15 +75,10 @@ def _find(mirror: Mirror, columns: Columns) -> list[Victim]:
         slot = columns.slot.get(hold.worker)
         if band is PriorityBand.PRODUCTION or hold.stopping or slot is None:
             continue
-        frees = _frees(need, place=hold.building or mirror.hosts.host(hold.worker).is_crowded)
+        place = hold.building or mirror.hosts.host(hold.worker).is_crowded
+        frees = (*need.amounts[:WINDOW], int(place))
         members = row.replicas if gang else 1
-        chips, cpu, memory, disk = (members * amount for amount in resources_of(frees))
-        cost = (-int(band), chips, cpu, memory, disk, -hold.since_ms, hold.ref)
+        lost = tuple([members * frees[dimension] for dimension in SCARCEST_FIRST])
+        cost = (-int(band), lost, -hold.since_ms, hold.ref)
         found.append(Victim(cost, hold.ref, slot, band, frees, hold.ref.job if gang else None, members))
     return found
-
-
-def _frees(need: Need, *, place: bool) -> tuple[int, int, int, int, int]:
-    cpu, memory, disk, chips, _ = need.amounts
-    assert WINDOW == DEPTH - 1
-    return (cpu, memory, disk, chips, int(place))

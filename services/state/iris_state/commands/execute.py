@@ -14,11 +14,11 @@ import msgspec
 from iris_core.admission import validate_spec
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand, Caller, CancelJob, Quota, RerunJob, SubmitJob
+from iris_core.messages import AdminCommand, Caller, CancelJob, RerunJob, SubmitJob
 from iris_core.names import JobName
 from iris_core.spec import JobSpec
-from iris_core.states import Cause, Initiator, PriorityBand, TaskState, WorkerState
-from iris_state import cascade
+from iris_core.states import Cause, Initiator, TaskState, WorkerState
+from iris_state import cascade, quota
 from iris_state.changes import JobAdmitted, QuotaSet, WorkerForgotten, WorkerMoved
 from iris_state.claims import Step
 from iris_state.ledger import Ledger
@@ -66,7 +66,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
     user = owner(ledger, command)
     _check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
-    _check_quota(ledger, spec, user, _replaced(ledger, name, command))
+    quota.check(ledger, spec, user, _replaced(ledger, name, command))
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
         number=ledger.next_number,
@@ -103,21 +103,6 @@ def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
     """The live job that makes room for a new one of its name."""
     job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
     return job if job is not None and not job.is_terminal else None
-
-
-def _check_quota(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
-    quota = ledger.quota_of(user)
-    pending = ledger.pending_of_user[user]
-    if replaced is not None and replaced.user == user:
-        pending -= replaced.counts[TaskState.PENDING]
-    if quota.max_pending_tasks and pending + spec.replicas > quota.max_pending_tasks:
-        raise Refused(
-            Code.OVER_QUOTA,
-            f"{user} may have {quota.max_pending_tasks} pending tasks, has {pending} and asks for {spec.replicas} more",
-        )
-    if spec.priority_band < quota.max_band:
-        best = PriorityBand(quota.max_band).name.lower()
-        raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
 
 
 def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
@@ -194,7 +179,7 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     _check_length("target", command.target)
     if command.action == "set_quota":
-        yield QuotaSet(_quota(command))
+        yield QuotaSet(quota.quota_from(command.target, command.arguments))
         return
     worker = ledger.workers.get(command.target)
     if worker is None:
@@ -217,13 +202,3 @@ def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
         yield WorkerForgotten(worker.id)
     elif command.action not in ("drain", "undrain", "mark_lost"):
         raise Refused(Code.INVALID, f"no such action: {command.action}")
-
-
-def _quota(command: AdminCommand) -> Quota:
-    fields = ("max_running_cpu", "max_running_memory", "max_running_accelerators", "max_pending_tasks", "max_band")
-    values = {name: command.arguments[name] for name in fields if name in command.arguments}
-    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be journalled as such
-        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
-    if values.get("max_band", 0) > max(PriorityBand):
-        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
-    return Quota(command.target, **values)

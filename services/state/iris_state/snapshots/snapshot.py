@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from sortedcontainers import SortedDict
 
-from iris_core.messages import Quota
+from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state import changes as c
 from iris_state.ledger import Ledger

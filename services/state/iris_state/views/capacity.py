@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 from iris_core.constraints import eligible
-from iris_core.resources import DIMENSIONS
+from iris_core.resources import RESOURCES
 from iris_core.states import WorkerState
 from iris_state.ledger import Ledger
 from iris_state.records import Job, Worker
-
-_WORDS = {"cpu_millis": "cpu", "memory_bytes": "memory", "disk_bytes": "disk", "chips": "chips"}
 
 
 def warnings(ledger: Ledger, record: Job) -> list[str]:
@@ -48,8 +46,9 @@ def _why(record: Job, hosts: int, matching: list[Worker], large: int) -> str:
         return f"none of {hosts} matches what it asks for (iris why {record.name} says which condition removes them)"
     if not large:
         ask = record.spec.resources.amount
-        short = [name for name in DIMENSIONS if getattr(ask, name) > max(getattr(w.total, name) for w in matching)]
-        words = " and ".join(_WORDS[name] for name in short) or "resources together"
+        most = [max(column) for column in zip(*(worker.total.values for worker in matching), strict=True)]
+        short = [r.words for r, asked, there in zip(RESOURCES, ask.values, most, strict=True) if asked > there]
+        words = " and ".join(short) or "resources together"
         return f"none of {len(matching)} that match has as much {words} in all"
     assert record.spec.coscheduling is not None
     group_by = record.spec.coscheduling.group_by

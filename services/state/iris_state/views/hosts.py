@@ -6,9 +6,11 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import asdict
+
 from iris_core import codec
 from iris_core.errors import Code, Refused
-from iris_core.resources import DIMENSIONS, Amount
+from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.views import Page, WorkerView, moment
 from iris_state.changes import UNDECODABLE
@@ -28,18 +30,14 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         id=worker.id,
         state=worker.state.value,
         attributes=worker.attributes,
-        total=amount(worker.total),
-        committed=amount(presence.committed),
+        total=asdict(worker.total),
+        committed=asdict(presence.committed),
         tasks=[f"{ledger.jobs[number].name}/{index}" for number, index, _ in islice(presence.open, TASKS)],
         building=presence.building,
         last_heartbeat_at=moment(presence.heartbeat_ms),
         detail=shortened(worker.reason or presence.detail, MAX_TEXT),
         task_count=len(presence.open),
     )
-
-
-def amount(amount: Amount) -> dict[str, int]:
-    return {name: getattr(amount, name) for name in DIMENSIONS}
 
 
 def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
@@ -111,8 +109,8 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "jobs": jobs,
         "workers": workers,
         "pending": len(ledger.queue),
-        "capacity": amount(capacity),
-        "committed": amount(committed),
+        "capacity": asdict(capacity),
+        "committed": asdict(committed),
         "users": nsmallest(USERS, ledger.index.values("user")),
     }
 

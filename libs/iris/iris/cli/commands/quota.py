@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
 from iris.cli.options import connected, form_option
 from iris.cli.tables import Row, print_facts, print_object
-from iris.cli.times import show_bytes, show_cores
 from iris.client.client import Client, decode
 from iris.client.transport import Request, in_path
-from iris.client.units import parse_cpu, parse_size
+from iris.client.units import PARSERS
+from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
 
-LIMITS = (
-    "max_running_cpu",
-    "max_running_memory",
-    "max_running_accelerators",
-    "max_pending_tasks",
-    "max_band",
-)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group()
@@ -43,36 +38,27 @@ def describe(found: Row) -> list[tuple[str, str]]:
     """Each limit as ``used of limit``."""
     return [
         ("user", found["user"]),
-        ("running cpu", of(found["running_cpu"], found["max_running_cpu"], show_cores)),
-        ("running memory", of(found["running_memory"], found["max_running_memory"], show_bytes)),
-        ("running accelerators", of(found["running_accelerators"], found["max_running_accelerators"], str)),
-        ("pending tasks", of(found["pending_tasks"], found["max_pending_tasks"], str)),
+        *((limit.words, limit.show(found[limit.used], found[limit.name])) for limit in QUOTA_LIMITS),
         ("best band", str(found["max_band"])),
     ]
 
 
 def everybodys(limits: Row) -> list[tuple[str, str]]:
-    """What the gateway lets each user do; 0 is unlimited."""
-    words = {
-        "requests a second": str(limits["requests_per_s"] or "unlimited"),
-        "bytes sent a second": show_bytes(limits["intake_per_s"]) if limits["intake_per_s"] else "unlimited",
-        "open streams": f"at most {limits['watchers_per_user']}",
-        "uploads at once": f"at most {limits['uploads_per_user']}",
-    }
-    return list(words.items())
+    """What the gateway lets each user do."""
+    return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS]
 
 
-def of(used: int, limit: int, show_amount: Any) -> str:
-    """``3 of 8``, or ``3 of unlimited``."""
-    return f"{show_amount(used)} of {show_amount(limit) if limit else 'unlimited'}"
+def limit_options(command: F) -> F:
+    """An option for each limit of a quota."""
+    for limit in reversed(QUOTA_LIMITS):
+        option, words = f"--{limit.name.replace('_', '-')}", f"{limit.about.capitalize()}; for example"
+        command = click.option(option, help=f"{words} {limit.unit.example}.", metavar=limit.unit.metavar)(command)
+    return command
 
 
 @quota.command("set")
 @click.argument("user")
-@click.option("--max-running-cpu", help="Cores.", metavar="N")
-@click.option("--max-running-memory", help="For example 64GiB.", metavar="SIZE")
-@click.option("--max-running-accelerators", type=click.IntRange(0), help="Chips.")
-@click.option("--max-pending-tasks", type=click.IntRange(0), help="Tasks.")
+@limit_options
 @click.option("--max-band", type=click.Choice(["production", "interactive", "batch"]), help="Best band.")
 @connected
 def set_quota(client: Client, user: str, **given: Any) -> None:
@@ -80,13 +66,10 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     limits = {key: value for key, value in given.items() if value is not None}
     if not limits:
         raise click.UsageError("say at least one limit")
-    if "max_running_cpu" in limits:
-        limits["max_running_cpu"] = parse_cpu(limits["max_running_cpu"])
-    if "max_running_memory" in limits:
-        limits["max_running_memory"] = parse_size(limits["max_running_memory"])
+    limits |= {limit.name: PARSERS[limit.unit](limits[limit.name]) for limit in QUOTA_LIMITS if limit.name in limits}
     path = f"/v1/quotas/{in_path(user)}"
     present: Row = client.get(path, dict)
-    wanted = {key: limits.get(key, present[key]) for key in LIMITS}
+    wanted = {key: limits.get(key, present[key]) for key in given}
     headers = {"Content-Type": "application/json"}
     answer = client.transport.send(Request("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
     for name, value in describe(decode(answer, dict)):

@@ -23,20 +23,29 @@ from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
 from iris.client.job_options import JobOptions, job_spec
+from iris_core.resources import REQUESTED, Resource, ResourceRequest
 from iris_core.views import PlanView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PLACEMENTS_SHOWN = 16
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+def resource_option(resource: Resource) -> Callable[[F], F]:
+    """``--memory SIZE``."""
+    default, unit = getattr(ResourceRequest(), resource.name), resource.unit
+    shown = f"  [default: {unit.show(default)}]" if default else ""
+    words = f"{resource.words.capitalize()} of one task, for example {unit.example}.{shown}"
+    return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
+
+
 _OPTIONS = (
     click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
     click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
     click.option("--user", help="Whose it is.", metavar="USER"),
     click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
-    click.option("--cpu", help="Cores of one task, for example 0.5.  [default: 1]", metavar="N"),
-    click.option("--memory", help="Memory of one task, for example 4GiB.", metavar="SIZE"),
-    click.option("--disk", help="Disk of one task.", metavar="SIZE"),
+    *(resource_option(resource) for resource in REQUESTED),
     click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
     click.option("--tpu", help="A TPU slice, for example v5litepod-16; its hosts are taken together.", metavar="TPU"),
     click.option(

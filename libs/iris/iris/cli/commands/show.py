@@ -11,9 +11,11 @@ import click
 
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
-from iris.cli.times import show_bytes, show_cores, show_moment, span_between, standing
+from iris.cli.times import show_moment, span_between, standing
 from iris.client.client import Client, is_task
 from iris.client.transport import in_path
+from iris_core.resources import REQUESTED
+from iris_core.units import show_bytes
 
 _TASKS_SHOWN = 40
 _JUDGEMENTS_READ = 500
@@ -131,14 +133,10 @@ def job_facts(job: Row) -> Iterator[tuple[str, str]]:
 
 def show_resources(requested: dict[str, Any]) -> str:
     """``2 cpu, 4GiB memory, 4 x tpu v5litepod-16``."""
+    asked = ((resource, requested.get(resource.name, 0)) for resource in REQUESTED)
+    parts = [f"{resource.unit.show(amount)} {resource.words}" for resource, amount in asked if amount]
     device = requested.get("device")
-    parts = [
-        f"{show_cores(requested.get('cpu_millis', 0))} cpu",
-        f"{show_bytes(requested['memory_bytes'])} memory" if requested.get("memory_bytes") else "",
-        f"{show_bytes(requested['disk_bytes'])} disk" if requested.get("disk_bytes") else "",
-        f"{device['count']} x {device['kind']} {device['variant']}" if device else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join([*parts, f"{device['count']} x {device['kind']} {device['variant']}"] if device else parts)
 
 
 def show_task(task: Row, *, wide: bool) -> None:

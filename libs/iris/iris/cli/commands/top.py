@@ -10,8 +10,8 @@ import click
 from iris.cli.commands import ls, worker
 from iris.cli.options import connected
 from iris.cli.tables import Row, print_table, state_word
-from iris.cli.times import show_cores
 from iris.client.client import Client
+from iris_core.resources import RESOURCES
 
 _ROWS = 15
 
@@ -40,10 +40,9 @@ def top(client: Client, interval: float, once: bool) -> None:
 
 
 def summary(workers: list[Row]) -> str:
-    """``3 healthy, 1 lost; cpu 12/32; chips 4/8``."""
+    """``3 healthy, 1 lost; cpu 12/32; memory 8GiB/64GiB; chips 4/8``."""
     states = Counter(row["state"] for row in workers)
     counts = ", ".join(f"{count} {state_word(state)}" for state, count in states.items()) or "no workers"
     live = [row for row in workers if row["state"] != "lost"]
-    cpu, all_cpu = (sum(row[part].get("cpu_millis", 0) for row in live) for part in ("committed", "total"))
-    chips, all_chips = (sum(row[part].get("chips", 0) for row in live) for part in ("committed", "total"))
-    return f"{counts}; cpu {show_cores(cpu)}/{show_cores(all_cpu)}; chips {chips}/{all_chips}"
+    used = {resource.words: worker.show_used(resource, live) for resource in RESOURCES if not resource.wide}
+    return "; ".join([counts, *(f"{words} {amounts}" for words, amounts in used.items() if amounts)])

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from iris.cli.options import connected, form_option
 from iris.cli.tables import Column, Row, print_facts, print_object, print_page, state_word
-from iris.cli.times import age, show_bytes, show_cores
+from iris.cli.times import age
 from iris.client.client import Client
 from iris.client.transport import in_path
+from iris_core.resources import RESOURCES, Resource
 
 
-def used_cores(row: Row) -> str:
-    """``1.5/8``."""
-    return f"{show_cores(row['committed'].get('cpu_millis', 0))}/{show_cores(row['total'].get('cpu_millis', 0))}"
+def show_used(resource: Resource, rows: Sequence[Row]) -> str:
+    """``1GiB/16GiB`` of some hosts, empty where they have none."""
+    committed, total = (sum(row[part].get(resource.name, 0) for row in rows) for part in ("committed", "total"))
+    return f"{resource.unit.show(committed)}/{resource.unit.show(total)}" if total else ""
 
 
-def used_memory(row: Row) -> str:
-    """``1GiB/16GiB``."""
-    committed, total = row["committed"].get("memory_bytes", 0), row["total"].get("memory_bytes", 0)
-    return f"{show_bytes(committed)}/{show_bytes(total)}"
-
-
-def used_chips(row: Row) -> str:
-    """``4/4``, empty on a host that has none."""
-    total = row["total"].get("chips", 0)
-    return f"{row['committed'].get('chips', 0)}/{total}" if total else ""
+def used_column(resource: Resource) -> Column:
+    return Column(resource.words.upper(), lambda row: show_used(resource, [row]), wide=resource.wide, right=True)
 
 
 def show_attributes(row: Row) -> str:
@@ -36,9 +32,7 @@ def show_attributes(row: Row) -> str:
 COLUMNS = (
     Column("ID", lambda row: row["id"]),
     Column("STATE", lambda row: state_word(row["state"])),
-    Column("CPU", used_cores, right=True),
-    Column("MEMORY", used_memory, right=True),
-    Column("CHIPS", used_chips, right=True),
+    *map(used_column, RESOURCES),
     Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
     Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
     Column("DETAIL", lambda row: row["detail"]),

@@ -1,0 +1,44 @@
+"""Units that amounts are counted in, and how an amount is written for people. Pure.
+
+Out of scope: reading what people write (`iris.client.units`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What an amount counts.
+
+    Attributes:
+        metavar: stands for an amount in the help of an option. example: of one, as people write it.
+        show: an amount in few characters.
+    """
+
+    metavar: str
+    example: str
+    show: Callable[[int], str]
+
+
+def show_bytes(count: int) -> str:
+    """``512MiB``, ``1.5GiB``: four digits at most, and it can be typed back."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.4g}{unit}"
+        size /= 1024
+    return f"{size:.4g}TiB"
+
+
+def show_cores(millis: int) -> str:
+    """``0.5``, ``8``."""
+    return f"{millis / 1000:g}"
+
+
+CORES = Unit("N", "0.5", show_cores)
+"""Thousandths of a core."""
+BYTES = Unit("SIZE", "4GiB", show_bytes)
+COUNT = Unit("N", "8", str)

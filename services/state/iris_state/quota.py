@@ -1,0 +1,81 @@
+"""Limits of users: which job would pass one, and what is used of each. Running limits are the scheduler's to weigh.
+
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iris_core.errors import Code, Refused
+from iris_core.quota import QUOTA_LIMITS, Quota
+from iris_core.resources import Amount
+from iris_core.spec import JobSpec
+from iris_core.states import PriorityBand, TaskState
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How a limit on submissions is counted.
+
+    Attributes:
+        has: what the user has now. adds: what a job adds. frees: what the end of a job takes away.
+    """
+
+    has: Callable[[Ledger, str], int]
+    adds: Callable[[JobSpec], int]
+    frees: Callable[[Job], int]
+
+
+COUNTED = {
+    "max_pending_tasks": Counted(
+        has=lambda ledger, user: ledger.pending_of_user[user],
+        adds=lambda spec: spec.replicas,
+        frees=lambda job: job.counts[TaskState.PENDING],
+    ),
+}
+"""By the name of the limit. Limits of a resource are not here: they refuse nothing."""
+
+if COUNTED.keys() != {limit.name for limit in QUOTA_LIMITS if limit.resource is None}:
+    raise ValueError("every limit of the table that bounds no resource is counted, and no other")
+
+
+def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
+    """Raises Refused when the user may not have this job, counted without the one it replaces."""
+    quota = ledger.quota_of(user)
+    for limit in QUOTA_LIMITS:
+        counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
+        if counted is None or not most:
+            continue
+        has, adds = counted.has(ledger, user), counted.adds(spec)
+        if replaced is not None and replaced.user == user:
+            has -= counted.frees(replaced)
+        if has + adds > most:
+            words = f"{user} may have {most} {limit.words}, has {has} and asks for {adds} more"
+            raise Refused(Code.OVER_QUOTA, words)
+    if spec.priority_band < quota.max_band:
+        best = PriorityBand(quota.max_band).name.lower()
+        raise Refused(Code.FORBIDDEN, f"{user} may ask for band {best} at best, not {spec.band}")
+
+
+def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:
+    """What an operator sets; what is left out is unlimited. Raises Refused."""
+    names = (*(limit.name for limit in QUOTA_LIMITS), "max_band")
+    values = {name: arguments[name] for name in names if name in arguments}
+    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be journalled as such
+        raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
+    if values.get("max_band", 0) > max(PriorityBand):
+        raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
+    return Quota(user, **values)
+
+
+def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:
+    """What is used of each limit, by `UserLimit.used`; ``running`` is what the user's open attempts hold."""
+    return {
+        limit.used: getattr(running, limit.resource.name) if limit.resource else COUNTED[limit.name].has(ledger, user)
+        for limit in QUOTA_LIMITS
+    }
