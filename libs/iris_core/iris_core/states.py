@@ -8,6 +8,7 @@ docs/design/semantics.md#deployments-and-routes, docs/design/semantics.md#enumer
 from __future__ import annotations
 
 from enum import Enum, IntEnum, StrEnum
+from functools import lru_cache
 
 
 class TaskState(IntEnum):
@@ -228,6 +229,7 @@ DISPLAY_COLOURS = {
 """The colour of each state's badge. Source: docs/design/interfaces.md#dashboard."""
 
 
+@lru_cache(maxsize=None, typed=True)  # members of two enumerations may be equal as integers
 def display_name(state: Enum) -> str:
     """The word for a state everywhere people see it: lower case."""
     return state.name.lower()

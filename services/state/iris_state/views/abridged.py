@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 def abridged(spec: JobSpec) -> JobSpec:
     """The specification with only the first entries of its collections; the same one when nothing is left out."""
+    most = max(map(len, (spec.command, spec.constraints, spec.ports, spec.env, spec.labels)))
+    if most <= ENTRIES and len(codec.to_json(spec)) <= BYTES:
+        return spec
     shorter: dict[str, Any] = {}
     for name in ("command", "constraints", "ports"):
         entries = getattr(spec, name)

@@ -35,8 +35,11 @@ def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
 
 def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
     """The latest end of an attempt among those of these tasks that wait again."""
-    waiting = {index: task for index in indexes if (task := record.tasks[index]).state is TaskState.PENDING}
-    ended = [(index, task.attempts[-1]) for index, task in waiting.items() if task.attempts]
+    ended = [
+        (index, task.attempts[-1])
+        for index in indexes
+        if (task := record.tasks[index]).attempts and task.state is TaskState.PENDING
+    ]
     if not ended:
         return None
     index, attempt = max(ended, key=lambda one: (one[1].cause not in _FOLLOWED, one[1].ended_ms, -one[0]))

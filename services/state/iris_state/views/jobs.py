@@ -26,6 +26,8 @@ TREE_JOBS = 500
 """Jobs below the first that a tree shows."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
+_LAST = "\U0010ffff"
+"""Behind every character of a name."""
 
 
 def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
@@ -92,11 +94,11 @@ def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Newest first."""
     fields = _fields(ledger, arguments)
     prefix = str(arguments.get("name_prefix") or "")
+    numbers = _shortest(ledger, fields, prefix)
 
     def wanted(record: Job) -> bool:
-        return record.name.startswith(prefix) and all(has(record, field) for field in fields)
+        return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
 
-    numbers = _shortest(ledger, fields, prefix)
     below: Iterator[int] = numbers.irange(maximum=behind(arguments), inclusive=(True, False), reverse=True)
     rows = ((number, ledger.jobs[number]) for number in below)
     return page(rows, lambda record: job_view(ledger, record, whole=False), arguments, wanted)
@@ -129,16 +131,16 @@ def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
     return numbers
 
 
-def _with_prefix(ledger: Ledger, prefix: str) -> list[int] | None:
+def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
     """The numbers of the jobs whose names begin so; None when they are more than a page looks at."""
-    numbers: list[int] = []
-    for name in ledger.names.irange(minimum=prefix):  # type: ignore[attr-defined]
-        if not name.startswith(prefix):
-            break
-        numbers += ledger.namesakes.get(name, (ledger.names[name],))
+    between: Iterator[str] = ledger.names.irange(prefix, prefix + _LAST)  # type: ignore[attr-defined]
+    names = list(islice(between, SCANNED + 1))
+    numbers = set(map(ledger.names.__getitem__, names))
+    for name in ledger.namesakes.keys() & names:
+        numbers.update(islice(ledger.namesakes[name], SCANNED + 1))
         if len(numbers) > SCANNED:
-            return None
-    return numbers
+            break
+    return numbers if len(numbers) <= SCANNED else None
 
 
 def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:

@@ -94,17 +94,18 @@ def page(
     page may be empty and not the last one: a listing ends where there is no cursor.
     """
     items: list[Any] = []
-    limit, last, size = limit_of(arguments), "", 0
+    limit, size = limit_of(arguments), 0
+    last: int | str = ""
     for looked_at, (position, record) in enumerate(rows):
         if len(items) == limit or looked_at == SCANNED:
-            return Page(items=items, next_cursor=last)
+            return Page(items=items, next_cursor=str(last))
         if wanted(record):
             item = view(record)
             size += len(codec.to_json(item))
             if items and size > PAGE_BYTES:
-                return Page(items=items, next_cursor=last)
+                return Page(items=items, next_cursor=str(last))
             items.append(item)
-        last = str(position)
+        last = position
     return Page(items=items)
 
 
