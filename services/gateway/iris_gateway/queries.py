@@ -46,7 +46,7 @@ class Queries:
 
     Args:
         position: of the newest write; every answer is at least as new.
-        timeout_s: of one request to the leader. retry_for_s: how long to go on asking while nobody leads.
+        retry_for_s: how long a question may take, and how long to go on asking while nobody leads.
         follower_s: how long a replica that follows may take before the leader is asked.
     """
 
@@ -55,14 +55,12 @@ class Queries:
         bus: Bus,
         position: Position | None = None,
         *,
-        timeout_s: float = 5.0,
         retry_for_s: float = 3.0,
         follower_s: float = 1.0,
     ) -> None:
         self._bus = bus
         self._position = position or Position()
-        self._timeout_s = timeout_s
-        self._timeout_s = retry_for_s
+        self._retry_for_s = retry_for_s
         self._follower_s = min(follower_s, retry_for_s / 4)
         self._alone_until_s = 0.0
         self._flights: dict[_Question, _Flight] = {}
@@ -108,7 +106,7 @@ class Queries:
     async def _persist(self, question: _Question) -> Answer:
         pause = _FIRST_PAUSE_S
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._retry_for_s):
                 while True:
                     try:
                         return await self._once(question)
@@ -139,7 +137,7 @@ class Queries:
 
     async def _from_leader(self, data: bytes) -> Answer:
         try:
-            message = await self._bus.request(STATE_QUERY, data, timeout=self._timeout_s)
+            message = await self._bus.request(STATE_QUERY, data, timeout=self._retry_for_s)
             return unpack(message.data, Answer)
         except NoResponders:
             raise
