@@ -62,7 +62,7 @@ def _lost(rates: dict[str, list[float]]) -> list[float]:
 
 async def _measure(made: Cluster, jobs: int, seconds: float, repeat: int) -> dict[str, list[float]]:
     """Submissions a second without and with readers, in turn, and the pages a second of those."""
-    await _submit(made.url, f"job-{WRITERS}", jobs=jobs)
+    await _submit(made.url, "job", jobs=jobs)
     found: dict[str, list[float]] = {"quiet": [], "read": [], "pages": []}
     for number in range(repeat):
         found["quiet"].append(await _submit(made.url, f"quiet-{number}", seconds=seconds))
