@@ -35,17 +35,20 @@ class Follower:
 
     Args:
         wake: called when there is something to `answer`.
+        in_the_way: whether somebody else needs the processor that answers take.
 
     Attributes:
         leader_at: the position of the leader when it was last heard of.
     """
 
-    def __init__(self, replica: Replica, wake: Callable[[], None]) -> None:
+    def __init__(self, replica: Replica, wake: Callable[[], None], in_the_way: Callable[[], bool]) -> None:
         self._replica = replica
         self._wake = wake
         self._bus = replica.connection.bus
         self._loop = asyncio.get_running_loop()
-        self._reads = Reads(replica.policy.read_timeout_s, self._loop.time)
+        clock, policy = self._loop.time, replica.policy
+        self._reads = Reads(policy.read_timeout_s, clock, policy.read_share, in_the_way)
+        self._sequence = replica.machine.sequence
         self._early: list[tuple[int, float, Message]] = []
         self._subscriptions: list[Subscription] = []
         self.leader_at = 0
@@ -66,9 +69,12 @@ class Follower:
         self._early = []
 
     def answer(self) -> bool:
-        """Answer for a moment; True when more is left."""
+        """Answer for a moment; True when more is left that there is time for."""
         machine = self._replica.machine
         now_s = self._loop.time()
+        if machine.sequence != self._sequence:
+            self._sequence = machine.sequence
+            self._reads.note_commit()
         early, self._early = self._early, []
         for position, until_s, message in early:
             if position <= machine.sequence:
@@ -81,7 +87,10 @@ class Follower:
             self._bus.publish(reply, data)
         for error in self._reads.take_raised():
             log.error("a query was not answered, because it raised", exc_info=error)
-        return bool(self._reads)
+        wait_s = self._reads.wait_s() if self._reads else 0.0
+        if wait_s:
+            self._loop.call_later(wait_s, self._wake)
+        return bool(self._reads) and not wait_s
 
     def _on_read(self, message: Message) -> None:
         if not subjects.is_plain(message.reply):

@@ -36,7 +36,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
         forget_workers_after_s: a host that has been LOST for so long, and was not drained, is forgotten; 0: never.
         read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
-        read_share: of the time, for reads while commits are written. The rest belongs to the commits.
+        read_share: of the time, for reads while commits are written. The rest belongs to the commits. A replica that
+            follows keeps to it only while the processors of its machine are short.
         poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
             processes did, within so long of starting it; 0 workers: it always is.
         ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.

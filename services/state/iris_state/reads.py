@@ -1,7 +1,8 @@
 """Questions that wait, and their answers: each caller in turn, a little at a time. Pure; the clock is handed in.
 
-The same on a replica that leads and on one that follows. Not here: when there is time for answers
-(`replication.leader`, `follower`), and what the views hold (`views`). Source: docs/adr/0017-reads-beside-the-writer.md.
+The same on a replica that leads and on one that follows. While commits are being written and reads are in their way,
+reads have a share of the time: after each slice of answers the commits have theirs. Not here: what the views hold.
+Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from iris_state.ledger import Ledger
 
 SLICE_S = 0.005
 """How long questions are answered in one go; the last one of them may take longer."""
+WRITING_S = 0.1
+"""So long after a commit another one is to be expected."""
 WAITING = 1000
 """Questions of one caller that may wait; what comes on top of them is refused at once."""
 TOO_LARGE = "the answer is too large for one message; ask for less at once"
@@ -33,17 +36,33 @@ class Question(NamedTuple):
     at_s: float
 
 
+def always() -> bool:
+    """Whoever leads answers between its commits, so reads are always in their way."""
+    return True
+
+
 class Reads:
     """Questions by caller.
 
     Args:
         timeout_s: how long a question may wait; then it is refused as unavailable.
         clock: seconds that only grow.
+        share: of the time, for answers while commits are being written and reads are in their way.
+        in_the_way: whether they are now.
     """
 
-    def __init__(self, timeout_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        clock: Callable[[], float],
+        share: float = 1.0,
+        in_the_way: Callable[[], bool] = always,
+    ) -> None:
         self._timeout_s = timeout_s
         self._clock = clock
+        self._share = share
+        self._in_the_way = in_the_way
+        self._writing_until_s = self._again_s = 0.0
         self._lines: OrderedDict[str, deque[Question]] = OrderedDict()
         self._refused: list[tuple[str, bytes]] = []
         self._raised: list[Exception] = []
@@ -51,6 +70,14 @@ class Reads:
     def __bool__(self) -> bool:
         """Whether anything is to be answered."""
         return bool(self._lines or self._refused)
+
+    def note_commit(self) -> None:
+        """A commit was written just now."""
+        self._writing_until_s = self._clock() + WRITING_S
+
+    def wait_s(self) -> float:
+        """How long until there is time for answers again; 0 when there is."""
+        return max(0.0, self._again_s - self._clock())
 
     def ask(self, data: bytes, reply: str) -> None:
         """Let a question wait for its turn."""
@@ -70,8 +97,10 @@ class Reads:
         """The answers there is time for now, and where they go, from a ledger as of a position in the journal."""
         refused, self._refused = self._refused, []
         yield from refused
-        until_s = self._clock() + SLICE_S
-        while self._lines and self._clock() < until_s:
+        began_s = self._clock()
+        if not self._lines or began_s < self._again_s:
+            return
+        while self._lines and self._clock() < began_s + SLICE_S:
             caller, line = self._lines.popitem(last=False)
             question = line.popleft()
             if line:
@@ -81,6 +110,9 @@ class Reads:
                 yield question.reply, refusal(Code.UNAVAILABLE, words)
             else:
                 yield question.reply, self._answer(ledger, question.query, position)
+        now_s = self._clock()
+        if now_s < self._writing_until_s and self._in_the_way():
+            self._again_s = now_s + (now_s - began_s) * (1 / self._share - 1)
 
     def _answer(self, ledger: Ledger, query: Query, position: int) -> bytes:
         try:

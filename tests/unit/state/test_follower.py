@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from iris_bus.contract import NoResponders
+from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.messages import (
     BEHIND,
+    Answer,
     HeartbeatMessage,
     JobReason,
     Ping,
     Plan,
+    Query,
     Register,
     WorkerReport,
 )
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
-from tests.support.states import House, house
+from iris_state.clock import Clock
+from iris_state.follower import Follower
+from iris_state.policy import Policy
+from iris_state.replication.replica import Replica
+from tests.support.states import ANN, House, house
 
 
 def job(name: str) -> JobSpec:
@@ -74,3 +82,26 @@ async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
     while shown.get("pending_reason", {}).get("code") != "not_enough_cpu" or worker.get("detail") != "the disk is slow":
         shown = codec.from_json((await pair.ask(subjects.STATE_READ, "job", job="/a")).body, dict)
         worker = codec.from_json((await pair.ask(subjects.STATE_READ, "worker", id="w0")).body, dict)
+
+
+async def test_a_follower_in_the_way_of_commits_answers_later_and_is_woken_for_it():
+    memory = Memory()
+    replica, asking = Replica("one", Policy(read_share=0.01), memory.connect(), Clock()), memory.connect()
+    await replica.connection.streams.ensure()
+    woken = asyncio.Event()
+    follower = Follower(replica, woken.set, lambda: True)
+    await follower.start()
+    query = codec.pack(Query("overview", {}, ANN))
+    answers = []
+    for _ in range(2):
+        replica.machine.sequence += 1  # somebody writes
+        woken.clear()
+        answers.append(asyncio.ensure_future(asking.bus.request(subjects.STATE_READ, query, timeout=10)))
+        await woken.wait()
+        woken.clear()
+        more = follower.answer()
+    assert (more, [answer.done() for answer in answers]) == (False, [True, False])
+    await woken.wait()
+    follower.answer()
+    assert codec.unpack((await answers[1]).data, Answer).status == "ok"
+    await follower.close()

@@ -7,7 +7,7 @@ import pytest
 from iris_core import codec
 from iris_core.messages import Answer, Caller, Query
 from iris_state.ledger import Ledger
-from iris_state.reads import SLICE_S, WAITING, Reads
+from iris_state.reads import SLICE_S, WAITING, WRITING_S, Reads
 
 POSITION = 7
 
@@ -63,6 +63,35 @@ def test_a_question_that_has_waited_for_too_long_is_refused_and_may_be_tried_aga
     clock.now_s = 2.5
     reads.ask(question("ann"), "b")
     assert statuses(reads) == ["unavailable", "ok"]
+
+
+def answered_in(reads: Reads, clock: Clock, seconds: float) -> float:
+    """How much of the next seconds, each with as many questions as there is time for, went into answers."""
+    began_s, answering_s = clock.now_s, 0.0
+    while clock.now_s < began_s + seconds:
+        for number in range(10):
+            reads.ask(question("ann"), f"{number}")
+        before_s = clock.now_s
+        list(reads.answers(Ledger(), POSITION))
+        answering_s += clock.now_s - before_s
+        clock.now_s += max(reads.wait_s(), 0.001)
+        reads.rest()
+    return answering_s / seconds
+
+
+@pytest.mark.parametrize(
+    ("is_writing", "in_the_way", "least", "most"),
+    [(True, True, 0.1, 0.3), (True, False, 0.5, 1), (False, True, 0.5, 1)],
+)
+def test_reads_have_their_share_of_the_time_while_they_are_in_the_way_of_commits(is_writing, in_the_way, least, most):
+    clock = Clock(SLICE_S / 10)
+    reads = Reads(2.0, clock, 0.2, lambda: in_the_way)
+    found = []
+    for _ in range(20):
+        if is_writing:
+            reads.note_commit()
+        found.append(answered_in(reads, clock, WRITING_S / 2))
+    assert least < sum(found) / len(found) <= most
 
 
 def test_a_caller_with_too_many_questions_is_refused_at_once_and_nobody_else():

@@ -45,8 +45,6 @@ DEFER = b""
 Carried out now, its stored copy could also come when it is known by its id no more.
 """
 LONGEST_WAIT_S = 0.5
-WRITING_S = 0.1
-"""So long after a commit another one is to be expected."""
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
 _CONFIRM_EVERY_S = 2.0
@@ -69,8 +67,7 @@ class Leader:
         self._inbox: list[Input] = []
         self._commands: list[Command] = []
         self._questions: list[Message] = []
-        self._reads = Reads(replica.policy.read_timeout_s, self._steady)
-        self._written_s = self._read_again_s = 0.0
+        self._reads = Reads(replica.policy.read_timeout_s, self._steady, replica.policy.read_share)
         self._stored = 0
         self._arrived = asyncio.Event()
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
@@ -242,7 +239,7 @@ class Leader:
         now_ms = self._replica.clock.now_ms()
         wait = LONGEST_WAIT_S if due is None else min(LONGEST_WAIT_S, max(0.0, (due - now_ms) / 1000))
         if self._reads:
-            wait = min(wait, max(0.0, self._read_again_s - self._steady()))
+            wait = min(wait, self._reads.wait_s())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._arrived.wait()
@@ -258,30 +255,22 @@ class Leader:
             self._hint(output)
             await self._replica.journal.append(output.commit, expected=self._machine.previous)
             self._pace.spend(self._steady(), self._machine.ledger.open_attempts)
-            self._confirmed_s = self._written_s = self._steady()
+            self._reads.note_commit()
+            self._confirmed_s = self._steady()
         elif requested or output.replies or output.orders or self._steady() - self._confirmed_s > _CONFIRM_EVERY_S:
             await self._confirm()
             self._confirmed_s = self._steady()
         return time.perf_counter() - began
 
     def _answer_reads(self, questions: Sequence[Message]) -> None:
-        """Take up questions that came before the commit, and answer what there is time for now.
-
-        While commits are being written, reads have their share of the time: after each slice the commits have theirs.
-        """
+        """Take up questions that came before the commit, and answer what there is time for now."""
         for question in questions:
             self._reads.ask(question.data, question.reply)
-        began_s = self._steady()
-        if not self._reads or began_s < self._read_again_s:
-            return
         for reply, data in self._reads.answers(self._machine.ledger, self._machine.sequence):
             self._bus.publish(reply, data)
         for error in self._reads.take_raised():
             self._metrics.raised.note("query")
             log.error("a query was not answered, because it raised", exc_info=error)
-        now_s = self._steady()
-        if now_s - self._written_s < WRITING_S:
-            self._read_again_s = now_s + (now_s - began_s) * (1 / self._policy.read_share - 1)
 
     async def _confirm(self) -> None:
         """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""

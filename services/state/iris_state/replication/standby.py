@@ -14,6 +14,7 @@ from iris_bus.contract import NoResponders, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages import Ping
 from iris_state.follower import Follower
+from iris_state.processors import Processors
 from iris_state.replication.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ class Standby:
         self._replica = replica
         self._stop = stop
         self._arrived = asyncio.Event()
-        self._follower = Follower(replica, self._arrived.set)
+        processors = Processors(asyncio.get_running_loop().time)
+        self._follower = Follower(replica, self._arrived.set, processors.are_short)
         self.epoch = replica.machine.ledger.epoch
         self.leader = _SOMEBODY if self._written_to_lately() else ""
 

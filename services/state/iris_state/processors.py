@@ -1,0 +1,50 @@
+"""Whether this process has to wait for a processor, because others on the machine need them too."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+_SCHEDSTAT = Path("/proc/self/schedstat")
+PERIOD_S = 0.1
+"""How long one look holds."""
+SHORT = 0.1
+"""Of the time that the process could have run, the share it has waited for a processor, from which they are short."""
+
+
+def times_ns() -> tuple[int, int] | None:
+    """How long the main thread has run and how long it has waited to, since it began; None where nobody counts."""
+    with contextlib.suppress(OSError, ValueError):
+        ran, waited, _ = map(int, _SCHEDSTAT.read_bytes().split())
+        return ran, waited
+    return None
+
+
+class Processors:
+    """The processors of this machine, as this process meets them.
+
+    Args:
+        clock: seconds that only grow.
+        times_ns: how long it has run and how long it has waited to; None when that is not known.
+    """
+
+    def __init__(self, clock: Callable[[], float], times_ns: Callable[[], tuple[int, int] | None] = times_ns) -> None:
+        self._clock = clock
+        self._times_ns = times_ns
+        self._before = times_ns()
+        self._look_again_s = clock() + PERIOD_S
+        self._short = False
+
+    def are_short(self) -> bool:
+        """Whether it had to wait during the last period; also where that is not counted."""
+        if self._clock() >= self._look_again_s:
+            self._look_again_s = self._clock() + PERIOD_S
+            before, self._before = self._before, self._times_ns()
+            self._short = before is None or self._before is None or _is_short(before, self._before)
+        return self._short
+
+
+def _is_short(before: tuple[int, int], now: tuple[int, int]) -> bool:
+    ran, waited = now[0] - before[0], now[1] - before[1]
+    return waited > SHORT * (ran + waited)
