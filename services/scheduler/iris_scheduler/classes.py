@@ -46,33 +46,24 @@ class JobClass:
     """One class and the jobs of it that wait.
 
     Attributes:
+        size: how many tasks must be placed together; 0 when each may go alone.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.
     """
 
-    __slots__ = ("key", "need", "preferred", "required", "shape", "tolerated", "waiting")
+    __slots__ = ("band", "is_gang", "key", "need", "preferred", "required", "shape", "size", "tolerated", "waiting")
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
+        self.band = key.band
+        self.size = key.size
+        self.is_gang = bool(key.group_by)
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)
         self.tolerated = frozenset(c.key for c in key.constraints if c.key.startswith(constraints.TAINT))
         self.shape: Shape = (self.required, self.preferred, self.tolerated)
         self.waiting = SortedList()
-
-    @property
-    def band(self) -> PriorityBand:
-        return self.key.band
-
-    @property
-    def is_gang(self) -> bool:
-        return bool(self.key.group_by)
-
-    @property
-    def size(self) -> int:
-        """How many tasks must be placed together; 0 when each may go alone."""
-        return self.key.size
 
 
 def key_of(row: JobRow) -> PriorityKey:
