@@ -39,7 +39,6 @@ class CycleFindings:
         full: classes of which no further task fits anywhere. unschedulable: classes that no eviction would help.
         several: those of them that more than one eviction at a time would.
         classes: reasons now known to all jobs of a class. jobs: reasons published for single jobs.
-        reserving: whether groups are kept for gangs, so that ``full`` may be wrong without any worker having more room.
         stuck: workers where a stop hangs, which reasons name.
         reserved: slots kept for gangs, and for which: with others, ``unschedulable`` may be wrong.
     """
@@ -49,7 +48,6 @@ class CycleFindings:
     several: set[JobClass] = field(default_factory=set)
     classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
     jobs: dict[int, Reason] = field(default_factory=dict)
-    reserving: bool = False
     stuck: frozenset[str] = frozenset()
     reserved: frozenset[tuple[int, int]] = frozenset()
 
@@ -58,29 +56,22 @@ class Cache:
     """What is known from earlier cycles.
 
     Attributes:
-        columns: the workers it was learnt about; other columns make ``full`` and ``unschedulable`` worthless.
+        columns: the workers it was learnt about; other columns make what the last cycle found out worthless.
+        last: what that was. classes, jobs: reasons as they were last published.
         backoffs: jobs that pause because the state service refused them.
     """
 
     def __init__(self) -> None:
         self.columns: Columns | None = None
-        self.full: set[JobClass] = set()
-        self.unschedulable: set[JobClass] = set()
-        self.several: set[JobClass] = set()
+        self.last = CycleFindings()
         self.classes: dict[JobClass, PublishedReason] = {}
         self.jobs: dict[int, Reason] = {}
         self.backoffs: dict[int, Backoff] = {}
-        self.stuck: frozenset[str] = frozenset()
-        self.reserved: frozenset[tuple[int, int]] = frozenset()
 
     def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
-        """Take in what a cycle found out; ``news`` is what had happened before it."""
+        """Take in what a cycle found out; ``changes`` is what had happened before it."""
         self.columns = columns
-        self.full = set() if findings.reserving else {kind for kind in findings.full if kind.waiting}
-        self.unschedulable = {kind for kind in findings.unschedulable if kind.waiting}
-        self.stuck = findings.stuck
-        self.reserved = findings.reserved
-        self.several = findings.several & self.unschedulable
+        self.last = findings
         self.classes.update(findings.classes)
         for kind in [kind for kind in self.classes if not kind.waiting]:
             del self.classes[kind]
@@ -93,5 +84,5 @@ class Cache:
         """A place of this job was refused: pause it, longer each time in a row, and look at every class again."""
         times = self.backoffs[job].times + 1 if job in self.backoffs else 1
         self.backoffs[job] = Backoff(times, why, now_ms + settings.rejected_backoff_ms(times))
-        self.full.clear()
-        self.unschedulable.clear()
+        self.last.full.clear()
+        self.last.unschedulable.clear()

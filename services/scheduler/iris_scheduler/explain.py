@@ -6,6 +6,9 @@ places, delayed, over quota, or counted in the queue. Source: docs/design/semant
 
 from __future__ import annotations
 
+from collections.abc import Set
+from dataclasses import dataclass
+
 import numpy as np
 
 from iris_core import reasons
@@ -14,57 +17,77 @@ from iris_core.messages import WorkerRow
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import RESOURCES
 from iris_core.states import WorkerState
+from iris_scheduler.assignments import Assignments
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Matrix, Need, Slots, fitting, row_of
+from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Slots, fitting, row_of
+from iris_scheduler.preemption.bands import Preemption
 
 _NAMED = 64
 """Workers of a group that are named at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one cycle has come to.
+
+    Attributes:
+        skipped: classes that were not looked at, for they are known to be full from earlier cycles. full: these, and
+            those that filled up in this one. apart: gangs that did not fit though another of their class may.
+    """
+
+    cycle: Cycle
+    assignments: Assignments
+    preemption: Preemption
+    skipped: Set[JobClass]
+    full: Set[JobClass]
+    apart: Set[int]
+
 
 BEHIND = Reason(ReasonCode.BEHIND, "")
 """Stands for `reasons.behind` until it is known behind how many."""
 
 
-def reason_of_class(cycle: Cycle, kind: JobClass) -> Reason:
+def reason_of_class(outcome: Outcome, kind: JobClass) -> Reason:
     """Why nothing more of this class fits now; `BEHIND` when it would have, before others were placed."""
-    usable = cycle.usable(kind).slots
-    taking = usable[cycle.before[WINDOW].take(usable) > -SHUT // 2]
+    taking = _taking(outcome, kind)
     if not len(taking):
-        return _nobody(cycle, kind, usable)
+        return _nobody(outcome.cycle, kind)
     if kind.is_gang:
-        return _no_group(cycle, kind, taking)
-    return _kept(cycle, kind) or (BEHIND if _had_room(cycle, kind, taking) else _short(cycle, kind, taking))
+        return _no_group(outcome, kind, taking)
+    had_room = fitting(outcome.assignments.before, kind.need, taking).any()
+    return _kept(outcome, kind) or (BEHIND if had_room else _short(outcome, kind, taking))
 
 
-def reason_of_first(cycle: Cycle, kind: JobClass) -> Reason:
+def reason_of_first(outcome: Outcome, kind: JobClass) -> Reason:
     """Why a job waits that no other job's task stands before: its own tasks have taken the room there was."""
-    usable = cycle.usable(kind).slots
-    taking = usable[cycle.before[WINDOW].take(usable) > -SHUT // 2]
-    return _crowded(cycle, kind, taking) if kind.is_gang else _short(cycle, kind, taking)
+    taking = _taking(outcome, kind)
+    return _crowded(outcome, kind, taking) if kind.is_gang else _short(outcome, kind, taking)
 
 
-def reason_of_job(cycle: Cycle, job: int, of_class: Reason) -> Reason:
+def _taking(outcome: Outcome, kind: JobClass) -> Slots:
+    """The workers a class may use that take work."""
+    usable = outcome.cycle.columns.usable(kind).slots
+    takes_work: Mask = outcome.assignments.before[WINDOW].take(usable) > -SHUT // 2
+    return usable[takes_work]
+
+
+def reason_of_job(outcome: Outcome, job: int, of_class: Reason) -> Reason:
     """Why the waiting tasks of one job were passed over, given what holds for its class."""
-    waiting = cycle.waiting(job)
-    nominated = {(p.job, p.index): p.worker for evicted in cycle.evicted for p in evicted.nominations if p.job == job}
-    nominated |= {task: cycle.columns.names[slot] for task, slot in cycle.kept.slots.items() if task[0] == job}
-    if nominated and all((job, index) in nominated for index in waiting):
-        return reasons.waiting_for_victim([nominated[job, index] for index in waiting])
-    noted = cycle.notes.get(job)
+    assignments, names = outcome.assignments, outcome.cycle.columns.names
+    waiting = assignments.waiting(job)
+    nominated = {n.index: n.worker for made in outcome.preemption.made for n in made.nominations if n.job == job}
+    nominated |= {index: names[slot] for (of, index), slot in assignments.nominations.slots.items() if of == job}
+    if nominated and all(index in nominated for index in waiting):
+        return reasons.waiting_for_victim([nominated[index] for index in waiting])
+    noted = assignments.notes.get(job)
     if noted is not None:
         return noted
     if of_class.code in (ReasonCode.NO_WORKERS, ReasonCode.NO_MATCH) or of_class.facts.get("never"):
         return of_class
-    over = _over_quota(cycle, job)
-    if over is not None:
-        return over
-    return of_class
-
-
-def _over_quota(cycle: Cycle, job: int) -> Reason | None:
-    kind, user = cycle.mirror.kinds[job], cycle.mirror.jobs[job].user
-    reached = cycle.allowances.limit_reached(user, kind.need)
-    return reasons.over_quota(user, *reached) if reached else None
+    kind, user = outcome.cycle.mirror.kinds[job], outcome.cycle.mirror.jobs[job].user
+    reached = assignments.allowances.limit_reached(user, kind.need)
+    return reasons.over_quota(user, *reached) if reached else of_class
 
 
 def _rows(cycle: Cycle, slots: Slots) -> list[WorkerRow]:
@@ -72,10 +95,11 @@ def _rows(cycle: Cycle, slots: Slots) -> list[WorkerRow]:
     return [row for row in rows if row is not None]
 
 
-def _nobody(cycle: Cycle, kind: JobClass, usable: Slots) -> Reason:
+def _nobody(cycle: Cycle, kind: JobClass) -> Reason:
     if not len(cycle.columns):
         lost = sum(1 for _ in cycle.mirror.hosts.known())
         return reasons.no_workers({WorkerState.LOST.value: lost} if lost else {})
+    usable = cycle.columns.usable(kind).slots
     if not len(usable):
         return _no_match(cycle, kind)
     states = [row.state for row in _rows(cycle, usable)]
@@ -90,47 +114,32 @@ def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
     return reasons.no_match(len(cycle.columns), {words: count for words, count in failing.items() if count})
 
 
-def _kept(cycle: Cycle, kind: JobClass) -> Reason | None:
+def _kept(outcome: Outcome, kind: JobClass) -> Reason | None:
     """Whether only workers kept for a gang have room."""
-    mask = cycle.usable(kind).mask
-    roomy = []
-    for slot, kept in sorted(cycle.reserved.items()):
-        cycle.room.reopen(slot)
-        if mask[slot] and cycle.room.holds(slot, kind.need) > 0:
-            roomy.append(kept.gang)
-        cycle.room.shut(slot)
-    return reasons.reserved_for_gang(cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
+    mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
+    for slot, gang in assignments.reservations.gangs():
+        with assignments.reservations.opened([slot]):
+            if mask[slot] and assignments.room.holds(slot, kind.need) > 0:
+                roomy.append(gang)
+    return reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
 
 
-def _had_room(cycle: Cycle, kind: JobClass, slots: Slots) -> bool:
-    return bool(fitting(cycle.before, kind.need, slots).any())
-
-
-def _short(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
+def _short(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     """What is missing on the workers that match and take work."""
-    now, need = cycle.room.matrix, kind.need
-    resources = list(need.held)
-    if fitting(now, Need(need.amounts, tuple(resources)), slots).all() if resources else True:
-        return reasons.building_window_full(len(slots))
-    roomy = _roomy(now, resources, slots)
-    if roomy:
-        return reasons.building_window_full(roomy)
-    return _scarcest(cycle, kind, resources, slots)
-
-
-def _roomy(now: Matrix, resources: list[tuple[int, int]], slots: Slots) -> int:
     fits = np.ones(len(slots), np.bool_)
-    for dimension, amount in resources:
-        fits &= now[dimension].take(slots) >= amount
-    return int(fits.sum())
+    for dimension, amount in kind.need.held:
+        fits &= outcome.assignments.room.matrix[dimension].take(slots) >= amount
+    if fits.any() or not len(slots):
+        return reasons.building_window_full(int(fits.sum()))
+    return _scarcest(outcome, kind, slots)
 
 
-def _scarcest(cycle: Cycle, kind: JobClass, resources: list[tuple[int, int]], slots: Slots) -> Reason:
+def _scarcest(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     """The resource that fewest workers have enough of."""
-    now = cycle.room.matrix
+    now, resources = outcome.assignments.room.matrix, kind.need.held
     short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
     dimension, amount = max(resources, key=lambda pair: (short[pair[0]], -pair[0]))
-    largest = max(row_of(row.total, 0)[dimension] for row in _rows(cycle, slots))
+    largest = max(row_of(row.total, 0)[dimension] for row in _rows(outcome.cycle, slots))
     best = int(now[dimension].take(slots).max())
     return reasons.not_enough(
         RESOURCES[dimension],
@@ -139,46 +148,47 @@ def _scarcest(cycle: Cycle, kind: JobClass, resources: list[tuple[int, int]], sl
         short[dimension],
         len(slots),
         largest,
-        stuck=_stuck(cycle, cycle.usable(kind).mask),
-        several=kind in cycle.several,
+        stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
+        several=kind in outcome.preemption.several,
     )
 
 
 def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
     """Workers one may use where what was told to stop has not stopped in time."""
-    return [name for name in sorted(cycle.stuck) if name in cycle.columns.slot and mask[cycle.columns.slot[name]]]
+    slot = cycle.columns.slot
+    return [name for name in sorted(cycle.stuck) if name in slot and mask[slot[name]]]
 
 
-def _no_group(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
-    groups = cycle.columns.groups(kind.key.group_by)
+def _no_group(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
+    groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
     if not len(grouped):
         return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
     number = len(groups.names)
-    before = grouped[fitting(cycle.before, kind.need, grouped)]
+    before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
     if (np.bincount(groups.codes.take(before), minlength=number) >= kind.size).any():
         return BEHIND
-    return _crowded(cycle, kind, slots)
+    return _crowded(outcome, kind, slots)
 
 
-def _crowded(cycle: Cycle, kind: JobClass, slots: Slots) -> Reason:
+def _crowded(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     """The group that is nearest to having room, and who holds the rest of it."""
-    groups = cycle.columns.groups(kind.key.group_by)
+    groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
     number = len(groups.names)
     has = np.bincount(groups.codes.take(grouped), minlength=number)
-    now = grouped[fitting(cycle.room.matrix, kind.need, grouped)]
+    now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
     free = np.bincount(groups.codes.take(now), minlength=number)
     best = min(range(number), key=lambda group: (-free[group], -has[group], group))
-    members = [slot for slot in groups.members[best] if cycle.usable(kind).mask[slot]]
+    members = [slot for slot in groups.members[best] if outcome.cycle.columns.usable(kind).mask[slot]]
     return reasons.gang_needs_group(
         kind.key.group_by,
         kind.size,
         groups.names[best],
         int(free[best]),
         int(has[best]),
-        held=_held(cycle, kind, members, set(now.tolist())),
-        stuck=_stuck(cycle, cycle.usable(kind).mask),
+        held=_held(outcome.cycle, kind, members, set(now.tolist())),
+        stuck=_stuck(outcome.cycle, outcome.cycle.columns.usable(kind).mask),
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from iris_core.messages import AttemptRef, Hold, WorkerRow
 from iris_core.states import WorkerState
 from iris_scheduler.classes import JobClass
-from iris_scheduler.placement.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, row_of
+from iris_scheduler.placement.capacity import DEPTH, SHUT, WINDOW, Matrix, Need, minus, row_of
 from iris_scheduler.placement.columns import Columns
 
 NEVER_MS = 1 << 60
@@ -75,7 +75,7 @@ class HostRow:
         """What is left, all dimensions; its window is shut when it takes no new work."""
         assert self.row is not None
         total = row_of(self.row.total, self.row.max_building)
-        left = [have - used for have, used in zip(total, self.used, strict=True)]
+        left = minus(total, self.used)
         left[WINDOW] = min(left[WINDOW], self.row.max_attempts - len(self.holds))
         if not self.takes_work:
             left[WINDOW] -= SHUT

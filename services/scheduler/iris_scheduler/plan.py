@@ -1,13 +1,13 @@
 """One cycle: who goes where, who is stopped for whom, and why the rest waits. A pure function of what is known.
 
-The same mirror, memory, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
+The same mirror, cache, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
 tasks by first fit, then those over quota in the same way; then eviction; then reasons.
 Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TypeVar
@@ -15,22 +15,23 @@ from typing import TypeVar
 import numpy as np
 
 from iris_core.limits import PLACED_AT_ONCE
-from iris_core.messages import Eviction, JobReason, Placement, Plan
+from iris_core.messages import Placement, Plan
 from iris_core.states import PriorityBand
+from iris_scheduler.assignments import Assignments, Given
 from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.classes import JobClass, place_of
-from iris_scheduler.cycle import Cycle, Given
-from iris_scheduler.gangs.placement import place_gang
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.explain import Outcome
+from iris_scheduler.gangs.placement import GangPlacer
 from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.order import in_order
 from iris_scheduler.placement.columns import Columns
-from iris_scheduler.placement.tasks import place_job
-from iris_scheduler.preemption.tasks import preempt
+from iris_scheduler.placement.tasks import TaskPlacer
+from iris_scheduler.preemption.bands import Preemption
 from iris_scheduler.reason_updates import changed_reasons
 from iris_scheduler.settings import SchedulerSettings
 
-Placer = Callable[..., bool]
 Item = TypeVar("Item")
 
 
@@ -58,92 +59,75 @@ class Decision:
         return not (self.plan.placements or self.plan.evictions or self.plan.reasons)
 
 
-def plan(mirror: Mirror, memory: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
+def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
     """Decide one cycle. Reads everything, changes nothing.
 
     Args:
-        memory: what earlier cycles learnt; an empty one gives the same placements and evictions.
+        cache: what earlier cycles learnt; an empty one gives the same placements and evictions.
         now_ms: the time, for delays, timeout and time limits.
     """
-    cycle = Cycle(mirror, memory, now_ms, settings)
-    cycle.skipped = still_full(cycle)
-    cycle.full = set(cycle.skipped)
+    cycle = Cycle(mirror, cache, now_ms, settings)
+    assignments = Assignments(cycle)
+    skipped = still_full(cycle, assignments.room)
+    gangs, tasks = GangPlacer(cycle, assignments, skipped), TaskPlacer(cycle, assignments, skipped)
     for band in PriorityBand:
-        _place_band(cycle, band)
-    reserved = frozenset((slot, kept.gang) for slot, kept in cycle.reserved.items())
-    unschedulable = still_unschedulable(cycle, reserved)
-    cycle.several = memory.several & unschedulable
-    claiming = preempt(cycle, unschedulable)
-    updates = changed_reasons(cycle)
-    unschedulable -= soon_helped(cycle, unschedulable) | claiming
-    cut = _fit(cycle)
+        _place_band(cycle, band, gangs, tasks)
+    full = gangs.full | tasks.full
+    reserved = frozenset(assignments.reservations.gangs())
+    preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
+    preemption.run(full)
+    updates = changed_reasons(Outcome(cycle, assignments, preemption, skipped, full, gangs.apart))
+    unschedulable = preemption.unschedulable - preemption.claiming
+    unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
+    given = _first(assignments.given, [len(one.indexes) for one in assignments.given])
+    evictions = _first(preemption.made, [len(one.victims) + len(one.nominations) for one in preemption.made])
+    cut = (len(given), len(evictions)) != (len(assignments.given), len(preemption.made))
     if cut:
         unschedulable.clear()
-    reserving = bool(reserved) or cut
-    findings = CycleFindings(
-        cycle.full, unschedulable, cycle.several, updates.classes, updates.jobs, reserving, cycle.stuck, reserved
-    )
-    gangs = sum(len(given.indexes) for given in cycle.given if mirror.kinds[given.job].is_gang)
-    singles = sum(len(given.indexes) for given in cycle.given if not mirror.kinds[given.job].is_gang)
-    return Decision(
-        _assemble(cycle, updates.reasons), findings, cycle.columns, cycle.wake_ms, gangs, singles, updates.left
-    )
+        cycle.wake_at(now_ms)
+    if cut or reserved:  # there may be more room in the next cycle though no worker has grown
+        full = set()
+    several = preemption.several
+    findings = CycleFindings(full, unschedulable, several, updates.classes, updates.jobs, cycle.stuck, reserved)
+    placed = sum(len(one.indexes) for one in given)
+    of_gangs = sum(len(one.indexes) for one in given if mirror.kinds[one.job].is_gang)
+    workers, placements = _placements(cycle.columns, given)
+    made = Plan(settings.name, mirror.version, workers, placements, tuple(evictions), updates.reasons)
+    return Decision(made, findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, updates.left)
 
 
-def _fit(cycle: Cycle) -> bool:
-    """Leave to the next cycle what one plan has no room for; whether there was more than that."""
-    given = _first(cycle.given, [len(given.indexes) for given in cycle.given])
-    evicted = _first(cycle.evicted, [len(one.victims) + len(one.nominations) for one in cycle.evicted])
-    cut = (len(given), len(evicted)) != (len(cycle.given), len(cycle.evicted))
-    if cut:
-        cycle.given, cycle.evicted = given, evicted
-        cycle.wake_at(cycle.now_ms)
-    return cut
-
-
-def _first(items: list[Item], sizes: Sequence[int]) -> list[Item]:
-    """As many as `PLACED_AT_ONCE` lets go at once, and at least one."""
+def _first(items: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item]:
+    """As many as `PLACED_AT_ONCE` lets go at once, and at least one; the rest is left to the next cycle."""
     within = sum(end <= PLACED_AT_ONCE for end in accumulate(sizes))
     return items[: max(1, within)]
 
 
-def _place_band(cycle: Cycle, band: PriorityBand) -> None:
-    kinds = [kind for kind in cycle.mirror.classes() if kind.band is band and kind.waiting]
-    special = [job for job in cycle.special if cycle.mirror.jobs[job].band is band]
-    gangs, singles = [k for k in kinds if k.is_gang], [k for k in kinds if not k.is_gang]
-    later_gangs = _turn(cycle, gangs, [job for job in special if cycle.mirror.kinds[job].is_gang], place_gang)
-    later = _turn(cycle, singles, [job for job in special if not cycle.mirror.kinds[job].is_gang], place_job)
+def _place_band(cycle: Cycle, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer) -> None:
+    """Give every job of a band its turn, gangs first, and then those that let others go first."""
+    later_gangs = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang)
+    later = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang)
     for job in later_gangs:
-        place_gang(cycle, job, over_quota=True)
+        gangs.place(job, over_quota=True)
     for job in later:
-        place_job(cycle, job, over_quota=True)
+        tasks.place(job, over_quota=True)
 
 
-def _turn(cycle: Cycle, kinds: Sequence[JobClass], special: Iterable[int], placer: Placer) -> list[int]:
-    """Give every job its turn; returns those that let others go first, in order."""
-    places = [place_of(cycle.mirror.jobs[job]) for job in special]
-    return [job for job in in_order(kinds, cycle.full, places) if placer(cycle, job, over_quota=False)]
+def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]) -> list[int]:
+    """Give every job of some classes its turn; returns those that let others go first, in order."""
+    mirror = cycle.mirror
+    special = [place_of(mirror.jobs[job]) for job in cycle.special if is_meant(mirror.kinds[job])]
+    kinds = filter(is_meant, cycle.classes)
+    return [job for job in in_order(kinds, placer.full, special) if placer.place(job, over_quota=False)]
 
 
-def _assemble(cycle: Cycle, reasons: tuple[JobReason, ...]) -> Plan:
-    workers, numbers = _table(cycle.columns, cycle.given)
-    ends = list(accumulate((len(given.slots) for given in cycle.given), initial=0))
-    placements = tuple(
-        Placement(given.job, tuple(given.indexes), tuple(numbers[start:stop]))
-        for given, start, stop in zip(cycle.given, ends, ends[1:], strict=False)
-    )
-    return Plan(
-        scheduler=cycle.settings.name,
-        version=cycle.mirror.version,
-        workers=workers,
-        placements=placements,
-        evictions=tuple(Eviction(evicted.victims, evicted.nominations) for evicted in cycle.evicted),
-        reasons=reasons,
-    )
-
-
-def _table(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], list[int]]:
-    """The names of all workers used, each once, and for every placed task the number of its worker."""
+def _placements(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], tuple[Placement, ...]]:
+    """The names of all workers used, each once, and the placements that name them by number."""
     slots = np.fromiter(chain.from_iterable(places.slots for places in given), np.int64)
-    used, numbers = np.unique(slots, return_inverse=True)
-    return tuple(columns.names[slot] for slot in used.tolist()), numbers.tolist()
+    used, inverse = np.unique(slots, return_inverse=True)
+    numbers = inverse.tolist()
+    ends = accumulate(len(one.slots) for one in given)
+    placements = tuple(
+        Placement(one.job, tuple(one.indexes), tuple(numbers[end - len(one.slots) : end]))
+        for one, end in zip(given, ends, strict=True)
+    )
+    return tuple(columns.names[slot] for slot in used.tolist()), placements

@@ -16,7 +16,7 @@ from iris_core.reasons import Reason
 from iris_scheduler.cache import PublishedReason
 from iris_scheduler.classes import JobClass, job_at
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain import BEHIND, reason_of_class, reason_of_first, reason_of_job
+from iris_scheduler.explain import BEHIND, Outcome, reason_of_class, reason_of_first, reason_of_job
 
 _SMALL = 64
 """Jobs of a class for which every change is published."""
@@ -31,10 +31,7 @@ _REASON_BYTES = 100
 
 @dataclass(slots=True)
 class ReasonUpdate:
-    """What is published: to the state service, for classes as a whole, and for single jobs;
-
-    ``left`` is published next time.
-    """
+    """What is published: to the state service, for whole classes, and for single jobs. ``left``: the next time."""
 
     reasons: tuple[JobReason, ...] = ()
     classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
@@ -42,23 +39,23 @@ class ReasonUpdate:
     left: set[int] = field(default_factory=set)
 
 
-def changed_reasons(cycle: Cycle) -> ReasonUpdate:
+def changed_reasons(outcome: Outcome) -> ReasonUpdate:
     """Explain what waits after this cycle, as far as it is not known yet."""
-    update = ReasonUpdate()
+    cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
-    jobs = {*fresh, *cycle.special, *cycle.apart, *(p.job for evicted in cycle.evicted for p in evicted.nominations)}
-    for kind in _changed_classes(cycle, update):
+    jobs = fresh | cycle.special | outcome.apart
+    jobs.update(nomination.job for eviction in outcome.preemption.made for nomination in eviction.nominations)
+    for kind in _changed_classes(outcome, update):
         jobs.update(job_at(place) for place in kind.waiting)
-    waiting = [job for job in sorted(jobs) if len(cycle.waiting(job))]
     found: dict[JobClass, Reason] = {kind: published.reason for kind, published in update.classes.items()}
     behind = []
-    for job in waiting:
-        reason = reason_of_job(cycle, job, _of_class(cycle, cycle.mirror.kinds[job], found, update))
+    for job in [job for job in sorted(jobs) if len(outcome.assignments.waiting(job))]:
+        reason = reason_of_job(outcome, job, _of_class(outcome, cycle.mirror.kinds[job], found, update))
         if reason is BEHIND:
             behind.append(job)
-        elif job in fresh or reason != cycle.memory.jobs.get(job):
+        elif job in fresh or reason != cycle.cache.jobs.get(job):
             update.jobs[job] = reason
-    _update_positions(cycle, behind, update)
+    _update_positions(outcome, behind, update)
     _fit(cycle, update)
     update.reasons = tuple(JobReason(job, update.jobs[job]) for job in sorted(update.jobs))
     return update
@@ -77,58 +74,51 @@ def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
         cycle.wake_at(cycle.now_ms)
 
 
-def _of_class(cycle: Cycle, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
+def _of_class(outcome: Outcome, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
     reason = found.get(kind)
     if reason is None:
-        published = cycle.memory.classes.get(kind)
-        if published is not None and kind in cycle.skipped:
+        published = outcome.cycle.cache.classes.get(kind)
+        if published is not None and kind in outcome.skipped:
             reason = published.reason
         else:
-            reason = reason_of_class(cycle, kind)
-            update.classes.setdefault(kind, PublishedReason(reason, cycle.now_ms))
+            reason = reason_of_class(outcome, kind)
+            update.classes.setdefault(kind, PublishedReason(reason, outcome.cycle.now_ms))
         found[kind] = reason
     return reason
 
 
-def _changed_classes(cycle: Cycle, update: ReasonUpdate) -> Iterable[JobClass]:
+def _changed_classes(outcome: Outcome, update: ReasonUpdate) -> Iterable[JobClass]:
     """Classes whose reason is published for all jobs now, because what holds for them is new."""
-    stale = [
-        k
-        for k, published in cycle.memory.classes.items()
-        if published.reason is BEHIND and k in cycle.skipped and k.waiting
-    ]
+    cycle, skipped = outcome.cycle, outcome.skipped
+    known = cycle.cache.classes
+    newly_full = [kind for kind in cycle.classes if kind in outcome.full and kind not in skipped]
+    stale = [kind for kind, published in known.items() if published.reason is BEHIND and kind in skipped]
     if len(stale) > _REFRESHED:
         cycle.wake_at(cycle.now_ms)
     changed = []
-    for kind in (
-        *(k for k in cycle.mirror.classes() if k in cycle.full and k not in cycle.skipped),
-        *stale[:_REFRESHED],
-    ):
-        reason, published = reason_of_class(cycle, kind), cycle.memory.classes.get(kind)
+    for kind in newly_full + stale[:_REFRESHED]:
+        reason, published = reason_of_class(outcome, kind), known.get(kind)
         if published is not None and published.reason == reason:
             continue
-        if (
-            published is None
-            or len(kind.waiting) <= _SMALL
-            or cycle.now_ms - published.at_ms >= cycle.settings.reason_interval_ms
-        ):
+        due_ms = 0 if published is None else published.at_ms + cycle.settings.reason_interval_ms
+        if len(kind.waiting) <= _SMALL or cycle.now_ms >= due_ms:
             update.classes[kind] = PublishedReason(reason, cycle.now_ms)
             changed.append(kind)
         else:
-            cycle.wake_at(published.at_ms + cycle.settings.reason_interval_ms)
+            cycle.wake_at(due_ms)
     return changed
 
 
-def _update_positions(cycle: Cycle, jobs: list[int], update: ReasonUpdate) -> None:
+def _update_positions(outcome: Outcome, jobs: list[int], update: ReasonUpdate) -> None:
     """How many tasks of others stand before each of these jobs."""
+    queue = outcome.cycle.mirror.queue
     if len(jobs) <= _SMALL:
-        queue = cycle.mirror.queue
         before = {job: queue.position(job, queue.pending(job)[0]) for job in jobs}
     else:
         before, count = {}, 0
-        for job in cycle.mirror.queue.jobs():
+        for job in queue.jobs():
             before[job] = count
-            count += len(cycle.mirror.queue.pending(job))
+            count += len(queue.pending(job))
     for job in jobs:
-        first = reason_of_first(cycle, cycle.mirror.kinds[job]) if not before[job] else None
+        first = reason_of_first(outcome, outcome.cycle.mirror.kinds[job]) if not before[job] else None
         update.jobs[job] = first or reasons.behind(before[job])

@@ -1,7 +1,4 @@
-"""Every number the scheduler decides with;
-
-each is a key of `[scheduler]` in iris.toml. Defaults: docs/design/semantics.md.
-"""
+"""Every number the scheduler decides with; each is a key of `[scheduler]`. Defaults: docs/design/semantics.md."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
 
-from iris_scheduler.placement.capacity import Need, Room, with_room
-from iris_scheduler.placement.columns import Groups, Usable
+from iris_scheduler.classes import JobClass
+from iris_scheduler.placement.capacity import Room, with_room
+from iris_scheduler.placement.columns import Columns
 
 Entry = tuple[bool, int, int, int]
 """Whether it holds a worker to avoid, minus its preference, spare hosts, group."""
@@ -28,10 +29,9 @@ class GroupCandidates:
     def __init__(
         self,
         room: Room,
-        need: Need,
+        columns: Columns,
+        kind: JobClass,
         size: int,
-        usable: Usable,
-        groups: Groups,
         shunned: Collection[int] = (),
         last: Collection[int] = (),
     ) -> None:
@@ -42,14 +42,14 @@ class GroupCandidates:
             shunned: workers that may not be used. last: workers whose groups come last.
         """
         self._room = room
-        self._need = need
+        self._need = kind.need
         self._size = size
-        self._groups = groups
-        self._usable = usable
-        self._may = bytearray(usable.mask.tobytes())
+        self._groups = columns.groups(kind.key.group_by)
+        self._usable = columns.usable(kind)
+        self._may = bytearray(self._usable.mask.tobytes())
         for slot in shunned:
             self._may[slot] = 0
-        self._late = frozenset(int(groups.codes[slot]) for slot in last)
+        self._late = frozenset(int(self._groups.codes[slot]) for slot in last)
         self._heap = self._rank()
         self._caught_up = len(room.taken)
         self._spacious = any(entry[2] > 0 for entry in self._heap)

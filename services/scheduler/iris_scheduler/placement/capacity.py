@@ -19,6 +19,7 @@ from iris_core.resources import RESOURCES, Amount, ResourceRequest
 
 WINDOW = len(RESOURCES)
 DEPTH = WINDOW + 1
+NOTHING = (0,) * DEPTH
 SCARCEST_FIRST = tuple(sorted(range(WINDOW), key=lambda dimension: RESOURCES[dimension].scarcity))
 """The dimensions of resources."""
 _LOOKED_AT = (WINDOW, *SCARCEST_FIRST)
@@ -83,6 +84,16 @@ def with_room(room: Matrix, need: Need, slots: Slots) -> Slots:
 def covers(have: Sequence[int], need: Need) -> bool:
     """Whether one task fits into the amounts ``have``."""
     return all(have[dimension] >= amount for dimension, amount in need.needed)
+
+
+def plus(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The sums of two rows of amounts."""
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def minus(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The differences of two rows of amounts."""
+    return [a - b for a, b in zip(one, other, strict=True)]
 
 
 class Room:

@@ -9,18 +9,19 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from iris_core.messages import Nomination
 from iris_core.states import PriorityBand
+from iris_scheduler.assignments import Assignments
 from iris_scheduler.classes import JobClass
-from iris_scheduler.cycle import Cycle, Evicted
-from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitting
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Need, Room, covers, fitting, minus, plus
 from iris_scheduler.placement.columns import Groups
-from iris_scheduler.preemption.victims import Victim, Victims
+from iris_scheduler.preemption.evictions import Evictions
+from iris_scheduler.preemption.victims import Victim
 
 _CANDIDATES = 16
 """Groups weighed against each other."""
@@ -38,97 +39,60 @@ class GangEviction:
     slots: tuple[int, ...]
 
 
-def evict_for_gang(
-    cycle: Cycle,
-    future: Room,
-    victims: Victims,
-    stopped: set[int],
-    evicted: list[int],
-    unschedulable: set[JobClass],
-    job: int,
-) -> None:
-    """Make room for a gang that could not be placed, or find its class unschedulable."""
-    kind = cycle.mirror.kinds[job]
-    indexes = cycle.waiting(job)
-    if not indexes or cycle.is_paused(job) or (job, indexes[0]) in cycle.kept:
-        return
-    own = [slot for slot, kept in cycle.reserved.items() if kept.gang == job]
-    for slot in own:
-        future.reopen(slot)
-    delayed = cycle.delayed(job)
-    best = _best(cycle, future, victims, stopped, kind, len(indexes), delayed)
-    if best is None:
-        if not delayed:
-            unschedulable.add(kind)
+class GangPreemptor:
+    """Makes room for the gangs of one cycle."""
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:
+        self._cycle = cycle
+        self._assignments = assignments
+        self._evictions = evictions
+
+    def make_room(self, job: int) -> bool:
+        """Make room for a gang that could not be placed. False when nothing could be stopped that would."""
+        cycle, future = self._cycle, self._evictions.future
+        indexes = self._assignments.waiting(job)
+        if not indexes or cycle.is_paused(job) or (job, indexes[0]) in self._assignments.nominations:
+            return True
+        own = [slot for slot, gang in self._assignments.reservations.gangs() if gang == job]
+        for slot in own:
+            future.reopen(slot)
+        delayed = cycle.delayed(job)
+        best = self._best(cycle.mirror.kinds[job], len(indexes), delayed)
+        if best is not None:
+            going = sorted((victim for unit in best.units for victim in unit), key=lambda victim: victim.ref)
+            self._evictions.make(job, indexes, best.slots, going)
+            return True
         for slot in own:
             future.shut(slot)
-        return
-    _carry_out(cycle, future, victims, stopped, evicted, job, best)
+        return bool(delayed)
 
+    def _best(self, kind: JobClass, size: int, delayed: Sequence[int]) -> GangEviction | None:
+        groups = self._cycle.columns.groups(kind.key.group_by)
+        mask = self._cycle.columns.usable(kind).mask.copy()
+        mask[list(delayed)] = False
+        evictions = self._evictions
+        remaining = [v for v in evictions.victims.all if v.band > kind.band and not evictions.is_stopped(v)]
+        by_group: dict[int, list[Victim]] = {}
+        for victim in remaining:
+            by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
+        sessions = _sessions(remaining)
+        found = []
+        for group in self._promising(kind, groups, size, mask):
+            members = [slot for slot in groups.members[group] if mask[slot]]
+            units = _units(by_group.get(group, []), sessions, set(groups.members[group]))
+            eviction = _lay(evictions.future, kind.need, group, members, units, size)
+            if eviction is not None:
+                found.append(eviction)
+        return min(found, key=lambda eviction: eviction.cost, default=None)
 
-def _carry_out(
-    cycle: Cycle,
-    future: Room,
-    victims: Victims,
-    stopped: set[int],
-    evicted: list[int],
-    job: int,
-    eviction: GangEviction,
-) -> None:
-    going = sorted((victim for unit in eviction.units for victim in unit), key=lambda victim: victim.ref)
-    for victim in going:
-        future.put(victim.slot, _sum(future.at(victim.slot), victim.frees))
-        evicted.append(victim.slot)
-    need = cycle.mirror.kinds[job].need
-    for slot in eviction.slots:
-        future.take(slot, need)
-    if going:
-        gone = {victim.ref for victim in going}
-        stopped.update(position for position, victim in enumerate(victims.all) if victim.ref in gone)
-        names = cycle.columns.names
-        pairs = zip(cycle.waiting(job), eviction.slots, strict=True)
-        nominations = tuple(Nomination(job, index, names[slot]) for index, slot in pairs)
-        cycle.evicted.append(Evicted(tuple(victim.ref for victim in going), nominations))
-
-
-def _best(
-    cycle: Cycle,
-    future: Room,
-    victims: Victims,
-    stopped: set[int],
-    kind: JobClass,
-    size: int,
-    delayed: Collection[int],
-) -> GangEviction | None:
-    groups = cycle.columns.groups(kind.key.group_by)
-    mask = cycle.usable(kind).mask.copy()
-    mask[list(delayed)] = False
-    remaining = [v for position, v in enumerate(victims.all) if position not in stopped and v.band > kind.band]
-    by_group: dict[int, list[Victim]] = {}
-    for victim in remaining:
-        by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)
-    sessions = _sessions(remaining)
-    found = []
-    for group in _promising(cycle, future, victims, kind, groups, size, mask):
-        members = [slot for slot in groups.members[group] if mask[slot]]
-        units = _units(by_group.get(group, []), sessions, set(groups.members[group]))
-        eviction = _lay(future, kind.need, group, members, units, size)
-        if eviction is not None:
-            found.append(eviction)
-    return min(found, key=lambda eviction: eviction.cost, default=None)
-
-
-def _promising(
-    cycle: Cycle, future: Room, victims: Victims, kind: JobClass, groups: Groups, size: int, mask: Mask
-) -> list[int]:
-    """Groups that might hold the gang if everything lower were gone; those with most workers free already first."""
-    slots = cycle.usable(kind).slots
-    slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (future.matrix[WINDOW].take(slots) > -SHUT // 2)]
-    relieved = future.matrix + victims.relief(kind.band, len(cycle.columns))
-    counts = _count(groups, slots[fitting(relieved, kind.need, slots)])
-    free = _count(groups, slots[fitting(future.matrix, kind.need, slots)])
-    possible = [group for group, count in enumerate(counts) if count >= size]
-    return sorted(possible, key=lambda group: (-free[group], group))[:_CANDIDATES]
+    def _promising(self, kind: JobClass, groups: Groups, size: int, mask: Mask) -> list[int]:
+        """Groups that might hold the gang if everything lower were gone; those with most workers free already first."""
+        matrix, slots = self._evictions.future.matrix, self._cycle.columns.usable(kind).slots
+        slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
+        counts = _count(groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)])
+        free = _count(groups, slots[fitting(matrix, kind.need, slots)])
+        possible = [group for group, count in enumerate(counts) if count >= size]
+        return sorted(possible, key=lambda group: (-free[group], group))[:_CANDIDATES]
 
 
 def _count(groups: Groups, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
@@ -159,7 +123,7 @@ def _lay(
     room = {slot: future.at(slot) for slot in {*members, *(v.slot for unit in units for v in unit)}}
     for unit in units:
         for victim in unit:
-            room[victim.slot] = _sum(room[victim.slot], victim.frees)
+            room[victim.slot] = plus(room[victim.slot], victim.frees)
     if sum(covers(room[slot], need) for slot in members) < size:
         return None
     going = [unit for unit in units if not _spare(room, need, members, unit, size)]
@@ -171,7 +135,7 @@ def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit:
     """Leave a unit where it is if the gang still fits."""
     before = {victim.slot: list(room[victim.slot]) for victim in unit}
     for victim in unit:
-        room[victim.slot] = [a - b for a, b in zip(room[victim.slot], victim.frees, strict=True)]
+        room[victim.slot] = minus(room[victim.slot], victim.frees)
     if sum(covers(room[slot], need) for slot in members) >= size:
         return True
     room.update(before)
@@ -183,7 +147,3 @@ def _cost(units: Sequence[Unit], group: int) -> tuple[int, int, tuple[int, ...],
     dear = sum(victim.members for victim in going if victim.band is not PriorityBand.BATCH)
     resources = tuple(sum(column) for column in zip(*(victim.lost for victim in going), strict=True))
     return dear, sum(victim.members for victim in going), resources, group
-
-
-def _sum(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    return [a + b for a, b in zip(one, other, strict=True)]

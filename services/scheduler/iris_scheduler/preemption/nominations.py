@@ -2,20 +2,18 @@
 
 On a worker with nominations, nobody else may use what the nominated tasks will still lack once everything that is
 stopping there has stopped. A nomination is worthless when its worker cannot take the task, and when what is free and
-what is being
-freed there in time is not enough: then the task waits like any other. A gang's nominations are good together or not at
-all, and only while their workers are in one group: a worker may come back with other attributes. A nominated task goes
-wherever it fits first; the place it leaves is for others from the next cycle on.
+what is being freed there in time is not enough: then the task waits like any other. A gang's nominations are good
+together or not at all, and only while their workers are in one group: a worker may come back with other attributes. A
+nominated task goes wherever it fits first; the place it leaves is for others from the next cycle on.
 Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from iris_scheduler.mirror import Mirror
-from iris_scheduler.placement.capacity import DEPTH, Matrix, Need, Room, covers
-from iris_scheduler.placement.columns import Columns
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.placement.capacity import NOTHING, Matrix, Need, Room, covers, minus, plus
 
 Task = tuple[int, int]
 
@@ -27,20 +25,17 @@ class Nominations:
         slots: where each nominated task will go.
     """
 
-    def __init__(self, mirror: Mirror, columns: Columns, free: Matrix, coming: Callable[[str], list[int]]) -> None:
-        """Find the good nominations and take what they need out of ``free``; ``coming`` is what a worker is freeing."""
-        self._mirror = mirror
-        self._columns = columns
-        self._coming = coming
+    def __init__(self, cycle: Cycle, free: Matrix) -> None:
+        """Find the good nominations and take what they need out of ``free``."""
+        self._cycle = cycle
         self._left: list[tuple[int, int]] = []
         self._nominated: dict[int, list[int]] = {}
         self._stopping: dict[int, list[int]] = {}
-        self.slots = self._good(free) if mirror.nominations else {}
+        self.slots = self._good(free) if cycle.mirror.nominations else {}
         for (job, _), slot in self.slots.items():
-            nominated = self._nominated.setdefault(slot, [0] * DEPTH)
-            _add(nominated, mirror.kinds[job].need.amounts)
+            self._nominated[slot] = plus(self._nominated.get(slot, NOTHING), cycle.mirror.kinds[job].need.amounts)
         for slot in self._nominated:
-            self._stopping[slot] = coming(columns.names[slot])
+            self._stopping[slot] = self._cycle.coming(self._cycle.columns.names[slot])
             free[:, slot] -= self._lack(slot)
 
     def __contains__(self, task: Task) -> bool:
@@ -51,10 +46,7 @@ class Nominations:
         slot = self.slots[task]
         if not self.is_free(room, task, need):
             return None
-        left = self._unreserved(room, slot)
-        _add(left, [-amount for amount in need.amounts])
-        _add(self._nominated[slot], [-amount for amount in need.amounts])
-        room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
+        self._release(room, slot, need, minus(self._unreserved(room, slot), need.amounts))
         del self.slots[task]
         return slot
 
@@ -67,9 +59,7 @@ class Nominations:
     def give_back(self, room: Room) -> None:
         """Put back what was kept for tasks that have left; nothing is placed in this cycle any more."""
         for slot, job in self._left:
-            left = self._unreserved(room, slot)
-            _add(self._nominated[slot], [-amount for amount in self._mirror.kinds[job].need.amounts])
-            room.put(slot, [have - lack for have, lack in zip(left, self._lack(slot), strict=True)])
+            self._release(room, slot, self._cycle.mirror.kinds[job].need, self._unreserved(room, slot))
         self._left.clear()
 
     def is_free(self, room: Room, task: Task, need: Need) -> bool:
@@ -78,48 +68,46 @@ class Nominations:
 
     def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
         """What will be free on a worker, beyond its nominations, once everything that is stopping there has stopped."""
-        nominated = self._nominated.get(slot, (0,) * DEPTH)
-        return [max(0, freed - kept) for freed, kept in zip(stopping, nominated, strict=True)]
+        return [max(0, amount) for amount in minus(stopping, self._nominated.get(slot, NOTHING))]
+
+    def _release(self, room: Room, slot: int, need: Need, left: Sequence[int]) -> None:
+        """A worker has so much left for others and for one nominated task less."""
+        self._nominated[slot] = minus(self._nominated[slot], need.amounts)
+        room.put(slot, minus(left, self._lack(slot)))
 
     def _unreserved(self, room: Room, slot: int) -> list[int]:
-        return [have + lack for have, lack in zip(room.at(slot), self._lack(slot), strict=True)]
+        return plus(room.at(slot), self._lack(slot))
 
     def _lack(self, slot: int) -> list[int]:
         """What the nominated tasks of a worker still need of its present room."""
-        pairs = zip(self._nominated[slot], self._stopping[slot], strict=True)
-        return [max(0, nominated - stopping) for nominated, stopping in pairs]
+        return [max(0, amount) for amount in minus(self._nominated[slot], self._stopping[slot])]
 
     def _good(self, free: Matrix) -> dict[Task, int]:
-        slots = {task: slot for task in self._mirror.nominations if (slot := self._slot_of(task)) is not None}
+        slots = {task: slot for task in self._cycle.mirror.nominations if (slot := self._slot_of(task)) is not None}
         wanted: dict[int, list[int]] = {}
         for (job, _), slot in slots.items():
-            _add(wanted.setdefault(slot, [0] * DEPTH), self._mirror.kinds[job].need.amounts)
+            wanted[slot] = plus(wanted.get(slot, NOTHING), self._cycle.mirror.kinds[job].need.amounts)
         bad = {slot for slot, amounts in wanted.items() if self._never_free(slot, amounts, free)}
         slots = {task: slot for task, slot in slots.items() if slot not in bad}
-        broken = {job for job, index in self._mirror.nominations if self._is_broken_gang(job, slots)}
+        broken = {job for job, index in self._cycle.mirror.nominations if self._is_broken_gang(job, slots)}
         return {task: slots[task] for task in sorted(slots) if task[0] not in broken}
 
     def _slot_of(self, task: Task) -> int | None:
-        worker = self._mirror.nominations[task]
-        slot = self._columns.slot.get(worker)
-        if slot is None or task not in self._mirror.queue or not self._mirror.hosts.host(worker).takes_work:
+        worker = self._cycle.mirror.nominations[task]
+        slot = self._cycle.columns.slot.get(worker)
+        if slot is None or task not in self._cycle.mirror.queue or not self._cycle.mirror.hosts.host(worker).takes_work:
             return None
-        return slot if self._columns.usable(self._mirror.kinds[task[0]]).mask[slot] else None
+        return slot if self._cycle.columns.usable(self._cycle.mirror.kinds[task[0]]).mask[slot] else None
 
     def _never_free(self, slot: int, wanted: Sequence[int], free: Matrix) -> bool:
-        there = zip(free[:, slot].tolist(), self._coming(self._columns.names[slot]), strict=True)
-        return any(amount > have + freed for amount, (have, freed) in zip(wanted, there, strict=True) if amount)
+        there = plus(free[:, slot].tolist(), self._cycle.coming(self._cycle.columns.names[slot]))
+        return any(amount > have for amount, have in zip(wanted, there, strict=True) if amount)
 
     def _is_broken_gang(self, job: int, slots: dict[Task, int]) -> bool:
-        kind = self._mirror.kinds[job]
+        kind = self._cycle.mirror.kinds[job]
         if not kind.is_gang:
             return False
-        tasks = [(job, index) for index in self._mirror.queue.pending(job)]
-        codes = self._columns.groups(kind.key.group_by).codes
+        tasks = [(job, index) for index in self._cycle.mirror.queue.pending(job)]
+        codes = self._cycle.columns.groups(kind.key.group_by).codes
         groups = {int(codes[slots[task]]) if task in slots else -1 for task in tasks}
         return len(groups) != 1 or -1 in groups
-
-
-def _add(amounts: list[int], more: Sequence[int]) -> None:
-    for dimension, amount in enumerate(more):
-        amounts[dimension] += amount

@@ -21,7 +21,7 @@ from iris_scheduler.placement.columns import Columns
 Cost = tuple[int, tuple[int, ...], int, AttemptRef]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Victim:
     """One open attempt that could be stopped.
 

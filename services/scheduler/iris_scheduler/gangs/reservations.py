@@ -1,0 +1,120 @@
+"""Groups kept for gangs that have waited too long: nothing is placed there that would make them wait longer.
+
+Source: docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from iris_core.messages import Hold
+from iris_scheduler.classes import JobClass
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.hosts import NEVER_MS, HostRow
+from iris_scheduler.placement.capacity import SHUT, WINDOW, Need, Room, covers, fitting, row_of
+from iris_scheduler.placement.columns import Groups
+
+_CANDIDATES = 64
+"""Groups weighed for a reservation: those with the most workers free now, then by name."""
+
+Freed = tuple[int, int, int, tuple[int, ...]]
+"""When a group will be free, how many of its workers are not yet, the group, and the workers to keep."""
+
+
+class Reservations:
+    """Which workers are kept for which gang in one cycle, and until when; their room is shut for everybody."""
+
+    def __init__(self, cycle: Cycle, room: Room) -> None:
+        self._cycle = cycle
+        self._room = room
+        self._kept: dict[int, tuple[int, int]] = {}
+
+    def gangs(self) -> list[tuple[int, int]]:
+        """Every worker that is kept, by slot, and the gang it is kept for."""
+        return [(slot, gang) for slot, (gang, _) in sorted(self._kept.items())]
+
+    def open_for(self, kind: JobClass) -> list[int]:
+        """Kept workers on which a task of a class surely ends before the gang could start."""
+        if not self._kept or kind.key.timeout_ms is None:
+            return []
+        mask, end_ms = self._cycle.columns.usable(kind).mask, self._cycle.now_ms + kind.key.timeout_ms
+        return [slot for slot, (_, at_ms) in sorted(self._kept.items()) if end_ms <= at_ms < NEVER_MS and mask[slot]]
+
+    @contextmanager
+    def opened(self, slots: Iterable[int | None]) -> Iterator[None]:
+        """Let something be placed on these workers though they are kept."""
+        kept = {slot for slot in slots if slot is not None and slot in self._kept}
+        for slot in kept:
+            self._room.reopen(slot)
+        yield
+        for slot in kept:
+            self._room.shut(slot)
+
+    def reserve(self, gang: int, size: int) -> None:
+        """Keep the group that will be free first for a gang of that size, if there is one."""
+        cycle, kind = self._cycle, self._cycle.mirror.kinds[gang]
+        groups = cycle.columns.groups(kind.key.group_by)
+        possible = self._possible(kind, groups, size)
+        best = min((self._freed(kind, groups, group, size) for group in possible), default=None)
+        if best is None:
+            return
+        at_ms, _, _, slots = best
+        for slot in slots:
+            self._room.shut(slot)
+            self._kept[slot] = (gang, at_ms)
+
+    def _possible(self, kind: JobClass, groups: Groups, size: int) -> list[int]:
+        """Groups that could hold the gang if they were empty, those with the most free workers first."""
+        matrix, slots = self._room.matrix, self._cycle.columns.usable(kind).slots
+        slots = slots[(groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
+        large = [slot for slot in slots.tolist() if self._is_large(slot, kind.need)]
+        counts = np.bincount(groups.codes.take(large), minlength=len(groups.names)) if large else np.zeros(0, np.int64)
+        free = slots[fitting(matrix, kind.need, slots)]
+        free_counts = np.bincount(groups.codes.take(free), minlength=len(groups.names))
+        possible = np.flatnonzero(counts >= size).tolist()
+        return sorted(possible, key=lambda group: (-int(free_counts[group]), group))[:_CANDIDATES]
+
+    def _freed(self, kind: JobClass, groups: Groups, group: int, size: int) -> Freed:
+        mask = self._cycle.columns.usable(kind).mask
+        times = sorted(
+            (self._free_at(self._host(slot), kind.need), order, slot)
+            for order, slot in enumerate(groups.members[group])
+            if mask[slot] and self._is_large(slot, kind.need)
+        )[:size]
+        busy = sum(at_ms > self._cycle.now_ms for at_ms, _, _ in times)
+        return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
+
+    def _is_large(self, slot: int, need: Need) -> bool:
+        """Whether a worker that is not kept yet could hold one task if it were empty."""
+        host = self._host(slot)
+        assert host.row is not None
+        total = row_of(host.row.total, host.row.max_building if host.takes_work else 0)
+        return slot not in self._kept and covers(total, need)
+
+    def _host(self, slot: int) -> HostRow:
+        return self._cycle.mirror.hosts.host(self._cycle.columns.names[slot])
+
+    def _free_at(self, host: HostRow, need: Need) -> int:
+        """When one task will fit on a worker, by the time limits of what runs there; NEVER_MS when nothing says."""
+        now_ms, room = self._cycle.now_ms, host.room()
+        if covers(room, need):
+            return now_ms
+        ends = sorted((self._end_of(hold), ref) for ref, (hold, _) in host.holds.items())
+        for at_ms, ref in ends:
+            hold, held = host.holds[ref]
+            for dimension, amount in held.held:
+                room[dimension] += amount
+            room[WINDOW] += hold.building
+            if covers(room, need):
+                return max(at_ms, now_ms)
+        return NEVER_MS
+
+    def _end_of(self, hold: Hold) -> int:
+        cycle = self._cycle
+        if hold.stopping:
+            return cycle.now_ms if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms else NEVER_MS
+        timeout_ms = cycle.mirror.jobs[hold.ref.job].timeout_ms
+        return NEVER_MS if timeout_ms is None else hold.since_ms + timeout_ms

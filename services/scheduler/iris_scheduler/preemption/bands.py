@@ -1,0 +1,67 @@
+"""Room for unplaced work of a higher band, made by stopping lower ones, band by band; nothing is stopped in vain.
+
+It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
+nobody. The freed place is nominated for the task. Source: docs/design/semantics.md#tasks-and-attempts,
+docs/design/semantics.md#order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from iris_core.messages import Eviction
+from iris_core.states import PriorityBand
+from iris_scheduler.assignments import Assignments
+from iris_scheduler.classes import JobClass
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.order import in_order
+from iris_scheduler.preemption.evictions import Evictions
+from iris_scheduler.preemption.gangs import GangPreemptor
+from iris_scheduler.preemption.tasks import TaskPreemptor
+
+PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
+"""BATCH never preempts."""
+
+
+class Preemption:
+    """Who is stopped for whom in one cycle.
+
+    Attributes:
+        made: evictions in order. unschedulable: classes that no eviction helps.
+        several: those of them that the end of several tasks would help, where one task may preempt one only.
+        claiming: classes that wait for room that comes free anyway: what others find depends on their being looked at.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments, unschedulable: set[JobClass]) -> None:
+        """``unschedulable``: classes known from earlier cycles, which are not tried."""
+        self._cycle = cycle
+        self._assignments = assignments
+        self.made: list[Eviction] = []
+        self.unschedulable = unschedulable
+        self.several = cycle.cache.last.several & unschedulable
+        self.claiming: set[JobClass] = set()
+
+    def run(self, full: Collection[JobClass]) -> None:
+        """Evict for what could not be placed, highest band first; ``full``: classes that nothing fits for."""
+        cycle, mirror = self._cycle, self._cycle.mirror
+        bands = [band for band in PREEMPTORS if any(mirror.held[lower] for lower in PriorityBand if lower > band)]
+        apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
+        tried = [
+            kind
+            for kind in cycle.classes
+            if kind.band in bands and kind not in self.unschedulable and (kind in full or kind in apart)
+        ]
+        if not tried:
+            return
+        evictions = Evictions(cycle, self._assignments)
+        tasks = TaskPreemptor(cycle, self._assignments, evictions)
+        gangs = GangPreemptor(cycle, self._assignments, evictions)
+        for band in bands:
+            for preemptor, of_gangs in ((gangs, True), (tasks, False)):
+                kinds = [kind for kind in tried if kind.band is band and kind.is_gang is of_gangs]
+                for job in in_order(kinds, self.unschedulable, ()):
+                    if not preemptor.make_room(job):
+                        self.unschedulable.add(mirror.kinds[job])
+        self.made = evictions.made
+        self.several |= tasks.several
+        self.claiming = tasks.claiming

@@ -1,0 +1,57 @@
+"""What is stopped for whom in one cycle, and the room there will be once it has stopped. Nobody is chosen here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from iris_core.messages import Eviction, Nomination
+from iris_core.states import PriorityBand
+from iris_scheduler.assignments import Assignments
+from iris_scheduler.cycle import Cycle
+from iris_scheduler.placement.capacity import Matrix, Room, plus
+from iris_scheduler.preemption.victims import Victim, Victims
+
+
+class Evictions:
+    """The evictions of one cycle.
+
+    Attributes:
+        victims: everything that could be stopped when the cycle began.
+        future: the room when everything has stopped that is stopping in time or evicted, and every nomination is kept.
+        made: in the order in which they were made. freed: slots on which something was evicted, in the same order.
+    """
+
+    def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
+        self._cycle = cycle
+        self.victims = Victims(cycle.mirror, cycle.columns)
+        self.future = Room(assignments.room.matrix.copy())
+        self.made: list[Eviction] = []
+        self.freed: list[int] = []
+        self._stopped: set[Victim] = set()
+        assignments.nominations.give_back(self.future)
+        for name in sorted(cycle.mirror.hosts.ending):
+            slot = cycle.columns.slot.get(name)
+            if slot is not None:
+                coming = assignments.nominations.coming(slot, cycle.coming(name))
+                self.future.put(slot, plus(self.future.at(slot), coming))
+
+    def is_stopped(self, victim: Victim) -> bool:
+        """Whether a victim is evicted already."""
+        return victim in self._stopped
+
+    def relieved(self, band: PriorityBand) -> Matrix:
+        """The room there would be if everything below a band stopped, shape (DEPTH, workers)."""
+        return self.future.matrix + self.victims.relief(band, len(self._cycle.columns))
+
+    def make(self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]) -> None:
+        """Stop these victims, if any, and keep the places, pairwise, for tasks of a job."""
+        for victim in going:
+            self.future.put(victim.slot, plus(self.future.at(victim.slot), victim.frees))
+            self.freed.append(victim.slot)
+        for slot in slots:
+            self.future.take(slot, self._cycle.mirror.kinds[job].need)
+        if going:
+            self._stopped.update(going)
+            names = self._cycle.columns.names
+            nominations = (Nomination(job, index, names[slot]) for index, slot in zip(indexes, slots, strict=True))
+            self.made.append(Eviction(tuple(victim.ref for victim in going), tuple(nominations)))
