@@ -179,7 +179,7 @@ def _crowded(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]
     free = np.bincount(groups.codes.take(now), minlength=number)
-    best = min(range(number), key=lambda group: (-free[group], -has[group], group))
+    best = int(np.lexsort((-has, -free))[0])
     members = [slot for slot in groups.members[best] if outcome.cycle.columns.usable(kind).mask[slot]]
     return reasons.gang_needs_group(
         kind.key.group_by,
