@@ -13,22 +13,29 @@ from iris_bus.memory import Memory
 Another = Callable[[], Awaitable[Connection]]
 
 
-@pytest.fixture(params=["memory", pytest.param("jetstream", marks=pytest.mark.integration)])
-def server(request: pytest.FixtureRequest) -> Memory | str:
-    """A bus without anything in it."""
+REAL = pytest.mark.integration
+
+
+@pytest.fixture(params=["memory", pytest.param("fast", marks=REAL), pytest.param("plain", marks=REAL)])
+def server(request: pytest.FixtureRequest) -> Memory | tuple[str, bool]:
+    """A bus without anything in it: memory, or a server's address and whether to take the short way to it."""
     if request.param == "memory":
         return Memory()
     url: str = request.getfixturevalue("nats_url")
-    return url
+    return url, request.param == "fast"
 
 
 @pytest.fixture
-async def another(server: Memory | str) -> AsyncIterator[Another]:
+async def another(server: Memory | tuple[str, bool]) -> AsyncIterator[Another]:
     """Makes connections to one bus."""
     made: list[Connection] = []
 
     async def make() -> Connection:
-        connection: Connection = server.connect() if isinstance(server, Memory) else await connect(server, name="test")
+        if isinstance(server, Memory):
+            connection: Connection = server.connect()
+        else:
+            url, fast = server
+            connection = await connect(url, name="test", fast=fast)
         await connection.streams.ensure()
         made.append(connection)
         return connection

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import nats.errors
 from nats.aio.subscription import Subscription as NatsSubscription
 
-from iris_bus import wire
-from iris_bus.client import Tap, TappedClient
-from iris_bus.contract import Headers, Unavailable
+from iris_bus.client import PlainClient, Tap
+from iris_bus.contract import Headers, Publication, Unavailable
+from iris_bus.fast_client import FastClient
 from iris_bus.termination import end
 from iris_core.limits import MESSAGE_BYTES
 
@@ -67,8 +67,8 @@ class Link:
         on_lost: called once, when the connection is closed for good without having been asked to.
     """
 
-    def __init__(self, on_lost: Callable[[Exception], None]) -> None:
-        self.client = TappedClient()
+    def __init__(self, on_lost: Callable[[Exception], None], fast: bool = True) -> None:
+        self.client = FastClient() if fast else PlainClient()
         self.reconnects = 0
         self._on_lost = on_lost
         self._on_drop: set[Callable[[], None]] = set()
@@ -145,13 +145,16 @@ class Link:
             raise Unavailable("not connected to NATS")
         if len(data) > client.max_payload:
             raise ValueError(f"{len(data)} bytes are more than one message may hold")
-        client.send_frames(wire.one(subject, data, reply, headers))
+        client.send(subject, data, reply, headers)
 
-    def send_frames(self, frames: bytes) -> None:
-        """Hand ready-made protocol lines to the socket's buffer (see `wire`). Raises Unavailable like `send`."""
+    def send_chain(self, events: Sequence[Publication], after: int, reply: str) -> None:
+        """Hand over ``events`` for the stream sequences behind ``after``; the last is answered on ``reply``.
+
+        Raises Unavailable and ValueError like `send`.
+        """
         if not self.client.is_connected:
             raise Unavailable("not connected to NATS")
-        self.client.send_frames(frames)
+        self.client.send_chain(events, after, reply)
 
     async def subscribe(self, subject: str, tap: Tap, queue: str = "") -> NatsSubscription:
         """Have ``tap`` called in this loop for each message. Raises Unavailable, ValueError."""
@@ -164,9 +167,8 @@ class Link:
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
         """End a subscription; nothing happens when the connection is gone already."""
-        self.client.untap(subscription)
         with contextlib.suppress(nats.errors.Error):
-            await subscription.unsubscribe()
+            await self.client.untap(subscription)
 
     async def flush(self, timeout: float = 5.0) -> None:
         """Return when the server has read everything sent so far. Raises Unavailable."""

@@ -12,6 +12,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from iris_bus import headers as header_block
 from iris_bus.connection import Link
 from iris_bus.contract import Callback, Headers, Message, Unavailable
+from iris_bus.headers import RawHeaders
 from iris_bus.requests import Asks
 
 
@@ -28,7 +29,7 @@ class CoreSubscription:
     async def start(self, queue: str) -> None:
         self._subscription = await self._link.subscribe(self._subject, self._received, queue)
 
-    def _received(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _received(self, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         if self._open:
             self._callback(Message(subject.decode(), data, header_block.parse(headers), reply.decode()))
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+RawHeaders = bytes | Mapping[str, str] | None
+"""The block as the server sent it, or as nats-py has read it."""
+
 _VERSION_CHARS = len("NATS/1.0")
 
 
-def parse(raw: bytes | None) -> dict[str, str]:
+def parse(raw: RawHeaders) -> dict[str, str]:
     """The headers; a status line of the server is ``Status`` and ``Description``. Lines that are no header are left."""
-    if not raw:
-        return {}
+    if not isinstance(raw, bytes):
+        return dict(raw or {})
     first, *lines = raw.decode("utf-8", "replace").split("\r\n")
     headers = {}
     if len(first) > _VERSION_CHARS:

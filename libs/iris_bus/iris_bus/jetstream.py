@@ -97,6 +97,7 @@ async def connect(
     table: Sequence[Stream] = STREAMS,
     retry_for_s: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
+    fast: bool = True,
 ) -> Connection:
     """Connect, and wait for a server if need be.
 
@@ -108,18 +109,19 @@ async def connect(
         table: the streams there are.
         retry_for_s: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
+        fast: messages go past nats-py (`fast_client`).
 
     Raises Unavailable when no server answers in time or it refuses who we are.
     """
-    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process)
+    again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process, fast)
     link, asks = await again()
     return Connection(link, asks, replicas, table, again)
 
 
 async def _open(
-    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None]
+    url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None], fast: bool
 ) -> tuple[Link, Asks]:
-    link = Link(on_lost)
+    link = Link(on_lost, fast)
     await link.open([server.strip() for server in url.split(",")], name, credentials, retry_for_s)
     asks = Asks(link)
     await asks.start()

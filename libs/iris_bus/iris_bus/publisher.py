@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from iris_bus import wire
 from iris_bus.api import Ack, Api
 from iris_bus.connection import Link
 from iris_bus.contract import Fenced, Publication, Unavailable
+from iris_bus.headers import RawHeaders
 from iris_bus.termination import end
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS
@@ -136,7 +136,7 @@ class JetPublisher:
             if not events:
                 break
             try:
-                link.send_frames(wire.chained(events, after, f"{self._inbox}.{self._round}.{after + len(events)}"))
+                link.send_chain(events, after, f"{self._inbox}.{self._round}.{after + len(events)}")
             except Unavailable:
                 self._recover()
                 return
@@ -146,7 +146,7 @@ class JetPublisher:
         if self._window.in_flight and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_ANSWER_S, self._late)
 
-    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         _, sent_in, sequence = subject.rsplit(b".", 2)
         if int(sent_in) != self._round or self._failure is not None:
             return

@@ -21,6 +21,7 @@ from iris_bus import headers as header_block
 from iris_bus.api import Api, ApiError, Trouble
 from iris_bus.connection import Link
 from iris_bus.contract import Gap, Message, Unavailable
+from iris_bus.headers import RawHeaders
 from iris_bus.termination import end
 
 log = logging.getLogger(__name__)
@@ -236,7 +237,7 @@ class JetReader:
             self._consumer = ""
         self._credit = 0
 
-    def _received(self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _received(self, generation: int, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         if generation != self._generation:
             return
         self._last_arrival_s = self._clock()

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from iris_bus import headers as header_block
 from iris_bus.connection import Link
 from iris_bus.contract import Headers, Message, NoResponders, Unavailable
+from iris_bus.headers import RawHeaders
 
 
 class Forbidden(Unavailable):
@@ -59,7 +60,7 @@ class Asks:
             raise NoResponders(f"nobody answers on {subject}")
         return answer
 
-    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    def _answered(self, subject: bytes, reply: bytes, data: bytes, headers: RawHeaders) -> None:
         inbox = subject.decode()
         waiting = self._open.pop(inbox[len(self._prefix) :], None)
         if waiting is not None and not waiting[0].done():

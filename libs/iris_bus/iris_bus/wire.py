@@ -28,6 +28,11 @@ def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = No
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (target.encode(), len(raw), len(raw) + len(data), raw, data)
 
 
+def chain_headers(after: int, event: Publication) -> dict[str, str]:
+    """What says that an event is to follow stream sequence ``after``, and its own headers."""
+    return {"Nats-Expected-Last-Sequence": str(after), "Nats-Msg-Id": event.message_id, **event.headers}
+
+
 def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
     """``events`` as HPUB lines for the stream sequences behind ``after``; the last is answered on ``reply``.
 
