@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from iris_bus.contract import Fenced, Gap, Publication, Unavailable
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess
 
 pytestmark = pytest.mark.integration
@@ -21,7 +21,7 @@ async def kept(request, own_nats: NatsProcess):
     await connection.close()
 
 
-async def crash(server: NatsProcess, connection: Connection) -> None:
+async def crash(server: NatsProcess, connection: JetStreamConnection) -> None:
     """Kill the server and return when the connection is back."""
     back = asyncio.Event()
     connection.on_return(back.set)
@@ -42,7 +42,7 @@ def telling(first: int, last: int) -> list[Publication]:
     ]
 
 
-async def everything(connection: Connection, stream: str, wanted: int) -> list[bytes]:
+async def everything(connection: JetStreamConnection, stream: str, wanted: int) -> list[bytes]:
     reader = connection.streams.read(stream, 0)
     got: list[bytes] = []
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from iris_bus.child import DAMAGED
 from iris_bus.contract import Unavailable
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_core import subjects
 from tests.support import damage
 from tests.support.damage import Hurt, admin
@@ -25,7 +25,7 @@ LOOK_S = 0.05
 WAIT_S = 30.0
 
 
-async def led_by(connection: Connection, node: Node) -> None:
+async def led_by(connection: JetStreamConnection, node: Node) -> None:
     """Have this server lead the journal."""
     async with asyncio.timeout(WAIT_S):
         while True:
@@ -38,7 +38,7 @@ async def led_by(connection: Connection, node: Node) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def work(cluster: NatsCluster, connection: Connection, logs: Path) -> None:
+async def work(cluster: NatsCluster, connection: JetStreamConnection, logs: Path) -> None:
     """Have jobs admitted by a state service, and stop it."""
     async with replicas(cluster.url, logs, connection, "nats.replicas=3") as group:
         await group.start()
@@ -56,7 +56,7 @@ async def same_on_all(cluster: NatsCluster) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def hurt_while_down(cluster: NatsCluster, connection: Connection, hurt: Hurt, *nodes: Node) -> None:
+async def hurt_while_down(cluster: NatsCluster, connection: JetStreamConnection, hurt: Hurt, *nodes: Node) -> None:
     """Stop servers, do harm to their files, and start them again; the first leads the journal then."""
     await same_on_all(cluster)
     for node in nodes:

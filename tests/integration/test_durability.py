@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import Ping
 from iris_state.snapshots import snapshot
@@ -23,7 +23,7 @@ TAKE_OVER_S = 1.5
 
 
 @pytest.fixture
-async def group(nats_url: str, connection: Connection, tmp_path: Path) -> AsyncIterator[Replicas]:
+async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) -> AsyncIterator[Replicas]:
     async with replicas(nats_url, tmp_path, connection, "state.snapshot_changes=30", "state.events_settle_s=0") as made:
         yield made
 

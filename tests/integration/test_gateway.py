@@ -14,7 +14,7 @@ import httpx
 import psutil
 import pytest
 
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess
 from tests.support.fake_state import FakeState
 
@@ -59,7 +59,7 @@ class Process:
 
 
 @pytest.fixture
-async def state(connection: Connection) -> AsyncIterator[FakeState]:
+async def state(connection: JetStreamConnection) -> AsyncIterator[FakeState]:
     made = FakeState(connection.bus, connection.streams)
     await made.start()
     yield made
@@ -93,7 +93,7 @@ async def test_it_says_where_it_listens_answers_and_stops_when_asked(gateway: Pr
 
 
 async def test_a_submission_is_in_the_inbox_while_nobody_leads_and_is_answered_by_whoever_comes(
-    http: httpx.AsyncClient, state: FakeState, connection: Connection
+    http: httpx.AsyncClient, state: FakeState, connection: JetStreamConnection
 ):
     await state.stop()
     submitting = asyncio.create_task(submit(http, "/late"))
@@ -103,7 +103,7 @@ async def test_a_submission_is_in_the_inbox_while_nobody_leads_and_is_answered_b
     assert (await submitting).status_code == 201
 
 
-async def inbox(connection: Connection) -> AsyncIterator:
+async def inbox(connection: JetStreamConnection) -> AsyncIterator:
     reader = connection.streams.read("IRIS_COMMANDS", 0)
     try:
         while True:
@@ -162,7 +162,7 @@ async def test_pages_of_events_read_the_stream_in_both_directions(http: httpx.As
     assert [event["id"] for event in newest["items"] + oldest["items"]] == ["5", "4", "1", "2"]
 
 
-async def test_a_bundle_goes_into_the_object_store(http: httpx.AsyncClient, connection: Connection):
+async def test_a_bundle_goes_into_the_object_store(http: httpx.AsyncClient, connection: JetStreamConnection):
     from hashlib import sha256
 
     data = os.urandom(3 << 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_bus.contract import Unavailable
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import BEHIND, Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
@@ -29,7 +29,7 @@ LARGEST = 4 << 20
 
 
 @pytest.fixture
-async def group(nats_url: str, connection: Connection, tmp_path: Path) -> AsyncIterator[Replicas]:
+async def group(nats_url: str, connection: JetStreamConnection, tmp_path: Path) -> AsyncIterator[Replicas]:
     async with replicas(nats_url, tmp_path, connection) as made:
         yield made
 

@@ -14,7 +14,7 @@ import pytest
 
 from iris.client.client import Client
 from iris.client.problems import ClientError
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import Caller, CancelJob, SubmitJob
 from iris_core.spec import JobSpec
@@ -62,7 +62,7 @@ def commands() -> list[tuple[str, bytes]]:
     ]
 
 
-async def preload(connection: Connection) -> Machine:
+async def preload(connection: JetStreamConnection) -> Machine:
     """The streams as they were when the services of the oldest release were stopped; what they knew."""
     machine = Machine(Policy(), "old")
     kept = connection.journal()
@@ -95,7 +95,7 @@ def old_hosts(made: Fleet) -> None:
 
 
 async def test_everything_an_earlier_release_left_unfinished_is_finished(
-    nats_url: str, connection: Connection, tmp_path: Path
+    nats_url: str, connection: JetStreamConnection, tmp_path: Path
 ):
     old = await preload(connection)
     unfinished = {job.name for job in old.ledger.jobs.values() if not job.is_terminal}
@@ -121,7 +121,7 @@ async def test_everything_an_earlier_release_left_unfinished_is_finished(
     assert [place for place in ids if place[0] <= COMMITS] == worded()
 
 
-async def told(connection: Connection) -> list[tuple[int, ...]]:
+async def told(connection: JetStreamConnection) -> list[tuple[int, ...]]:
     """Commit and place of every event, in the order of the stream."""
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)

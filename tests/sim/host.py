@@ -17,7 +17,7 @@ from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
 from iris_worker.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare
-from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
+from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from tests.sim.network import Link
 from tests.sim.process import Process
 
@@ -80,7 +80,7 @@ class Worker:
         self._bus = link.bus
         self._process = process
         self._stall_detector = StallDetector(3.0, 10.0)
-        self._heart = Heartbeat(machine.name, incarnation, 5.0)
+        self._heart = HeartbeatSchedule(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
         self._registered = self._settled = False
         self._tasks: list[asyncio.Task[None]] = []

@@ -32,7 +32,7 @@ from iris_bus.contract import (
     Unavailable,
 )
 from iris_bus.framing import PART_BYTES, Assembler, split
-from iris_bus.memory_store import Stored, digest, matches
+from iris_bus.memory_store import MemoryStream, digest, matches
 from iris_bus.window import Window
 from iris_core import codec, subjects
 from iris_core.errors import Code
@@ -84,7 +84,7 @@ class Server:
         self.up = True
         self.links: list[Link] = []
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
-        self.streams = {row.name: Stored(row, self._soon) for row in subjects.STREAMS}
+        self.streams = {row.name: MemoryStream(row, self._soon) for row in subjects.STREAMS}
         self._stored = [(pattern.split("."), one) for one in self.streams.values() for pattern in one.row.subjects]
         self._stored_first = {tokens[0] for tokens, _ in self._stored}
         self._listening: dict[str, list[Listening]] = {}
@@ -219,7 +219,7 @@ class Server:
     def journal_end(self) -> int:
         return self.streams[subjects.JOURNAL.name].last
 
-    def _stream_of(self, subject: str) -> Stored | None:
+    def _stream_of(self, subject: str) -> MemoryStream | None:
         tokens = subject.split(".")
         if tokens[0] not in self._stored_first:
             return None
@@ -513,7 +513,7 @@ class SimBus:
 class SimReader:
     """Messages of one stream in order, none missing, none twice."""
 
-    def __init__(self, link: Link, stored: Stored, after: int, strict: bool) -> None:
+    def __init__(self, link: Link, stored: MemoryStream, after: int, strict: bool) -> None:
         self._link, self._stored = link, stored
         self._position = after if strict or after else stored.first - 1
         self._seen = stored.last

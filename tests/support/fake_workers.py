@@ -23,7 +23,7 @@ from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause
 from iris_worker.agent import Agent
-from iris_worker.heartbeat import Heartbeat, to_ms
+from iris_worker.heartbeat import HeartbeatSchedule, to_ms
 
 SUCCESS = Ended(Cause.EXITED, 0)
 _AT_ONCE = 200
@@ -41,7 +41,7 @@ class FakeWorker:
     ) -> None:
         self.name = name
         self.agent = Agent(uuid.uuid4().hex)
-        self.heart = Heartbeat(name, self.agent.incarnation, heartbeat_interval_s)
+        self.heart = HeartbeatSchedule(name, self.agent.incarnation, heartbeat_interval_s)
         self.reports = 0
         self._bus = bus
         self._total = total

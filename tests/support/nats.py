@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess
 from iris_bus.termination import end
 
@@ -40,7 +40,7 @@ async def nats_url(nats_server: NatsProcess) -> str:
 
 
 @pytest.fixture
-async def connection(nats_url: str) -> AsyncIterator[Connection]:
+async def connection(nats_url: str) -> AsyncIterator[JetStreamConnection]:
     """Connected, with every stream of Iris declared and empty."""
     made = await connect(nats_url, name="test")
     await made.streams.ensure()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iris_bus.contract import Message, Unavailable
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
@@ -35,7 +35,7 @@ class Replicas:
 
     nats_url: str
     logs: Path
-    connection: Connection
+    connection: JetStreamConnection
     set: tuple[str, ...] = ()
     running: list[asyncio.subprocess.Process] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
@@ -157,7 +157,7 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(nats_url: str, logs: Path, connection: Connection, *given: str) -> AsyncIterator[Replicas]:
+async def replicas(nats_url: str, logs: Path, connection: JetStreamConnection, *given: str) -> AsyncIterator[Replicas]:
     """Room for replicas; whatever still runs at the end is killed."""
     made = Replicas(nats_url, logs, connection, given)
     try:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 Opening = Callable[[], Awaitable[tuple[Link, Asks]]]
 
 
-class Connection:
+class JetStreamConnection:
     """What a service's shell holds of the bus."""
 
     def __init__(self, link: Link, asks: Asks, replicas: int, table: Sequence[Stream], again: Opening) -> None:
@@ -98,7 +98,7 @@ async def connect(
     retry_for_s: float = 30.0,
     on_lost: Callable[[Exception], None] | None = None,
     fast: bool = True,
-) -> Connection:
+) -> JetStreamConnection:
     """Connect, and wait for a server if need be.
 
     Args:
@@ -115,7 +115,7 @@ async def connect(
     """
     again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process, fast)
     link, asks = await again()
-    return Connection(link, asks, replicas, table, again)
+    return JetStreamConnection(link, asks, replicas, table, again)
 
 
 async def _open(

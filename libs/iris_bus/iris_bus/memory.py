@@ -22,8 +22,8 @@ from iris_bus.memory_store import (
     MemoryJournal,
     MemoryKeyValue,
     MemoryPublisher,
+    MemoryStream,
     MemoryStreams,
-    Stored,
     StoredKeys,
     matches,
 )
@@ -61,7 +61,7 @@ class Memory:
 
     def __init__(self, table: Sequence[Stream] = subjects.STREAMS, max_payload: int = MESSAGE_BYTES) -> None:
         self.max_payload = max_payload
-        self.streams = {row.name: Stored(row, self.later) for row in table}
+        self.streams = {row.name: MemoryStream(row, self.later) for row in table}
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
         self.used: dict[str, dict[str, tuple[int, int]]] = {}
         self.key_values: dict[str, StoredKeys] = {}
@@ -146,7 +146,7 @@ class Memory:
             self.later(partial(chosen.hear, message))
         return bool(groups)
 
-    def stream_of(self, subject: str) -> Stored | None:
+    def stream_of(self, subject: str) -> MemoryStream | None:
         """The stream that captures ``subject``."""
         tokens = subject.split(".")
         for stored in self.streams.values():

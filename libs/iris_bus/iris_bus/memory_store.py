@@ -37,7 +37,7 @@ _REMEMBERS_S = 1.0
 class Server(Protocol):
     """What the rooms below need of `memory.Memory`."""
 
-    streams: dict[str, Stored]
+    streams: dict[str, MemoryStream]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
     used: dict[str, dict[str, tuple[int, int]]]
     key_values: dict[str, StoredKeys]
@@ -48,7 +48,7 @@ class Server(Protocol):
     def later(self, call: Callable[[], None]) -> None: ...
 
 
-class Stored:
+class MemoryStream:
     """One stream: its messages by sequence, its limits, who reads it."""
 
     def __init__(self, row: Stream, later: Callable[[Callable[[], None]], None]) -> None:
@@ -113,7 +113,7 @@ class Stored:
 class MemoryReader:
     """Messages of one stream in order; see the contract."""
 
-    def __init__(self, server: Server, stored: Stored, after: int, subject: str, *, strict: bool) -> None:
+    def __init__(self, server: Server, stored: MemoryStream, after: int, subject: str, *, strict: bool) -> None:
         self._server = server
         self._stored = stored
         self._subject = subject

@@ -35,7 +35,7 @@ from iris_bus import log_lines
 from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Unavailable
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer
 from iris_bus.tracing import Tracer
@@ -142,7 +142,7 @@ class Service(Generic[S]):
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> JetStreamConnection:
         """Connect to NATS as the settings say; losing the connection for good ends the process. Raises Unavailable."""
         return await connect(
             self.nats.url,

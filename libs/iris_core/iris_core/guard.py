@@ -15,7 +15,7 @@ from iris_core.errors import IrisError
 from iris_core.lifecycle import Derivation, Rule
 from iris_core.states import Outcome
 
-Row: TypeAlias = Rule[Any, Any] | Derivation[Any, Any]
+TableRow: TypeAlias = Rule[Any, Any] | Derivation[Any, Any]
 
 
 class TableBroken(IrisError):
@@ -26,8 +26,8 @@ def guard(
     name: str,
     statuses: Iterable[Enum],
     terminal: frozenset[Any],
-    rows: Iterable[Row],
-    ways_out: Mapping[Any, Row],
+    rows: Iterable[TableRow],
+    ways_out: Mapping[Any, TableRow],
     clocked: frozenset[Any] = frozenset(),
 ) -> None:
     """Raises TableBroken with everything that is wrong with a table.
@@ -46,13 +46,13 @@ def guard(
         raise TableBroken(f"{name}: {'; '.join(wrong)}")
 
 
-def _unowned(statuses: Iterable[Enum], terminal: frozenset[Any], rows: tuple[Row, ...]) -> Iterator[str]:
+def _unowned(statuses: Iterable[Enum], terminal: frozenset[Any], rows: tuple[TableRow, ...]) -> Iterator[str]:
     for status in statuses:
         if status not in terminal and not any(status in row.sources for row in rows):
             yield f"{status.name} has no owner"
 
 
-def _stuck(statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping[Any, Row]) -> Iterator[str]:
+def _stuck(statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping[Any, TableRow]) -> Iterator[str]:
     for status in statuses:
         if status in terminal:
             continue
@@ -61,13 +61,13 @@ def _stuck(statuses: Iterable[Enum], terminal: frozenset[Any], ways_out: Mapping
             yield f"nothing leads out of {status.name} by the clock or a loss"
 
 
-def _targets(row: Row) -> list[Enum]:
+def _targets(row: TableRow) -> list[Enum]:
     if isinstance(row, Derivation):
         return [row.target]
     return [to.status for to in row.targets if to.status is not None]
 
 
-def _leaves_an_end(row: Row, terminal: frozenset[Any]) -> Iterator[str]:
+def _leaves_an_end(row: TableRow, terminal: frozenset[Any]) -> Iterator[str]:
     for status in row.sources & terminal:
         yield f"{row.name} leads out of {status.name}, which is an end"
 

@@ -61,7 +61,7 @@ class Call:
         return media_type in self.request.headers.get("accept", "")
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+EndpointHandler = Callable[[Call], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Endpoint:
 
     method: str
     path: str
-    handler: Handler
+    handler: EndpointHandler
     summary: str
     answers: Mapping[int, Answers]
     parameters: tuple[Parameter, ...] = ()

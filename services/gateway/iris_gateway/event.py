@@ -1,6 +1,6 @@
 """One public event as the gateway holds it, and which of them a caller wants.
 
-Pure: a message becomes an `Event` once, however many watch. Source: docs/design/interfaces.md#events.
+Pure: a message becomes an `EventRecord` once, however many watch. Source: docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _read_body = msgspec.json.Decoder(_Body).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EventRecord:
     """An event: its place in the stream, its subject, its body as it was told, and as text/event-stream."""
 
     sequence: int
@@ -46,14 +46,14 @@ class Event:
         return {"id": str(self.sequence), "type": self.type, **msgspec.json.decode(self.body, type=dict[str, Any])}
 
 
-def read_event(message: Message) -> Event:
+def read_event(message: Message) -> EventRecord:
     """The event in a message; a body that cannot be read belongs to no job and is shown empty."""
     try:
         body, data = _read_body(message.data), message.data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body, data = _Body(), b"{}"
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
-    return Event(message.sequence, message.subject, body.job, body.task, body.at_ms, data, frame)
+    return EventRecord(message.sequence, message.subject, body.job, body.task, body.at_ms, data, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Filter:
     types: tuple[str, ...] = ()
     within: str = ""
 
-    def wants(self, event: Event) -> bool:
+    def wants(self, event: EventRecord) -> bool:
         return self._wants_type(event.type) and self._wants_job(event.job)
 
-    def of(self, events: Iterable[Event]) -> list[Event]:
+    def of(self, events: Iterable[EventRecord]) -> list[EventRecord]:
         """Those that are wanted, in order."""
         if not self.types and not self.within:
             return list(events)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from iris_bus.contract import Gap, Streams, Unavailable
 from iris_core.subjects import EVENTS
-from iris_gateway.event import Event, Filter, read_event
+from iris_gateway.event import EventRecord, Filter, read_event
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.readers import reading
 
@@ -15,14 +15,14 @@ STRETCH = 2000
 BUDGET = 20_000
 _WAIT_S = 2.0
 
-Found = tuple[list[Event], int | None]
+EventRecords = tuple[list[EventRecord], int | None]
 """Events, and where the next page goes on (None: nothing is left)."""
 
 
-async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int) -> Found:
+async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int) -> EventRecords:
     """Wanted events behind sequence ``after``."""
     end = await _end(streams)
-    events: list[Event] = []
+    events: list[EventRecord] = []
     stop = min(end, after + BUDGET)
     while after < stop:
         until = min(after + STRETCH, stop)
@@ -36,10 +36,10 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
     return events, after if after < end else None
 
 
-async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int | None) -> Found:
+async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int | None) -> EventRecords:
     """Wanted events in front of sequence ``before`` (None: the end), latest first."""
     upper = await _end(streams) if before is None else before - 1
-    events: list[Event] = []
+    events: list[EventRecord] = []
     lowest = max(0, upper - BUDGET)
     while upper > lowest:
         lower = max(upper - STRETCH, lowest)
@@ -63,7 +63,7 @@ async def _end(streams: Streams) -> int:
     return message.sequence if message is not None else 0
 
 
-async def _stretch(streams: Streams, after: int, until: int) -> list[Event]:
+async def _stretch(streams: Streams, after: int, until: int) -> list[EventRecord]:
     """Events behind ``after`` up to ``until``; those that are not kept any more are left out."""
     try:
         return await _read(streams, after, until)
@@ -74,8 +74,8 @@ async def _stretch(streams: Streams, after: int, until: int) -> list[Event]:
         raise ProblemResponse("unavailable", "the events cannot be read") from None
 
 
-async def _read(streams: Streams, after: int, until: int) -> list[Event]:
-    events: list[Event] = []
+async def _read(streams: Streams, after: int, until: int) -> list[EventRecord]:
+    events: list[EventRecord] = []
     with reading(streams, EVENTS.name, after) as reader:
         while after < until:
             batch = await reader.batch(wait=_WAIT_S)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from iris_bus.contract import Gap, Message, Reader, Streams, Unavailable
 from iris_core.subjects import EVENTS
-from iris_gateway.event import Event, Filter, read_event
+from iris_gateway.event import EventRecord, Filter, read_event
 from iris_gateway.position import Position, position_from
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.readers import reading
@@ -40,7 +40,7 @@ class NewEvents(NamedTuple):
     """Everything up to ``position`` has been looked at; these were wanted."""
 
     position: int
-    events: list[Event]
+    events: list[EventRecord]
 
 
 class Feed:
@@ -68,7 +68,7 @@ class Feed:
         self._rest_s = rest_s
         self._woken_at = 0.0
         self._waking = asyncio.Lock()
-        self._ring: list[Event] = []
+        self._ring: list[EventRecord] = []
         self._after = 0
         self._waiters: set[asyncio.Event] = set()
         self._reader: Reader | None = None
@@ -135,14 +135,14 @@ class Feed:
         finally:
             self._waiters.discard(arrival)
 
-    def _since(self, position: int) -> Sequence[Event]:
+    def _since(self, position: int) -> Sequence[EventRecord]:
         if position < self._after:
             raise Lagging
         if position >= self.newest:
             return ()
         return self._ring[bisect_right(self._ring, position, key=_sequence) :]
 
-    async def _older(self, position: int) -> AsyncIterator[list[Event]]:
+    async def _older(self, position: int) -> AsyncIterator[list[EventRecord]]:
         """What the ring does not hold any more, up to where it begins."""
         if position >= self._after:
             return
@@ -206,7 +206,7 @@ def journal_position(message: Message) -> int:
     return position_from(message.headers.get("Nats-Msg-Id", "").partition(".")[0])
 
 
-async def _batch(reader: Reader) -> list[Event]:
+async def _batch(reader: Reader) -> list[EventRecord]:
     try:
         return [read_event(message) for message in await reader.batch(wait=5.0)]
     except Gap:

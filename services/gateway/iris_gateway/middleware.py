@@ -49,7 +49,7 @@ class PathRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["iris.route"] = self._path
-        body = _Body(receive)
+        body = _BodyCounter(receive)
         request = Request(scope, body.receive)
         endpoint = self._endpoint(request.method)
         caller = NOBODY if endpoint.public else self._admit(request)
@@ -126,7 +126,7 @@ class Middleware:
         await Response(body, problem.kind.status, problem.headers, MEDIA_TYPE)(scope, receive, reply.send)
 
 
-class _Body:
+class _BodyCounter:
     """The receiving side of one request: counts what came."""
 
     def __init__(self, receive: Receive) -> None:

@@ -18,7 +18,7 @@ MAX_ERRORS = 100
 MEDIA_TYPE = "application/problem+json"
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """One row of the table: HTTP status, the same few words each time, whether asking again may help, and when."""
 
     status: int
@@ -26,24 +26,24 @@ class Kind(NamedTuple):
     retry_after_s: int = 0
 
 
-KINDS: Mapping[str, Kind] = {
-    "malformed": Kind(400, "Not understood"),
-    "unauthenticated": Kind(401, "Who are you?"),
-    "forbidden": Kind(403, "Not allowed"),
-    "not_found": Kind(404, "Not found"),
-    "method_not_allowed": Kind(405, "Method not allowed"),
-    "timeout": Kind(408, "Too slow", 1),
-    "conflict": Kind(409, "Conflict"),
-    "idempotency_mismatch": Kind(409, "This key was used for something else"),
-    "parent_ended": Kind(409, "The parent has ended"),
-    "gone": Kind(410, "No longer kept"),
-    "too_large": Kind(413, "Too large"),
-    "unsupported_media_type": Kind(415, "Unsupported media type"),
-    "invalid": Kind(422, "Invalid request"),
-    "over_quota": Kind(429, "Over quota", 30),
-    "too_many_requests": Kind(429, "Too many requests", 1),
-    "internal": Kind(500, "Something broke"),
-    "unavailable": Kind(503, "Try again", 1),
+KINDS: Mapping[str, ProblemKind] = {
+    "malformed": ProblemKind(400, "Not understood"),
+    "unauthenticated": ProblemKind(401, "Who are you?"),
+    "forbidden": ProblemKind(403, "Not allowed"),
+    "not_found": ProblemKind(404, "Not found"),
+    "method_not_allowed": ProblemKind(405, "Method not allowed"),
+    "timeout": ProblemKind(408, "Too slow", 1),
+    "conflict": ProblemKind(409, "Conflict"),
+    "idempotency_mismatch": ProblemKind(409, "This key was used for something else"),
+    "parent_ended": ProblemKind(409, "The parent has ended"),
+    "gone": ProblemKind(410, "No longer kept"),
+    "too_large": ProblemKind(413, "Too large"),
+    "unsupported_media_type": ProblemKind(415, "Unsupported media type"),
+    "invalid": ProblemKind(422, "Invalid request"),
+    "over_quota": ProblemKind(429, "Over quota", 30),
+    "too_many_requests": ProblemKind(429, "Too many requests", 1),
+    "internal": ProblemKind(500, "Something broke"),
+    "unavailable": ProblemKind(503, "Try again", 1),
 }
 """Codes are `iris_core.errors.Code` where the state service says no, and the gateway's own words otherwise."""
 

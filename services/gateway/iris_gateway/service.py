@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
@@ -85,7 +85,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
 
 
 def assemble(
-    settings: GatewaySettings, connection: Connection, keyring: Keyring, tracer: Tracer | None = None
+    settings: GatewaySettings, connection: JetStreamConnection, keyring: Keyring, tracer: Tracer | None = None
 ) -> Gateway:
     """The parts, on one connection."""
     bus, streams, position = connection.bus, connection.streams, Position()

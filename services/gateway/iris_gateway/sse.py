@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from iris_core.codec import to_json
 from iris_gateway.endpoint import EVENT_STREAM, Call
-from iris_gateway.event import Event, Filter
+from iris_gateway.event import EventRecord, Filter
 from iris_gateway.feed import Lagging, NewEvents
 from iris_gateway.problem import ProblemResponse
 
@@ -109,5 +109,5 @@ async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) 
             spoken = clock()
 
 
-def _joined(events: list[Event]) -> bytes:
+def _joined(events: list[EventRecord]) -> bytes:
     return b"".join([event.frame for event in events])

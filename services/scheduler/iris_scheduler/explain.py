@@ -28,7 +28,7 @@ _NAMED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CycleOutcome:
     """What one cycle has come to.
 
     Attributes:
@@ -48,7 +48,7 @@ BEHIND = Reason(ReasonCode.BEHIND, "")
 """Stands for `reasons.behind` until it is known behind how many."""
 
 
-def reason_of_class(outcome: Outcome, kind: JobClass) -> Reason:
+def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """Why nothing more of this class fits now; `BEHIND` when it would have, before others were placed."""
     taking = _taking(outcome, kind)
     if not len(taking):
@@ -59,20 +59,20 @@ def reason_of_class(outcome: Outcome, kind: JobClass) -> Reason:
     return _kept(outcome, kind) or (BEHIND if had_room else _short(outcome, kind, taking))
 
 
-def reason_of_first(outcome: Outcome, kind: JobClass) -> Reason:
+def reason_of_first(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """Why a job waits that no other job's task stands before: its own tasks have taken the room there was."""
     taking = _taking(outcome, kind)
     return _crowded(outcome, kind, taking) if kind.is_gang else _short(outcome, kind, taking)
 
 
-def _taking(outcome: Outcome, kind: JobClass) -> Slots:
+def _taking(outcome: CycleOutcome, kind: JobClass) -> Slots:
     """The workers a class may use that take work."""
     usable = outcome.cycle.columns.usable(kind).slots
     takes_work: Mask = outcome.assignments.before[WINDOW].take(usable) > -SHUT // 2
     return usable[takes_work]
 
 
-def reason_of_job(outcome: Outcome, job: int, of_class: Reason) -> Reason:
+def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
     """Why the waiting tasks of one job were passed over, given what holds for its class."""
     assignments, names = outcome.assignments, outcome.cycle.columns.names
     waiting = assignments.waiting(job)
@@ -114,7 +114,7 @@ def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
     return reasons.no_match(len(cycle.columns), {words: count for words, count in failing.items() if count})
 
 
-def _kept(outcome: Outcome, kind: JobClass) -> Reason | None:
+def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
     """Whether only workers kept for a gang have room."""
     mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
     for slot, gang in assignments.reservations.gangs():
@@ -124,7 +124,7 @@ def _kept(outcome: Outcome, kind: JobClass) -> Reason | None:
     return reasons.reserved_for_gang(outcome.cycle.mirror.jobs[roomy[0]].name, len(roomy)) if roomy else None
 
 
-def _short(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
+def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """What is missing on the workers that match and take work."""
     fits = np.ones(len(slots), np.bool_)
     for dimension, amount in kind.need.held:
@@ -134,7 +134,7 @@ def _short(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     return _scarcest(outcome, kind, slots)
 
 
-def _scarcest(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
+def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The resource that fewest workers have enough of."""
     now, resources = outcome.assignments.room.matrix, kind.need.held
     short = {dimension: int((now[dimension].take(slots) < amount).sum()) for dimension, amount in resources}
@@ -159,7 +159,7 @@ def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
     return [name for name in sorted(cycle.stuck) if name in slot and mask[slot[name]]]
 
 
-def _no_group(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
+def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
     if not len(grouped):
@@ -171,7 +171,7 @@ def _no_group(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
     return _crowded(outcome, kind, slots)
 
 
-def _crowded(outcome: Outcome, kind: JobClass, slots: Slots) -> Reason:
+def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The group that is nearest to having room, and who holds the rest of it."""
     groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]

@@ -29,7 +29,7 @@ from iris_scheduler.classes import ClassKey, JobClass, class_key, key_of, place_
 from iris_scheduler.hosts import Hosts
 from iris_scheduler.usage import Usage
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -314,5 +314,5 @@ def _load_queue(mirror: Mirror, chunk: FullSnapshot) -> None:
 _PARTS = (_load_rows, _load_holds, _load_queue)
 
 
-def _sorted(rows: Iterable[Item], key: Callable[[Item], object]) -> tuple[Item, ...]:
+def _sorted(rows: Iterable[T], key: Callable[[T], object]) -> tuple[T, ...]:
     return tuple(sorted(rows, key=key))  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from iris_scheduler.assignments import Assignments, Given
 from iris_scheduler.cache import Cache, CycleFindings
 from iris_scheduler.classes import JobClass, place_of
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain import Outcome
+from iris_scheduler.explain import CycleOutcome
 from iris_scheduler.gangs.placement import GangPlacer
 from iris_scheduler.invalidation import soon_helped, still_full, still_unschedulable
 from iris_scheduler.mirror import Mirror
@@ -32,7 +32,7 @@ from iris_scheduler.preemption.bands import Preemption
 from iris_scheduler.reason_updates import changed_reasons
 from iris_scheduler.settings import SchedulerSettings
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     reserved = frozenset(assignments.reservations.gangs())
     preemption = Preemption(cycle, assignments, still_unschedulable(cycle, reserved))
     preemption.run(full)
-    updates = changed_reasons(Outcome(cycle, assignments, preemption, skipped, full, gangs.apart))
+    updates = changed_reasons(CycleOutcome(cycle, assignments, preemption, skipped, full, gangs.apart))
     unschedulable = preemption.unschedulable - preemption.claiming
     unschedulable -= soon_helped(cycle, assignments.given, unschedulable)
     given = _first(assignments.given, [len(one.indexes) for one in assignments.given])
@@ -96,7 +96,7 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     return Decision(made, findings, cycle.columns, cycle.wake_ms, of_gangs, placed - of_gangs, updates.left)
 
 
-def _first(items: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item]:
+def _first(items: Sequence[T], sizes: Sequence[int]) -> Sequence[T]:
     """As many as `PLACED_AT_ONCE` lets go at once, and at least one; the rest is left to the next cycle."""
     within = sum(end <= PLACED_AT_ONCE for end in accumulate(sizes))
     return items[: max(1, within)]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from iris_core.quota import RUNNING_LIMITS, Quota, UserLimit
 from iris_scheduler.placement.capacity import Need
-from iris_scheduler.usage import NOTHING, Held, Usage, plus, share_of
+from iris_scheduler.usage import NOTHING, Held, Usage, share_of, with_tasks
 
 
 class Allowances:
@@ -36,7 +36,7 @@ class Allowances:
     def spend(self, user: str, need: Need, count: int) -> None:
         """Tasks of the user were placed."""
         if user in self._limits:
-            self._spent[user] = plus(self.running(user), need, count)
+            self._spent[user] = with_tasks(self.running(user), need, count)
 
     def running(self, user: str) -> Held:
         """What the user holds, this cycle's placements included."""

@@ -16,7 +16,7 @@ from iris_core.reasons import Reason
 from iris_scheduler.cache import PublishedReason
 from iris_scheduler.classes import JobClass, job_at
 from iris_scheduler.cycle import Cycle
-from iris_scheduler.explain import BEHIND, Outcome, reason_of_class, reason_of_first, reason_of_job
+from iris_scheduler.explain import BEHIND, CycleOutcome, reason_of_class, reason_of_first, reason_of_job
 
 _SMALL = 64
 """Jobs of a class for which every change is published."""
@@ -39,7 +39,7 @@ class ReasonUpdate:
     left: set[int] = field(default_factory=set)
 
 
-def changed_reasons(outcome: Outcome) -> ReasonUpdate:
+def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
     """Explain what waits after this cycle, as far as it is not known yet."""
     cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
@@ -74,7 +74,7 @@ def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
         cycle.wake_at(cycle.now_ms)
 
 
-def _of_class(outcome: Outcome, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
+def _of_class(outcome: CycleOutcome, kind: JobClass, found: dict[JobClass, Reason], update: ReasonUpdate) -> Reason:
     reason = found.get(kind)
     if reason is None:
         published = outcome.cycle.cache.classes.get(kind)
@@ -87,7 +87,7 @@ def _of_class(outcome: Outcome, kind: JobClass, found: dict[JobClass, Reason], u
     return reason
 
 
-def _changed_classes(outcome: Outcome, update: ReasonUpdate) -> Iterable[JobClass]:
+def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[JobClass]:
     """Classes whose reason is published for all jobs now, because what holds for them is new."""
     cycle, skipped = outcome.cycle, outcome.skipped
     known = cycle.cache.classes
@@ -109,7 +109,7 @@ def _changed_classes(outcome: Outcome, update: ReasonUpdate) -> Iterable[JobClas
     return changed
 
 
-def _update_positions(outcome: Outcome, jobs: list[int], update: ReasonUpdate) -> None:
+def _update_positions(outcome: CycleOutcome, jobs: list[int], update: ReasonUpdate) -> None:
     """How many tasks of others stand before each of these jobs."""
     queue = outcome.cycle.mirror.queue
     if len(jobs) <= _SMALL:

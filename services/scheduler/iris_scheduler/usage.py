@@ -21,7 +21,7 @@ def share_of(need: Need) -> Held:
     return tuple([need.amounts[dimension] for dimension in _LIMITED])
 
 
-def plus(held: Held, need: Need, count: int) -> Held:
+def with_tasks(held: Held, need: Need, count: int) -> Held:
     """With ``count`` more such tasks, or fewer when negative."""
     return tuple([amount + count * more for amount, more in zip(held, share_of(need), strict=True)])
 
@@ -37,7 +37,7 @@ class Usage:
 
     def add(self, user: str, need: Need, count: int) -> None:
         """A user holds ``count`` more such tasks, or fewer when negative."""
-        now = plus(self.of(user), need, count)
+        now = with_tasks(self.of(user), need, count)
         if now == NOTHING:
             self._held.pop(user, None)
         else:

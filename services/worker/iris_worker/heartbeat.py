@@ -52,7 +52,7 @@ class StallDetector:
 
 
 @dataclass(slots=True)
-class Heartbeat:
+class HeartbeatSchedule:
     """Beats are numbered and due at fixed times, so that one late heartbeat does not make all later ones late."""
 
     worker: str

@@ -17,7 +17,7 @@ from iris_core.batching import Batcher
 from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
 from iris_worker.agent import Agent
 from iris_worker.clock import HostClock
-from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
+from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Reporter:
     def __init__(
         self,
         agent: Agent,
-        heart: Heartbeat,
+        heart: HeartbeatSchedule,
         stall_detector: StallDetector,
         pace: Batcher,
         bus: Bus,

@@ -29,7 +29,7 @@ from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
 from iris_worker.executor import Executor, cannot_start
-from iris_worker.heartbeat import Heartbeat, StallDetector, to_ms
+from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
 from iris_worker.output.shipper import LogShipper
@@ -85,7 +85,7 @@ class WorkerService:
         settings = self.settings
         return Reporter(
             self.agent,
-            Heartbeat(self.id, self.agent.incarnation, settings.heartbeat_interval_s),
+            HeartbeatSchedule(self.id, self.agent.incarnation, settings.heartbeat_interval_s),
             self._stall_detector,
             Batcher(settings.report_gap_s, _REPORTS_AT_ONCE),
             self._bus,

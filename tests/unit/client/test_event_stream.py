@@ -9,7 +9,7 @@ from iris.client.address import Address
 from iris.client.client import Client
 from iris.client.event_stream import EventStream, ServerEvent, SseParser
 from iris.client.problems import NotFound, Unreachable
-from iris.client.transport import Request, Transport
+from iris.client.transport import HttpRequest, Transport
 from tests.support.answers import Said, answering, events, in_turn, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -47,7 +47,7 @@ def test_an_event_that_broke_off_does_not_move_the_place_to_resume_from():
 
 
 def stream_of(url, **options):
-    return EventStream(Transport(Address(url), **options), Request("GET", "/v1/events"))
+    return EventStream(Transport(Address(url), **options), HttpRequest("GET", "/v1/events"))
 
 
 def test_a_lost_stream_is_opened_again_behind_the_last_event():
@@ -117,5 +117,5 @@ def test_closing_from_another_thread_wakes_the_reader():
 def test_a_stream_ends_by_itself_when_its_time_is_over():
     with answering(lambda _: Said(headers=SSE, body=b": nothing\n\n")) as server:
         transport = Transport(Address(server.url))
-        with EventStream(transport, Request("GET", "/v1/events"), timeout_s=0.2) as stream:
+        with EventStream(transport, HttpRequest("GET", "/v1/events"), timeout_s=0.2) as stream:
             assert list(stream) == []

@@ -55,7 +55,7 @@ from iris_state.inputs import Output, Request
 from iris_state.machine import Machine
 from iris_state.policy import Policy
 from iris_worker.agent import Agent
-from iris_worker.heartbeat import Heartbeat
+from iris_worker.heartbeat import HeartbeatSchedule
 from tests.support import first_fit
 from tests.support.house import House
 from tests.support.script import Script
@@ -279,7 +279,7 @@ def test_whatever_a_host_is_ordered_to_run_its_heartbeat_and_its_registration_fi
         agent.on_ended(held.ref, words, NOW_MS)
     stages = agent.attempts()
     assert (len(agent), len(stages)) == (ATTEMPTS, 6 * ATTEMPTS)
-    heartbeat, _ = Heartbeat("w" * 255, agent.incarnation, 5.0).heartbeat(stages, 1e9, NOW_MS, "d" * SENTENCE)
+    heartbeat, _ = HeartbeatSchedule("w" * 255, agent.incarnation, 5.0).heartbeat(stages, 1e9, NOW_MS, "d" * SENTENCE)
     assert len(codec.pack(heartbeat)) + 2 * WORKER_BYTES <= MESSAGE_BYTES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iris_core.messages import HeartbeatMessage
-from iris_worker.heartbeat import Heartbeat, StallDetector
+from iris_worker.heartbeat import HeartbeatSchedule, StallDetector
 
 
 @pytest.fixture
@@ -35,21 +35,21 @@ def test_nothing_is_launched_on_contact_that_is_too_old(stall_detector: StallDet
 
 
 def test_beats_are_due_at_fixed_times():
-    heart = Heartbeat("w0", "me", 5.0)
+    heart = HeartbeatSchedule("w0", "me", 5.0)
     lags = [heart.heartbeat((), at, 7)[1] for at in (100.0, 105.5, 110.0, 115.25)]
     assert lags == [0.0, 0.5, 0.0, 0.25]
     assert heart.wait_s(116.0) == 4.0
 
 
 def test_beats_that_were_missed_are_not_made_up_for():
-    heart = Heartbeat("w0", "me", 5.0)
+    heart = HeartbeatSchedule("w0", "me", 5.0)
     heart.heartbeat((), 100.0, 7)
     assert heart.heartbeat((), 130.0, 7)[1] == 25.0
     assert heart.wait_s(130.0) == 5.0
 
 
 def test_a_beat_says_what_ails_the_host():
-    heart = Heartbeat("w0", "me", 5.0)
+    heart = HeartbeatSchedule("w0", "me", 5.0)
     assert heart.heartbeat((), 0.0, 7, "disk full") == (
         HeartbeatMessage("w0", "me", 1, 7, (), False, "disk full", 1),
         0.0,

@@ -15,10 +15,10 @@ from typing import ParamSpec, TypeVar, Unpack
 from iris.client.client import Client, IfExists
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
-from iris.client.job_options import Command, JobOptions
+from iris.client.job_options import CommandLine, JobOptions
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import gave_up
-from iris.client.transport import Query
+from iris.client.transport import UrlQuery
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 
@@ -58,7 +58,7 @@ class AsyncClient:
 
     async def run(
         self,
-        command: Command,
+        command: CommandLine,
         *,
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,
@@ -133,12 +133,12 @@ class AsyncClient:
         """As `Client.rerun`."""
         return AsyncJob(self, await self.call(self.sync.rerun, job, failed_only=failed_only))
 
-    def logs(self, name: str, query: Query | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
+    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
         stream = self.sync.open_logs(name, {"follow": follow, **(query or {})})
         return self.read(stream, read_lines(stream))
 
-    def events(self, query: Query | None = None) -> AsyncIterator[Event]:
+    def events(self, query: UrlQuery | None = None) -> AsyncIterator[Event]:
         """As `Client.events`."""
         stream = self.sync.stream("/v1/events", query)
         return self.read(stream, read_events(stream))

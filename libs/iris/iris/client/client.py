@@ -25,10 +25,10 @@ from iris.client.address import Address, find_gateway
 from iris.client.decode import from_json
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
-from iris.client.job_options import Command, JobOptions, job_spec
+from iris.client.job_options import CommandLine, JobOptions, job_spec
 from iris.client.jobs import Job
 from iris.client.problems import InvalidOption, NotFound
-from iris.client.transport import Query, Request, Response, Transport, in_path
+from iris.client.transport import HttpRequest, Response, Transport, UrlQuery, in_path
 from iris_core.spec import JobSpec
 from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
 
@@ -86,7 +86,7 @@ class Client:
 
     def run(
         self,
-        command: Command,
+        command: CommandLine,
         *,
         workdir: str | os.PathLike[str] | None = None,
         idempotency_key: str | None = None,
@@ -145,7 +145,7 @@ class Client:
 
         Raises Conflict for a key that has made another job, NotFound for a ``parent`` that is not there.
         """
-        query: Query = {"if_exists": None if if_exists == "error" else if_exists, "parent": parent or None}
+        query: UrlQuery = {"if_exists": None if if_exists == "error" else if_exists, "parent": parent or None}
         return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
 
     def plan(self, spec: JobSpec) -> PlanView:
@@ -180,17 +180,17 @@ class Client:
         """Submit again what a job was, or only its tasks that did not succeed."""
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
 
-    def logs(self, name: str, query: Query | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
+    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
         """The lines a job or a task (by name) printed; with ``follow`` until it has ended, else those there now."""
         with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
             yield from read_lines(stream)
 
-    def open_logs(self, name: str, query: Query) -> EventStream:
+    def open_logs(self, name: str, query: UrlQuery) -> EventStream:
         """The stream behind `logs`, not connected yet."""
         kind = "tasks" if is_task(name) else "jobs"
         return self.stream(f"/v1/{kind}/{in_path(name)}/logs", query)
 
-    def events(self, query: Query | None = None) -> Iterator[Event]:
+    def events(self, query: UrlQuery | None = None) -> Iterator[Event]:
         """Every public event from now on, for ever; survives lost connections without losing one."""
         with self.stream("/v1/events", query) as stream:
             yield from read_events(stream)
@@ -203,18 +203,18 @@ class Client:
             digest = pack_directory(directory, file)
             path = f"/v1/bundles/{digest}"
             try:
-                self.transport.send(Request("HEAD", path))
+                self.transport.send(HttpRequest("HEAD", path))
             except NotFound:
                 length = file.seek(0, os.SEEK_END)
                 headers = {"Content-Type": "application/gzip", "Content-Length": str(length)}
-                self.transport.send(Request("PUT", path, body=file, headers=headers))
+                self.transport.send(HttpRequest("PUT", path, body=file, headers=headers))
             return digest
 
-    def get(self, path: str, kind: type[T], query: Query | None = None) -> T:
+    def get(self, path: str, kind: type[T], query: UrlQuery | None = None) -> T:
         """One object."""
-        return decode(self.transport.send(Request("GET", path, query or {})), kind)
+        return decode(self.transport.send(HttpRequest("GET", path, query or {})), kind)
 
-    def pages(self, path: str, kind: type[T], query: Query | None = None, limit: int | None = None) -> Iterator[T]:
+    def pages(self, path: str, kind: type[T], query: UrlQuery | None = None, limit: int | None = None) -> Iterator[T]:
         """The items of a listing, at most ``limit`` of them, fetched page by page."""
         requested: dict[str, str | int | bool | None] = {**(query or {}), "limit": min(limit or PAGE_ITEMS, PAGE_ITEMS)}
         left = limit
@@ -228,16 +228,22 @@ class Client:
             requested["cursor"] = page.next_cursor
 
     def post(
-        self, path: str, kind: type[T], *, body: object = None, query: Query | None = None, key: str | None = None
+        self,
+        path: str,
+        kind: type[T],
+        *,
+        body: object = None,
+        query: UrlQuery | None = None,
+        key: str | None = None,
     ) -> T:
         """Ask for something to be done, once however often it has to be sent."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
         data = msgspec.json.encode({} if body is None else body)
-        return decode(self.transport.send(Request("POST", path, query or {}, data, headers)), kind)
+        return decode(self.transport.send(HttpRequest("POST", path, query or {}, data, headers)), kind)
 
-    def stream(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> EventStream:
+    def stream(self, path: str, query: UrlQuery | None = None, *, timeout: float | None = None) -> EventStream:
         """Server-sent events of ``path``; close it, or use it in a ``with`` block."""
-        return EventStream(self.transport, Request("GET", path, query or {}), timeout_s=timeout)
+        return EventStream(self.transport, HttpRequest("GET", path, query or {}), timeout_s=timeout)
 
 
 class RawPage(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from iris.client.problems import TryAgain
-from iris.client.transport import BROKEN, Channel, Request, Transport
+from iris.client.transport import BROKEN, Channel, HttpRequest, Transport
 
 END = "end"
 """The event that says nothing more will come."""
@@ -84,7 +84,7 @@ class EventStream:
     """
 
     def __init__(
-        self, transport: Transport, request: Request, *, last_id: str = "", timeout_s: float | None = None
+        self, transport: Transport, request: HttpRequest, *, last_id: str = "", timeout_s: float | None = None
     ) -> None:
         self.transport = transport
         self._request = request
@@ -178,7 +178,7 @@ class EventStream:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
         return None
 
-    def _resumed(self) -> Request:
+    def _resumed(self) -> HttpRequest:
         headers = {**self._request.headers, "Accept": "text/event-stream"}
         if self._parser.last_id:
             headers["Last-Event-ID"] = self._parser.last_id

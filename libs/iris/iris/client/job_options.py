@@ -24,7 +24,7 @@ from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequ
 from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessPolicy
 
 T = TypeVar("T")
-Command = list[str] | tuple[str, ...]
+CommandLine = list[str] | tuple[str, ...]
 """The words of a command; a text, which would be a sequence of letters, is none."""
 
 TPU_GROUP = "tpu-name"
@@ -64,7 +64,7 @@ class JobOptions(ResourceOptions, total=False):
 _PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
 
 
-class Reading:
+class OptionReader:
     """Reads the parts of a job and keeps every mistake, so that all of them are told at once."""
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ class Reading:
 
 
 def job_spec(
-    command: Command, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
+    command: CommandLine, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
 ) -> JobSpec:
     """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises InvalidOption.
 
     ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
     """
-    reading = Reading()
+    reading = OptionReader()
     none: tuple[Device | None, int] = (None, 1)
     no_words: tuple[str, ...] = ()
     device, gang = reading.read(lambda: read_device(options), none)
@@ -184,7 +184,7 @@ def read_tpu(variant: str) -> tuple[Device, int]:
     return (Device("tpu", variant, known.chips_per_vm), known.vm_count) if known else (Device("tpu", variant), 1)
 
 
-def read_resources(options: JobOptions, device: Device | None, reading: Reading) -> ResourceRequest:
+def read_resources(options: JobOptions, device: Device | None, reading: OptionReader) -> ResourceRequest:
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
     amounts = {
         resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()
@@ -192,7 +192,7 @@ def read_resources(options: JobOptions, device: Device | None, reading: Reading)
     return ResourceRequest(**amounts, device=device)
 
 
-def read_constraints(options: JobOptions, reading: Reading) -> tuple[Constraint, ...]:
+def read_constraints(options: JobOptions, reading: OptionReader) -> tuple[Constraint, ...]:
     """Required ones first, then preferred ones, each in the order given; without those that cannot be read."""
     given: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
     given += [(one, "preferred") for one in options.get("prefer") or ()]

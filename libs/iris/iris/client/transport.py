@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from iris.client.address import Address
 from iris.client.problems import TryAgain, Unreachable, problem_from
 
-Query = Mapping[str, str | int | bool | None]
+UrlQuery = Mapping[str, str | int | bool | None]
 BROKEN = (OSError, http.client.HTTPException)
 """What a connection raises when it breaks."""
 
@@ -31,12 +31,12 @@ _LONGEST_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One request; ``body`` is bytes or a seekable file whose length is in ``headers``."""
 
     method: str
     path: str
-    query: Query = field(default_factory=dict)
+    query: UrlQuery = field(default_factory=dict)
     body: bytes | IO[bytes] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class Transport:
         self._answered = False
         self._closed = False
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: HttpRequest) -> Response:
         """The answer. Raises Problem for one of 400 or more, Unreachable when nobody answers in time."""
         start, pause = time.monotonic(), _FIRST_PAUSE_S
         while True:
@@ -140,7 +140,7 @@ class Transport:
         origin = f" (from {self.address.origin})" if self.address.origin else ""
         return Unreachable(f"the gateway at {self.address.url}{origin} does not answer: {why}")
 
-    def open(self, request: Request, timeout_s: float) -> Channel:
+    def open(self, request: HttpRequest, timeout_s: float) -> Channel:
         """Send one request, once, on a connection of its own, and leave the body unread. Raises Problem, OSError."""
         connection = self.connect(timeout_s)
         line = connection.sock
@@ -173,7 +173,7 @@ class Transport:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def _send_once(self, request: Request) -> Response:
+    def _send_once(self, request: HttpRequest) -> Response:
         kept = self._take_idle()
         if kept is not None:
             try:
@@ -193,7 +193,7 @@ class Transport:
         except IndexError:
             return None
 
-    def _answer(self, connection: http.client.HTTPConnection, request: Request) -> Response:
+    def _answer(self, connection: http.client.HTTPConnection, request: HttpRequest) -> Response:
         response = self._exchange(connection, request)
         body = response.read()
         self._answered = True
@@ -206,7 +206,7 @@ class Transport:
             raise problem_from(response.status, body, response.getheader("Retry-After"))
         return Response(response.status, response.headers, body)
 
-    def _exchange(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
+    def _exchange(self, connection: http.client.HTTPConnection, request: HttpRequest) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", **request.headers}
         if self.position:
             headers[POSITION] = str(self.position)

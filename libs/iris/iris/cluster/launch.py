@@ -24,7 +24,7 @@ from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
 from iris.client.client import Client
 from iris.client.problems import ClientError, Problem
-from iris.client.transport import Request
+from iris.client.transport import HttpRequest
 from iris.cluster.options import StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
@@ -103,7 +103,7 @@ def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subproc
 def look_ready(client: Client) -> str:
     """What is missing until the gateway is ready, empty when nothing is."""
     try:
-        client.transport.send(Request("GET", "/readyz"))
+        client.transport.send(HttpRequest("GET", "/readyz"))
     except Problem as problem:
         return str(problem)
     except ClientError:

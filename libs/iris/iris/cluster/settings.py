@@ -13,7 +13,7 @@ from iris_core.topology import Topology, topology_of
 KEPT_SERVICES = ("state", "scheduler", "gateway")
 _SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+ProcessCount = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 
 
 class ClusterSettings(msgspec.Struct, frozen=True):
@@ -30,7 +30,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     """
 
     http: str = "127.0.0.1:8080"
-    workers: Count = 2
+    workers: ProcessCount = 2
     worker_cpu: Annotated[float, msgspec.Meta(gt=0)] = 8
     worker_memory: Annotated[int, msgspec.Meta(ge=0)] = 0
     tpu: tuple[str, ...] = ()

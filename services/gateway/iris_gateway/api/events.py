@@ -21,7 +21,7 @@ _FARTHEST = 10**18
 ORDERS = ("desc", "asc")
 
 
-class _Job(msgspec.Struct):
+class _NamedJob(msgspec.Struct):
     name: str
 
 
@@ -40,7 +40,7 @@ async def of_job(call: Call) -> Response:
 
 async def name_of(call: Call, job: str) -> str:
     """The name of a job that exists. Raises ProblemResponse not_found."""
-    return msgspec.json.decode(await call.read("job", job=job), type=_Job).name
+    return msgspec.json.decode(await call.read("job", job=job), type=_NamedJob).name
 
 
 def _types(parameters: Parameters) -> tuple[str, ...]:

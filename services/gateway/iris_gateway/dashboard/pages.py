@@ -17,7 +17,7 @@ from iris_gateway.auth import own_pages
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.dashboard import page_data, render
 from iris_gateway.dashboard.page_data import Facts, PageData
-from iris_gateway.endpoint import Answers, Call, Endpoint, Handler
+from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.identity import COOKIE, identify
 from iris_gateway.problem import ProblemResponse
 
@@ -32,7 +32,7 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _STATIC = resources.files("iris_gateway.dashboard") / "static"
 
 
-def page(title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> Handler:
+def page(title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> EndpointHandler:
     """The endpoint that shows one template."""
 
     async def show(call: Call) -> Response:
@@ -119,7 +119,7 @@ _PAGES = (
 )
 
 
-def _endpoint(method: str, path: str, handler: Handler, title: str) -> Endpoint:
+def _endpoint(method: str, path: str, handler: EndpointHandler, title: str) -> Endpoint:
     return Endpoint(method, path, handler, title, {200: Answers("A page.", media_types=(HTML,))}, public=True)
 
 

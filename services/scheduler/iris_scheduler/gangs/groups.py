@@ -15,7 +15,7 @@ from iris_scheduler.classes import JobClass
 from iris_scheduler.placement.capacity import Room, with_room
 from iris_scheduler.placement.columns import Columns
 
-Entry = tuple[bool, int, int, int]
+GroupRank = tuple[bool, int, int, int]
 """Whether it holds a worker to avoid, minus its preference, spare hosts, group."""
 
 
@@ -69,7 +69,7 @@ class GroupCandidates:
             return seats
         return None
 
-    def _rank(self) -> list[Entry]:
+    def _rank(self) -> list[GroupRank]:
         codes = self._groups.codes.take(self._usable.slots)
         grouped = self._usable.slots[codes >= 0]
         free = with_room(self._room.matrix, self._need, grouped)
@@ -84,7 +84,7 @@ class GroupCandidates:
         heapify(entries)
         return entries
 
-    def _entry(self, group: int, free: int) -> Entry:
+    def _entry(self, group: int, free: int) -> GroupRank:
         rank = self._usable.rank
         members = [slot for slot in self._groups.members[group] if self._may[slot]]
         preference = 0 if rank is None else int(rank[members].sum()) * _FINE // len(members)
@@ -94,7 +94,7 @@ class GroupCandidates:
         may, room, need = self._may, self._room, self._need
         return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
 
-    def _correct(self, entry: Entry, free: int) -> None:
+    def _correct(self, entry: GroupRank, free: int) -> None:
         """The best entry is out of date: put it where it belongs now, or drop it."""
         if free >= self._size:
             heapreplace(self._heap, (entry[0], entry[1], free - self._size, entry[3]))

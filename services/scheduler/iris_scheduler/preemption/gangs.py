@@ -26,7 +26,7 @@ from iris_scheduler.preemption.victims import Victim
 _CANDIDATES = 16
 """Groups weighed against each other."""
 
-Unit = tuple[Victim, ...]
+EvictionUnit = tuple[Victim, ...]
 """What goes together: one single task, or all of a session."""
 
 
@@ -35,7 +35,7 @@ class GangEviction:
     """One way to make room: who goes, and the workers the gang then gets, first task's first."""
 
     cost: tuple[int, int, tuple[int, ...], int]
-    units: tuple[Unit, ...]
+    units: tuple[EvictionUnit, ...]
     slots: tuple[int, ...]
 
 
@@ -100,7 +100,7 @@ def _count(groups: Groups, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) ->
     return counts
 
 
-def _sessions(victims: Sequence[Victim]) -> dict[int, Unit]:
+def _sessions(victims: Sequence[Victim]) -> dict[int, EvictionUnit]:
     sessions: dict[int, list[Victim]] = {}
     for victim in victims:
         if victim.session is not None:
@@ -108,16 +108,16 @@ def _sessions(victims: Sequence[Victim]) -> dict[int, Unit]:
     return {session: tuple(members) for session, members in sessions.items()}
 
 
-def _units(victims: Sequence[Victim], sessions: dict[int, Unit], inside: set[int]) -> list[Unit]:
+def _units(victims: Sequence[Victim], sessions: dict[int, EvictionUnit], inside: set[int]) -> list[EvictionUnit]:
     """What may go in one group, dearest first; a session that reaches beyond the group stays."""
-    units: list[Unit] = [(victim,) for victim in victims if victim.session is None]
+    units: list[EvictionUnit] = [(victim,) for victim in victims if victim.session is None]
     here = sorted({victim.session for victim in victims if victim.session is not None})
     units += [sessions[session] for session in here if all(v.slot in inside for v in sessions[session])]
     return sorted(units, key=lambda unit: max(victim.cost for victim in unit), reverse=True)
 
 
 def _lay(
-    future: Room, need: Need, group: int, members: Sequence[int], units: Sequence[Unit], size: int
+    future: Room, need: Need, group: int, members: Sequence[int], units: Sequence[EvictionUnit], size: int
 ) -> GangEviction | None:
     """The least that must go in one group; None when even all of it would not be enough."""
     room = {slot: future.at(slot) for slot in {*members, *(v.slot for unit in units for v in unit)}}
@@ -131,7 +131,7 @@ def _lay(
     return GangEviction(_cost(going, group), tuple(going), slots)
 
 
-def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit: Unit, size: int) -> bool:
+def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit: EvictionUnit, size: int) -> bool:
     """Leave a unit where it is if the gang still fits."""
     before = {victim.slot: list(room[victim.slot]) for victim in unit}
     for victim in unit:
@@ -142,7 +142,7 @@ def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit:
     return False
 
 
-def _cost(units: Sequence[Unit], group: int) -> tuple[int, int, tuple[int, ...], int]:
+def _cost(units: Sequence[EvictionUnit], group: int) -> tuple[int, int, tuple[int, ...], int]:
     going = [unit[0] for unit in units]
     dear = sum(victim.members for victim in going if victim.band is not PriorityBand.BATCH)
     resources = tuple(sum(column) for column in zip(*(victim.lost for victim in going), strict=True))

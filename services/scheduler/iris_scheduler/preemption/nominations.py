@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.placement.capacity import NOTHING, Matrix, Need, Room, covers, minus, plus
 
-Task = tuple[int, int]
+TaskKey = tuple[int, int]
 
 
 class Nominations:
@@ -38,10 +38,10 @@ class Nominations:
             self._stopping[slot] = self._cycle.coming(self._cycle.columns.names[slot])
             free[:, slot] -= self._lack(slot)
 
-    def __contains__(self, task: Task) -> bool:
+    def __contains__(self, task: TaskKey) -> bool:
         return task in self.slots
 
-    def seat(self, room: Room, task: Task, need: Need) -> int | None:
+    def seat(self, room: Room, task: TaskKey, need: Need) -> int | None:
         """Give a nominated task its place. None while what runs there has not stopped."""
         slot = self.slots[task]
         if not self.is_free(room, task, need):
@@ -50,7 +50,7 @@ class Nominations:
         del self.slots[task]
         return slot
 
-    def leave(self, task: Task) -> None:
+    def leave(self, task: TaskKey) -> None:
         """A task has its place elsewhere; one that was not nominated leaves nothing."""
         slot = self.slots.pop(task, None)
         if slot is not None:
@@ -62,7 +62,7 @@ class Nominations:
             self._release(room, slot, self._cycle.mirror.kinds[job].need, self._unreserved(room, slot))
         self._left.clear()
 
-    def is_free(self, room: Room, task: Task, need: Need) -> bool:
+    def is_free(self, room: Room, task: TaskKey, need: Need) -> bool:
         """Whether a nominated task could start now."""
         return covers(self._unreserved(room, self.slots[task]), need)
 
@@ -82,7 +82,7 @@ class Nominations:
         """What the nominated tasks of a worker still need of its present room."""
         return [max(0, amount) for amount in minus(self._nominated[slot], self._stopping[slot])]
 
-    def _good(self, free: Matrix) -> dict[Task, int]:
+    def _good(self, free: Matrix) -> dict[TaskKey, int]:
         slots = {task: slot for task in self._cycle.mirror.nominations if (slot := self._slot_of(task)) is not None}
         wanted: dict[int, list[int]] = {}
         for (job, _), slot in slots.items():
@@ -92,7 +92,7 @@ class Nominations:
         broken = {job for job, index in self._cycle.mirror.nominations if self._is_broken_gang(job, slots)}
         return {task: slots[task] for task in sorted(slots) if task[0] not in broken}
 
-    def _slot_of(self, task: Task) -> int | None:
+    def _slot_of(self, task: TaskKey) -> int | None:
         worker = self._cycle.mirror.nominations[task]
         slot = self._cycle.columns.slot.get(worker)
         if slot is None or task not in self._cycle.mirror.queue or not self._cycle.mirror.hosts.host(worker).takes_work:
@@ -103,7 +103,7 @@ class Nominations:
         there = plus(free[:, slot].tolist(), self._cycle.coming(self._cycle.columns.names[slot]))
         return any(amount > have for amount, have in zip(wanted, there, strict=True) if amount)
 
-    def _is_broken_gang(self, job: int, slots: dict[Task, int]) -> bool:
+    def _is_broken_gang(self, job: int, slots: dict[TaskKey, int]) -> bool:
         kind = self._cycle.mirror.kinds[job]
         if not kind.is_gang:
             return False

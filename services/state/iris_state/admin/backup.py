@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from iris_bus.contract import Message, Publication
-from iris_bus.jetstream import Connection
+from iris_bus.jetstream import JetStreamConnection
 from iris_bus.publisher import MARK
 from iris_core import codec, subjects
 from iris_core.subjects import Stream
@@ -53,7 +53,7 @@ class About(msgspec.Struct, frozen=True):
     with_logs: bool = False
 
 
-async def backup(connection: Connection, path: Path, *, events: bool, logs: bool) -> About:
+async def backup(connection: JetStreamConnection, path: Path, *, events: bool, logs: bool) -> About:
     """Write a backup of everything that is committed now, while the cluster goes on.
 
     Raises DamagedCommit, InvariantBroken when the records contradict themselves, Unavailable, OSError.
@@ -96,7 +96,7 @@ async def backup(connection: Connection, path: Path, *, events: bool, logs: bool
     return about
 
 
-async def restore(connection: Connection, path: Path) -> About:
+async def restore(connection: JetStreamConnection, path: Path) -> About:
     """Fill an empty cluster from a backup; run it again when it was interrupted.
 
     Raises BadArchive before anything is changed, NotEmpty, Full, Unavailable.
@@ -141,7 +141,7 @@ def verify(path: Path) -> About:
     return about
 
 
-async def _stored(connection: Connection, stream: Stream, after: int) -> AsyncIterator[Message]:
+async def _stored(connection: JetStreamConnection, stream: Stream, after: int) -> AsyncIterator[Message]:
     raw = connection.raw(stream.name)
     state = await raw.state()
     if state is not None:
@@ -149,7 +149,7 @@ async def _stored(connection: Connection, stream: Stream, after: int) -> AsyncIt
             yield message
 
 
-async def _events(connection: Connection, end: int, unpublished: Sequence[Publication]) -> AsyncIterator[Item]:
+async def _events(connection: JetStreamConnection, end: int, unpublished: Sequence[Publication]) -> AsyncIterator[Item]:
     """Every event of commits up to ``end``, in order, also those that nobody has published yet."""
     last = (0, -1)
     async for message in _stored(connection, subjects.EVENTS, 0):

@@ -49,14 +49,14 @@ def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
     """
     stopped: set[int] = set()
     while True:
-        attempt = _Attempt(policy, snapshot.read(data) if data is not None else None, found, stopped)
+        attempt = _Replay(policy, snapshot.read(data) if data is not None else None, found, stopped)
         more = attempt.doubtful - stopped
         if not more:
             return attempt.outcome()
         stopped |= more
 
 
-class _Attempt:
+class _Replay:
     """One replay that leaves the jobs in ``stopped`` as they were before the first loss."""
 
     def __init__(self, policy: Policy, image: snapshot.Image | None, found: Survey, stopped: set[int]) -> None:

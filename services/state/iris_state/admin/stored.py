@@ -15,7 +15,7 @@ from pathlib import Path
 
 from iris_bus.blocks import Record
 from iris_bus.contract import NoResponders, Unavailable
-from iris_bus.jetstream import Connection, connect
+from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess, journal_of, streams_of
 from iris_bus.run import NatsSettings
 from iris_core import subjects
@@ -35,7 +35,7 @@ class Stored:
         lacking: entries of the journal that one server cannot read and another can.
     """
 
-    def __init__(self, connections: Sequence[Connection], on_disk: Mapping[int, Record]) -> None:
+    def __init__(self, connections: Sequence[JetStreamConnection], on_disk: Mapping[int, Record]) -> None:
         self._connections = connections
         self.connection = connections[0]
         self.on_disk = on_disk
@@ -77,7 +77,7 @@ class Stored:
 @asynccontextmanager
 async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
     """What the servers of ``settings.url`` hold. Raises Unavailable when none answers."""
-    made: list[Connection] = []
+    made: list[JetStreamConnection] = []
     try:
         for url in settings.url.split(","):
             with contextlib.suppress(Unavailable):

@@ -23,13 +23,13 @@ from iris_state.records import Attempt, Fact, Job, Task, kernel_status, spent_an
 if TYPE_CHECKING:
     from iris_state.ledger import Ledger
 
-Writer = Callable[["Ledger", Any, int], None]
+ChangeWriter = Callable[["Ledger", Any, int], None]
 
 WORDS = {state: state.name.lower() for state in TaskState}
 _NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})
 
 
-def counted(write: Writer) -> Writer:
+def counted(write: ChangeWriter) -> ChangeWriter:
     """Keep a gang's counters of kernel statuses true around a change of one of its tasks."""
 
     def enter(ledger: Ledger, change: Any, at_ms: int) -> None:
@@ -198,7 +198,7 @@ def _show(
     )
 
 
-WRITERS: dict[type, Writer] = {
+WRITERS: dict[type, ChangeWriter] = {
     c.Assigned: counted(assigned),
     c.Staged: counted(staged),
     c.Moved: counted(moved),

@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RolloutPlan:
     """What to do now: so many routes of the new and of the old revision to create, and those to end, by number."""
 
     create: int = 0
@@ -57,7 +57,7 @@ class Plan:
     end: tuple[int, ...] = ()
 
 
-class Progress(msgspec.Struct, frozen=True, array_like=True):
+class RolloutProgress(msgspec.Struct, frozen=True, array_like=True):
     """How far an update has come; stored, because moving from DEPLOYING to DEPLOYING restarts no clock.
 
     Attributes:
@@ -92,7 +92,7 @@ def _routes(value: int | str, of: int, *, up: bool) -> int:
     return -(-hundredths // 100) if up else hundredths // 100
 
 
-def plan(wanted: Target, members: Iterable[Member]) -> Plan:
+def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
     """The next step towards what is wanted. Asked again after every change of a route, and as time passes.
 
     Never more routes than ``replicas + surge``, those that are being terminated included, and never fewer available
@@ -109,7 +109,7 @@ def plan(wanted: Target, members: Iterable[Member]) -> Plan:
     restore = max(0, min(kept - len(old), lacking, room - create))
     end = _surplus(new, len(new) - wanted.replicas) if kept == 0 else []
     end += _ended_old(wanted, new, old, kept)
-    return Plan(create, restore, tuple(member.number for member in end))
+    return RolloutPlan(create, restore, tuple(member.number for member in end))
 
 
 def _ended_old(wanted: Target, new: Sequence[Member], old: Sequence[Member], kept: int) -> list[Member]:
@@ -138,7 +138,7 @@ def is_complete(wanted: Target, members: Iterable[Member]) -> bool:
     return len(live) == wanted.replicas and all(member.is_new and member.available for member in live)
 
 
-def advance(progress: Progress, members: Sequence[Member], stands: bool, now_ms: int) -> Progress:
+def advance(progress: RolloutProgress, members: Sequence[Member], stands: bool, now_ms: int) -> RolloutProgress:
     """The progress as of now: it moves at a new high of available new routes and at an old one's end.
 
     ``stands``: the update is paused, or everything that lacks waits for room; its clock stands meanwhile.
@@ -162,7 +162,7 @@ def advance(progress: Progress, members: Sequence[Member], stands: bool, now_ms:
     )
 
 
-def failure(progress: Progress, deadline_s: float, now_ms: int) -> str:
+def failure(progress: RolloutProgress, deadline_s: float, now_ms: int) -> str:
     """Why an update has failed, in a clause; empty while it has not."""
     if progress.failed >= FAILED_STARTS and not progress.healthy:
         return f"{progress.failed} of its routes failed to start and none got healthy"
@@ -171,6 +171,6 @@ def failure(progress: Progress, deadline_s: float, now_ms: int) -> str:
     return ""
 
 
-def fails_at(progress: Progress, deadline_s: float) -> int | None:
+def fails_at(progress: RolloutProgress, deadline_s: float) -> int | None:
     """When an update without progress will have failed, ms; None while its clock stands."""
     return None if progress.stands_ms else progress.at_ms + int(deadline_s * 1000) + 1

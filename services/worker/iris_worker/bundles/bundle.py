@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from iris_worker.bundles.manifest import ArchiveEntry, BadBundle, BundleLimits, Kind, Manifest
+from iris_worker.bundles.manifest import ArchiveEntry, BadBundle, BundleLimits, EntryKind, Manifest
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})\Z")
 _BROKEN = (
@@ -41,8 +41,8 @@ _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ"
 _LINK_MODE = 0o120000
 _TYPE_MASK = 0o170000
 
-Source = io.BytesIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-Member = tuple[ArchiveEntry, int, IO[bytes] | None]
+ArchiveStream = io.BytesIO | gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
 """An entry, its permission bits, and its content when it is a file."""
 
 
@@ -125,7 +125,7 @@ def _write(entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path
             shutil.copyfileobj(content, file, _COPY)
 
 
-def _members(data: bytes, limits: BundleLimits) -> Iterator[Member]:
+def _members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         yield from _zip_members(data, limits)
     else:
@@ -135,7 +135,7 @@ def _members(data: bytes, limits: BundleLimits) -> Iterator[Member]:
 class _Measured(io.RawIOBase):
     """An archive's unpacked bytes, of which nobody reads too many at once: a header may claim to be gigabytes long."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ArchiveStream) -> None:
         self._source = source
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -150,7 +150,7 @@ class _Measured(io.RawIOBase):
         return self._source.tell()
 
 
-def _tar_members(data: bytes) -> Iterator[Member]:
+def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
     with tarfile.open(fileobj=_Measured(_opened(data)), mode="r:") as archive:
         for member in archive:
             if member.issparse():
@@ -159,7 +159,7 @@ def _tar_members(data: bytes) -> Iterator[Member]:
             yield ArchiveEntry(member.name, _tar_kind(member), member.size, member.linkname), member.mode, content
 
 
-def _opened(data: bytes) -> Source:
+def _opened(data: bytes) -> ArchiveStream:
     """The tar inside, whatever it is packed with."""
     file = io.BytesIO(data)
     if data.startswith(_GZIP):
@@ -169,7 +169,7 @@ def _opened(data: bytes) -> Source:
     return lzma.LZMAFile(file) if data.startswith(_XZ) else file
 
 
-def _tar_kind(member: tarfile.TarInfo) -> Kind:
+def _tar_kind(member: tarfile.TarInfo) -> EntryKind:
     if member.isreg():
         return "file"
     if member.isdir():
@@ -179,7 +179,7 @@ def _tar_kind(member: tarfile.TarInfo) -> Kind:
     return "hardlink" if member.islnk() else "other"
 
 
-def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[Member]:
+def _zip_members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if len(archive.infolist()) > limits.entries:
             raise BadBundle(f"more than {limits.entries} entries")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["file", "dir", "symlink", "hardlink", "other"]
+EntryKind = Literal["file", "dir", "symlink", "hardlink", "other"]
 MAX_NAME = 255
 MAX_PATH = 1024
 
@@ -40,7 +40,7 @@ class ArchiveEntry:
     """One member of an archive as it describes itself; ``target`` is where a link leads."""
 
     name: str
-    kind: Kind
+    kind: EntryKind
     size: int = 0
     target: str = ""
 
@@ -55,7 +55,7 @@ class Manifest:
     def __init__(self, packed_bytes: int, limits: BundleLimits | None = None) -> None:
         self._limits = limits or BundleLimits()
         self._packed = max(1, packed_bytes)
-        self._kinds: dict[tuple[str, ...], Kind] = {(): "dir"}
+        self._kinds: dict[tuple[str, ...], EntryKind] = {(): "dir"}
         self._entries = 0
         self._bytes = 0
 

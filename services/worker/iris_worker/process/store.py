@@ -60,7 +60,7 @@ class Boot(msgspec.Struct, frozen=True, array_like=True, tag="boot", gc=False):
     boot: str
 
 
-Record = Started | Over | Read | Gone | Boot
+ProcessRecord = Started | Over | Read | Gone | Boot
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class StoredProcess:
     over: Stage | None = None
     reused: bool = False
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ProcessRecord]:
         yield self.started
         if any(self.positions):
             yield Read(self.started.ref, *self.positions)
@@ -149,12 +149,12 @@ class ProcessStore:
             os.close(self._fd)
             self._fd = -1
 
-    def _add(self, record: Record) -> None:
+    def _add(self, record: ProcessRecord) -> None:
         self._pending.append(frame(record))
 
     def _compact(self) -> None:
         """Write only what still matters into a new file, and put it in the old one's place."""
-        records: list[Record] = [Boot(self._boot)]
+        records: list[ProcessRecord] = [Boot(self._boot)]
         for entry in self._entries.values():
             records.extend(entry.records())
         new = self._path.with_suffix(".new")
@@ -171,7 +171,7 @@ class ProcessStore:
         self._fd, self._size = fd, 0
 
 
-def frame(record: Record) -> bytes:
+def frame(record: ProcessRecord) -> bytes:
     data = codec.pack(record)
     return len(data).to_bytes(_LENGTH, "big") + data
 
@@ -199,7 +199,7 @@ def read(path: Path) -> tuple[str, dict[AttemptRef, StoredProcess]]:
     return boot, entries
 
 
-def _records(path: Path) -> Iterator[Record]:
+def _records(path: Path) -> Iterator[ProcessRecord]:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -208,7 +208,7 @@ def _records(path: Path) -> Iterator[Record]:
     while at + _LENGTH <= len(data):
         end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
         try:
-            yield codec.unpack(data[at + _LENGTH : end], Record)  # type: ignore[arg-type]
+            yield codec.unpack(data[at + _LENGTH : end], ProcessRecord)  # type: ignore[arg-type]
         except codec.Undecodable:
             return
         at = end

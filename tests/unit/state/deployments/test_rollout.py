@@ -14,8 +14,8 @@ from iris_core.tables.route import LIVE
 from iris_state.deployments.rollout import (
     FAILED_STARTS,
     Member,
-    Plan,
-    Progress,
+    RolloutPlan,
+    RolloutProgress,
     Target,
     advance,
     failure,
@@ -37,21 +37,21 @@ def old(number: int, status: R = R.HEALTHY, available: bool | None = None) -> Me
 
 
 def test_what_lacks_is_created_at_once():
-    assert plan(Target(3, 1, 0, 3), []) == Plan(create=3)
+    assert plan(Target(3, 1, 0, 3), []) == RolloutPlan(create=3)
 
 
 def test_nothing_is_done_when_there_are_as_many_as_wanted():
-    assert plan(Target(2, 1, 0, 2), [new(1), new(2, R.DEGRADED)]) == Plan()
+    assert plan(Target(2, 1, 0, 2), [new(1), new(2, R.DEGRADED)]) == RolloutPlan()
 
 
 def test_an_unhealthy_route_is_one_of_those_wanted_until_it_is_evicted():
-    assert plan(Target(1, 1, 0, 1), [new(1, R.UNHEALTHY)]) == Plan()
+    assert plan(Target(1, 1, 0, 1), [new(1, R.UNHEALTHY)]) == RolloutPlan()
 
 
 def test_a_route_that_is_being_terminated_counts_against_the_surge():
     gone = Member(1, True, R.TERMINATING)
-    assert plan(Target(1, 1, 0, 1), [gone]) == Plan(create=1)
-    assert plan(Target(1, 0, 1, 1), [gone]) == Plan()
+    assert plan(Target(1, 1, 0, 1), [gone]) == RolloutPlan(create=1)
+    assert plan(Target(1, 0, 1, 1), [gone]) == RolloutPlan()
 
 
 def test_the_least_healthy_goes_first_and_then_the_youngest():
@@ -69,43 +69,43 @@ def test_the_least_healthy_goes_first_and_then_the_youngest():
 
 
 def test_a_surge_comes_before_anything_ends():
-    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3)]) == Plan(create=1)
+    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3)]) == RolloutPlan(create=1)
 
 
 def test_an_old_route_ends_when_a_new_one_is_available():
-    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4)]) == Plan(end=(3,))
+    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4)]) == RolloutPlan(end=(3,))
 
 
 def test_a_new_route_that_is_healthy_only_just_now_replaces_nobody():
-    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4, available=False)]) == Plan()
+    assert plan(Target(3, 1, 0, 3), [old(1), old(2), old(3), new(4, available=False)]) == RolloutPlan()
 
 
 def test_without_a_surge_old_ones_end_first():
-    assert plan(Target(3, 0, 1, 3), [old(1), old(2), old(3)]) == Plan(end=(3,))
+    assert plan(Target(3, 0, 1, 3), [old(1), old(2), old(3)]) == RolloutPlan(end=(3,))
 
 
 def test_old_routes_that_serve_nobody_end_before_those_that_do():
     routes = [old(1), old(2, R.UNHEALTHY), old(3), new(4, R.DEGRADED)]
-    assert plan(Target(3, 1, 1, 3), routes) == Plan(end=(2,))
+    assert plan(Target(3, 1, 1, 3), routes) == RolloutPlan(end=(2,))
 
 
 def test_a_pause_after_one_keeps_the_others_old():
     wanted = Target(3, 1, 0, 1)
-    assert plan(wanted, [old(1), old(2), old(3)]) == Plan(create=1)
-    assert plan(wanted, [old(1), old(2), old(3), new(4)]) == Plan(end=(3,))
-    assert plan(wanted, [old(1), old(2), new(4)]) == Plan()
+    assert plan(wanted, [old(1), old(2), old(3)]) == RolloutPlan(create=1)
+    assert plan(wanted, [old(1), old(2), old(3), new(4)]) == RolloutPlan(end=(3,))
+    assert plan(wanted, [old(1), old(2), new(4)]) == RolloutPlan()
 
 
 def test_a_pause_after_one_ends_no_more_old_routes_than_it_has_new_ones():
-    assert plan(Target(3, 0, 2, 1), [old(1), old(2), old(3)]) == Plan(end=(3,))
+    assert plan(Target(3, 0, 2, 1), [old(1), old(2), old(3)]) == RolloutPlan(end=(3,))
 
 
 def test_an_old_route_that_ends_meanwhile_is_replaced_by_an_old_one():
-    assert plan(Target(3, 1, 0, 1), [old(1), new(4)]) == Plan(restore=1)
+    assert plan(Target(3, 1, 0, 1), [old(1), new(4)]) == RolloutPlan(restore=1)
 
 
 def test_scaling_in_during_a_pause_keeps_the_new_one():
-    assert plan(Target(2, 1, 0, 1), [old(1), old(2), old(3), new(4)]) == Plan(end=(3, 2))
+    assert plan(Target(2, 1, 0, 1), [old(1), old(2), old(3), new(4)]) == RolloutPlan(end=(3, 2))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_scaling_ends_with_as_many_as_wanted_whatever_fails(before, after, polic
     assert is_complete(wanted, routes)
 
 
-def _after(step: Plan, routes: list[Member]) -> list[Member]:
+def _after(step: RolloutPlan, routes: list[Member]) -> list[Member]:
     number = max((route.number for route in routes), default=0) + 1
     ended = [
         Member(route.number, route.is_new, R.TERMINATING) if route.number in step.end else route for route in routes
@@ -185,13 +185,13 @@ def _happens(rng: random.Random, routes: list[Member], failures: bool = False) -
 
 
 def test_an_update_that_makes_no_progress_fails_when_its_deadline_has_passed():
-    progress = Progress(at_ms=1000)
+    progress = RolloutProgress(at_ms=1000)
     assert failure(progress, 600, 601_000) == ""
     assert failure(progress, 600, 601_001) == "it made no progress for 600 s"
 
 
 def test_progress_is_a_new_high_of_available_routes_or_an_old_ones_end():
-    progress = Progress(at_ms=0, old=2)
+    progress = RolloutProgress(at_ms=0, old=2)
     progress = advance(progress, [old(1), old(2), new(3)], False, 5)
     assert (progress.at_ms, progress.best, progress.healthy) == (5, 1, True)
     progress = advance(progress, [old(1), old(2), new(3, R.UNHEALTHY)], False, 7)
@@ -202,7 +202,7 @@ def test_progress_is_a_new_high_of_available_routes_or_an_old_ones_end():
 
 
 def test_the_deadline_stands_while_the_update_is_paused_or_waits_for_room():
-    progress = advance(Progress(at_ms=1000, old=1), [old(1)], True, 2000)
+    progress = advance(RolloutProgress(at_ms=1000, old=1), [old(1)], True, 2000)
     assert failure(progress, 600, 10**9) == ""
     progress = advance(progress, [old(1)], False, 502_000)
     assert progress.at_ms == 501_000
@@ -210,5 +210,5 @@ def test_the_deadline_stands_while_the_update_is_paused_or_waits_for_room():
 
 
 def test_many_failed_starts_fail_an_update_unless_one_route_got_healthy():
-    assert failure(Progress(0, failed=FAILED_STARTS), 600, 1) != ""
-    assert failure(Progress(0, failed=FAILED_STARTS, healthy=True), 600, 1) == ""
+    assert failure(RolloutProgress(0, failed=FAILED_STARTS), 600, 1) != ""
+    assert failure(RolloutProgress(0, failed=FAILED_STARTS, healthy=True), 600, 1) == ""

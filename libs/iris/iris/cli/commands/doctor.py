@@ -17,7 +17,7 @@ from iris.cli.options import connect
 from iris.cli.tables import Row
 from iris.client.address import DAMAGE_FILE, data_dir, read_cluster
 from iris.client.problems import ClientError
-from iris.client.transport import Request
+from iris.client.transport import HttpRequest
 
 
 class Finding(NamedTuple):
@@ -66,7 +66,7 @@ def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
     try:
         with connect(ctx, url) as client:
             yield Finding(True, "gateway", f"{client.address.url} (from {client.address.origin})")
-            client.transport.send(Request("GET", "/readyz"))
+            client.transport.send(HttpRequest("GET", "/readyz"))
             yield Finding(True, "ready", "yes")
             workers: list[Row] = list(client.pages("/v1/workers", dict))
             letters = client.get("/v1/dead-letters", dict)

@@ -9,7 +9,7 @@ from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import Row, print_json, state_word
 from iris.cli.times import show_millis
 from iris.client.client import Client
-from iris.client.transport import Query
+from iris.client.transport import UrlQuery
 
 DETAILS = ("attempt", "worker", "cause", "exit_code")
 
@@ -23,7 +23,7 @@ DETAILS = ("attempt", "worker", "cause", "exit_code")
 @connected
 def events(client: Client, follow: bool, within: str | None, kind: str | None, limit: int, form: str) -> None:
     """Print public events, one per line; without -f the newest that are kept."""
-    query: Query = {"within": within, "type": kind}
+    query: UrlQuery = {"within": within, "type": kind}
     if follow:
         for message in client.stream("/v1/events", query):
             print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)

@@ -14,7 +14,7 @@ from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client, is_task
-from iris.client.transport import Query, in_path
+from iris.client.transport import UrlQuery, in_path
 from iris_core.views import LogLineView, TaskView
 
 
@@ -44,7 +44,7 @@ def logs(
 ) -> int:
     """Print what a task, or all tasks of a job, wrote; stderr goes to stderr."""
     wanted = compiled(grep)
-    query: Query = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
+    query: UrlQuery = {"attempt": attempt, "tail": tail, "since": since, "stream": stream}
     lines = client.logs(name, query, follow=follow)
     printed = print_lines(
         (line for line in lines if wanted is None or wanted.search(line.line)),

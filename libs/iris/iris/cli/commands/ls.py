@@ -10,7 +10,7 @@ from iris.cli.options import connected, form_option, full
 from iris.cli.tables import Column, Row, print_page, state_word
 from iris.cli.times import age, show_moment, span_between, standing
 from iris.client.client import Client
-from iris.client.transport import Query
+from iris.client.transport import UrlQuery
 
 _STATES = ("pending", "running", "succeeded", "failed", "killed", "worker_failed", "unschedulable")
 _WATCH_S = 2.0
@@ -70,7 +70,7 @@ def ls(
     form: str,
 ) -> None:
     """List jobs, newest first."""
-    query: Query = {
+    query: UrlQuery = {
         "state": state,
         "user": user,
         "band": band,

@@ -11,7 +11,7 @@ import msgspec
 from iris.cli.options import connected, form_option
 from iris.cli.tables import Row, print_facts, print_object
 from iris.client.client import Client, decode
-from iris.client.transport import Request, in_path
+from iris.client.transport import HttpRequest, in_path
 from iris.client.units import PARSERS
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
 
@@ -71,6 +71,6 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     present: Row = client.get(path, dict)
     wanted = {key: limits.get(key, present[key]) for key in given}
     headers = {"Content-Type": "application/json"}
-    answer = client.transport.send(Request("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
+    answer = client.transport.send(HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
     for name, value in describe(decode(answer, dict)):
         click.echo(f"{name}: {value}", err=True)

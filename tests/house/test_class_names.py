@@ -1,0 +1,52 @@
+"""One name, one thing: no class, type alias or type variable of the product has the name of another."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from tests.house.repository import Source, sources
+
+SHARED = {
+    "Job": "the SDK's Job is what users hold of the job that the state service records",
+}
+"""Names that two things may have, each with the reason."""
+
+
+def names(tree: ast.Module) -> Iterator[str]:
+    """Classes wherever they stand, and capitalised names that a module assigns a type; single letters are anybody's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id[:1].isupper() and target.id[1:2].islower():
+                yield target.id
+
+
+def shared(modules: Iterable[Source]) -> dict[str, list[str]]:
+    """The modules of each name that more than one thing has."""
+    found = defaultdict(list)
+    for source in modules:
+        for name in names(source.tree):
+            found[name].append(source.module)
+    return {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+def test_no_two_things_have_one_name():
+    assert {name: modules for name, modules in shared(sources()).items() if name not in SHARED} == {}
+
+
+def test_every_exception_is_needed():
+    assert SHARED.keys() == shared(sources()).keys()
+
+
+def test_a_second_class_of_a_name_would_be_found():
+    one, other = sources()[:2]
+    twice = [
+        Source(one.path, "a", ast.parse("class Thing: ...")),
+        Source(other.path, "b", ast.parse("Thing = int | str")),
+    ]
+    assert shared(tuple(twice)) == {"Thing": ["a", "b"]}
