@@ -14,16 +14,17 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 
 import psutil
 
 from iris import Client
-from iris.cluster.process import end_with_parent
 from tests.support.cluster import IRIS, START_S, STOP_S, Ended, environment, until
 from tests.support.nats_config import ConfiguredServer, free_ports
 
+_NETWORKS = ip_network("198.18.0.0/15")
 _PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare")
 _UNSHARE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--net")
 _OWN = ("--pid", "--mount", "--mount-proc", "--fork", "--kill-child")
@@ -50,18 +51,18 @@ class Switch:
     """What the machines and this process are plugged into, in a namespace where no rule for packets holds."""
 
     stack: ExitStack
-    number: int = field(default_factory=lambda: os.getpid() % 512)
 
     def __post_init__(self) -> None:
         self._process = _ready(self.stack, [*_UNSHARE, "sh", "-c", _SWITCH], environment(), subprocess.DEVNULL)
-        self._here = f"iris{os.getpid()}"
-        self.plug("here", os.getpid(), self._here)
-        self.stack.callback(_ip, "link", "del", self._here)
-        _ip("addr", "add", f"{self.address(1)}/24", "dev", self._here)
-        _ip("link", "set", self._here, "up")
+        here = f"iris{self._process.pid}"
+        self.plug("here", os.getpid(), here)
+        self.stack.callback(_ip, "link", "del", here)
+        _ip("addr", "add", f"{self.address(0)}/28", "dev", here)
+        _ip("link", "set", here, "up")
 
-    def address(self, host: int) -> str:
-        return f"198.{18 + self.number // 256}.{self.number % 256}.{host}"
+    def address(self, port: int) -> str:
+        """Of at most 14 in a network that no other switch here uses, unless its process id is 8192 away."""
+        return str(_NETWORKS[16 * (self._process.pid % 8192) + 1 + port])
 
     def plug(self, port: str, pid: int, device: str = "eth0") -> None:
         """A cable from a port of the switch to a device in the network namespace of process ``pid``."""
@@ -107,7 +108,6 @@ class Machines:
     """A cluster of several machines that is up."""
 
     url: str
-    nats_url: str
     machines: Sequence[Machine]
     client: Client
 
@@ -148,17 +148,17 @@ def machines_on(
         made = [_start_machine(switch, n, directory, environ) for n in range(count)]
         client = stack.enter_context(Client(url))
         until(lambda: sum(worker.state == "healthy" for worker in client.workers()) == count, "all are there", START_S)
-        yield Machines(url, nats_url, made, client)
+        yield Machines(url, made, client)
 
 
 def _start_nats(stack: ExitStack, switch: Switch, directory: Path) -> str:
     port, http = free_ports(2)
-    listen = f'listen: "{switch.address(1)}:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n'
+    listen = f'listen: "{switch.address(0)}:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n'
     server = ConfiguredServer(directory, f'{listen}jetstream {{ store_dir: "{directory}/store" }}\n', port, http)
     server.start()
     stack.callback(server.kill)
     until(server.healthy, "NATS is healthy", START_S)
-    return f"nats://{switch.address(1)}:{port}"
+    return f"nats://{switch.address(0)}:{port}"
 
 
 def _start_services(stack: ExitStack, directory: Path, environ: Mapping[str, str]) -> str:
@@ -168,12 +168,11 @@ def _start_services(stack: ExitStack, directory: Path, environ: Mapping[str, str
     for service in ("state", "scheduler", "gateway"):
         with (directory / f"{service}.log").open("wb") as log:
             process = subprocess.Popen(
-                [*IRIS, "server", service, *told.get(service, ())],
+                ["setpriv", "--pdeathsig", "TERM", *IRIS, "server", service, *told.get(service, ())],
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
             )
         stack.callback(_end, process)
     return str(until(lambda: port_file.exists() and port_file.read_text(), "the gateway listens", START_S))
@@ -187,7 +186,7 @@ def _start_machine(switch: Switch, number: int, directory: Path, environ: Mappin
         process = _ready(switch.stack, [*_UNSHARE, *_OWN, "sh", "-c", _MACHINE, "sh", *command], environ, log.fileno())
     switch.plug(name, process.pid)
     assert process.stdin is not None
-    process.stdin.write(f"{switch.address(2 + number)}/24\n".encode())
+    process.stdin.write(f"{switch.address(1 + number)}/28\n".encode())
     process.stdin.close()
     machine = Machine(name, switch, process)
     switch.stack.callback(machine.stop)
