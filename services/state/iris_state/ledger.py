@@ -20,7 +20,6 @@ from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
-from iris_state.apply import WRITERS
 from iris_state.index import JobIndex
 from iris_state.records import (
     Attempt,
@@ -160,10 +159,6 @@ class Ledger:
         self.lost.leave(worker.id)
         if not worker.drained:
             self.lost.enter(worker.id, worker.lost_ms)
-
-    def apply(self, change: c.Change, at_ms: int) -> None:
-        """Make one change true. Public facts are appended to `facts`."""
-        WRITERS[type(change)](self, change, at_ms)
 
     # ── indexes: jobs ───────────────────────────────────────────────────────────────────────────────────────────
 

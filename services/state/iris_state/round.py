@@ -14,6 +14,7 @@ from iris_core.states import Cause, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state import cascade, coordinator
 from iris_state import changes as c
+from iris_state.apply import apply
 from iris_state.changes import GANG, Avoided, Change, Commit, Moved, Nominated
 from iris_state.claims import Claim, Step
 from iris_state.conclude import conclude
@@ -62,7 +63,7 @@ class Round:
     def replay(self, commit: Commit) -> None:
         """Make the changes of a commit of the past true: what followed from them stands in it or in a later one."""
         for change in commit.changes:
-            self.ledger.apply(change, commit.at_ms)
+            apply(self.ledger, change, commit.at_ms)
             for react in self._replay_reactions[type(change)]:
                 react(change)
         self.now_ms = commit.at_ms
@@ -84,7 +85,7 @@ class Round:
     def apply(self, change: Change) -> None:
         """Make a change true, and note what must be told and asked because of it; `settle` asks."""
         self.begun += 1
-        self.ledger.apply(change, self.now_ms)
+        apply(self.ledger, change, self.now_ms)
         self.changes.append(change)
         for react in self._reactions[type(change)]:
             react(change)

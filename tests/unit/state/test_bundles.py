@@ -6,6 +6,7 @@ import pytest
 from iris_bus.contract import Blob
 from iris_bus.memory import Memory
 from iris_core.states import Cause, JobState
+from iris_state.apply import apply
 from iris_state.bundles import REST_MS, Uses, discardable
 from iris_state.changes import JobAdmitted, JobMoved
 from iris_state.clock import Clock
@@ -58,7 +59,7 @@ async def test_a_leader_deletes_old_bundles_but_none_that_a_live_job_names(repli
     ledger, blobs = replica.machine.ledger, replica.connection.blobs("iris-bundles")
     ended = JobMoved(2, JobState.SUCCEEDED, Cause.EXITED)
     for change in (HOST, with_bundle(1, "/lives", "a"), with_bundle(2, "/over", "b"), *done(2, 0), ended):
-        ledger.apply(change, 1)
+        apply(ledger, change, 1)
     for name in "abc":
         await blobs.put(name, b"code", at_ms=1)
     await blobs.put("d", b"code", at_ms=replica.clock.now_ms())

@@ -7,6 +7,7 @@ from iris_core.messages import Ended
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, Initiator, JobState, KernelStatus, TaskState, WorkerState
+from iris_state.apply import apply
 from iris_state.changes import (
     Assigned,
     Avoided,
@@ -87,7 +88,7 @@ class Story:
     def tell(self, *changes: Change) -> list[Change]:
         for change in changes:
             self.at_ms += 1
-            self.ledger.apply(change, self.at_ms)
+            apply(self.ledger, change, self.at_ms)
             for react in self.reactions[type(change)]:
                 react(change)
         self.ledger.facts.clear()

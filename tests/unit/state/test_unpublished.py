@@ -3,6 +3,7 @@
 import pytest
 
 from iris_core.spec import JobSpec
+from iris_state.apply import apply
 from iris_state.changes import JobAdmitted
 from iris_state.ledger import Ledger
 from iris_state.replication import unpublished
@@ -12,7 +13,7 @@ from iris_state.replication.unpublished import UnpublishedEvents
 def facts():
     """What the admission of a job of two tasks makes: three events."""
     ledger = Ledger()
-    ledger.apply(JobAdmitted(1, "/a", JobSpec(name="/a", command=("true",), replicas=2), "ann", 1, 1), 1)
+    apply(ledger, JobAdmitted(1, "/a", JobSpec(name="/a", command=("true",), replicas=2), "ann", 1, 1), 1)
     return ledger.facts
 
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from iris.client.api import GatewayApi
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events
 from iris.client.problems import JobEnded, gave_up, job_ended
 from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views import JobEvent, JobView, LogLineView, TaskView
-
-if TYPE_CHECKING:
-    from iris.client.client import Client
 
 TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 """The words for a job that will not change any more."""
@@ -26,8 +24,8 @@ TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
 class Job:
     """One job. ``id`` never changes its meaning; ``name`` may be reused after the job has ended."""
 
-    def __init__(self, client: Client, job: JobView) -> None:
-        self._client = client
+    def __init__(self, api: GatewayApi, job: JobView) -> None:
+        self._api = api
         self.id = job.id
         self.name = job.name
         self._seen = job
@@ -52,7 +50,7 @@ class Job:
 
     def refresh(self) -> JobView:
         """Look again. Raises Problem, Unreachable."""
-        self._seen = self._client.get(f"/v1/jobs/{self.id}", JobView)
+        self._seen = self._api.get(f"/v1/jobs/{self.id}", JobView)
         return self._seen
 
     def wait(self, timeout: float | None = None) -> JobView:
@@ -102,19 +100,19 @@ class Job:
 
     def tasks(self, *, state: str | None = None) -> Iterator[TaskView]:
         """Its tasks by index, page by page."""
-        return self._client.pages(f"/v1/jobs/{self.id}/tasks", TaskView, {"state": state})
+        return self._api.pages(f"/v1/jobs/{self.id}/tasks", TaskView, {"state": state})
 
     def task(self, index: int) -> TaskView:
         """One of its tasks. Raises NotFound."""
-        return self._client.task(f"{self.id}/{index}")
+        return self._api.task(f"{self.id}/{index}")
 
     def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
         """The lines its tasks printed, in order of arrival; with ``follow`` until the job has ended."""
-        return self._client.logs(self.id, follow=follow)
+        return self._api.logs(self.id, follow=follow)
 
     def cancel(self, reason: str = "") -> JobView:
         """Kill it and everything below it; killing what has ended changes nothing. Raises Problem."""
-        self._seen = self._client.cancel(self.id, reason)
+        self._seen = self._api.cancel(self.id, reason)
         return self._seen
 
     def stream(self, timeout: float | None = None) -> EventStream:
@@ -123,7 +121,7 @@ class Job:
 
     def unopened_stream(self, timeout: float | None = None) -> EventStream:
         """As `client.event_stream`, not connected yet."""
-        return self._client.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
+        return self._api.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
 
     def _watch(self, timeout: float | None) -> None:
         """Return when the job may have ended, or the time is over."""

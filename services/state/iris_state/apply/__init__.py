@@ -7,15 +7,19 @@ per family: `tasks`, `jobs`, `sessions`, `cluster`. The indexes beside the recor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_state.apply import cluster, jobs, sessions, tasks
+from iris_state.changes import Change
+from iris_state.ledger import Ledger
 from iris_state.reactions import complete
-
-if TYPE_CHECKING:
-    from iris_state.ledger import Ledger
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
     {**jobs.WRITERS, **tasks.WRITERS, **sessions.WRITERS, **cluster.WRITERS}
 )
 """By kind of change: (ledger, change, time in ms)."""
+
+
+def apply(ledger: Ledger, change: Change, at_ms: int) -> None:
+    """Make one change true. Public facts are appended to ``ledger.facts``."""
+    WRITERS[type(change)](ledger, change, at_ms)

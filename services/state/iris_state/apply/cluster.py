@@ -7,14 +7,12 @@ docs/design/semantics.md#constraints-and-resources.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_core.states import WorkerState
 from iris_state import changes as c
+from iris_state.ledger import Ledger
 from iris_state.records import Presence, Worker
-
-if TYPE_CHECKING:
-    from iris_state.ledger import Ledger
 
 
 def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:

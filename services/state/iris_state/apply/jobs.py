@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_core.names import JobName
 from iris_core.states import JobState, TaskState, display_name
 from iris_state import changes as c
+from iris_state.ledger import Ledger
 from iris_state.records import Fact, Job, Session, Task, idempotency
-
-if TYPE_CHECKING:
-    from iris_state.ledger import Ledger
 
 
 def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:

@@ -6,14 +6,12 @@ Source: docs/design/semantics.md#rules-and-judgement.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_core.states import SchedulingResult, SessionStatus
 from iris_state import changes as c
+from iris_state.ledger import Ledger
 from iris_state.records import Fact, HistoryEntry, Job, Session
-
-if TYPE_CHECKING:
-    from iris_state.ledger import Ledger
 
 HISTORY_KEPT = 1_000
 """Rows of history one job keeps; the oldest go first."""

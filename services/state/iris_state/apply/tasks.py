@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iris_core.messages import Ended
 from iris_core.states import (
@@ -18,12 +18,10 @@ from iris_core.states import (
 from iris_core.tables.session import SINGLE
 from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
 from iris_state import changes as c
+from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Fact, Job, Task, kernel_status, spent_and_limit
 
-if TYPE_CHECKING:
-    from iris_state.ledger import Ledger
-
-ChangeWriter = Callable[["Ledger", Any, int], None]
+ChangeWriter = Callable[[Ledger, Any, int], None]
 
 WORDS = {state: state.name.lower() for state in TaskState}
 _NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.UNDELIVERED})

@@ -13,7 +13,8 @@ from iris.cli.follow import note, print_line
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
-from iris.client.client import Client, is_task
+from iris.client.api import is_task
+from iris.client.client import Client
 from iris.client.transport import UrlQuery, in_path
 from iris_core.views import LogLineView, TaskView
 

@@ -10,7 +10,8 @@ import msgspec
 
 from iris.cli.options import connected, form_option
 from iris.cli.tables import Row, print_facts, print_object
-from iris.client.client import Client, decode
+from iris.client.api import decode
+from iris.client.client import Client
 from iris.client.transport import HttpRequest, in_path
 from iris.client.units import PARSERS
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS

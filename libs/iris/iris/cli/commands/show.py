@@ -12,7 +12,8 @@ import click
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris.cli.times import show_moment, span_between, standing
-from iris.client.client import Client, is_task
+from iris.client.api import is_task
+from iris.client.client import Client
 from iris.client.transport import in_path
 from iris_core.resources import REQUESTED
 from iris_core.units import show_bytes

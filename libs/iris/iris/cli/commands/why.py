@@ -9,7 +9,8 @@ import click
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.tables import Row, print_json, state_word
 from iris.cli.times import age, standing
-from iris.client.client import Client, is_task
+from iris.client.api import is_task
+from iris.client.client import Client
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
 

@@ -1,0 +1,128 @@
+"""What of the gateway's API a `Job` needs as well: objects, listings, commands and streams, as they are.
+
+Out of scope: how requests travel (`transport`), what programs are offered (`client`). Source:
+docs/design/interfaces.md#http.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Self, TypeVar
+
+import msgspec
+
+from iris.client.address import Address, find_gateway
+from iris.client.decode import from_json
+from iris.client.event_stream import EventStream
+from iris.client.events import Event, read_events, read_lines
+from iris.client.transport import HttpRequest, Response, Transport, UrlQuery, in_path
+from iris_core.views import JobView, LogLineView, TaskView
+
+T = TypeVar("T")
+
+PAGE_ITEMS = 500
+_INSIDE_RETRY_FOR_S = 30.0
+
+
+class GatewayApi:
+    """Typed requests to one gateway; see `Client` for the arguments."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        context: str | None = None,
+        timeout_s: float = 30.0,
+        retry_for_s: float = 30.0,
+    ) -> None:
+        found = find_gateway(url, context=None if url else context)
+        inside_task = "IRIS_JOB" in os.environ
+        self.address = Address(found.url, found.token if token is None else token, found.origin)
+        self.transport = Transport(
+            self.address,
+            timeout_s=timeout_s,
+            retry_for_s=retry_for_s,
+            first_timeout_s=_INSIDE_RETRY_FOR_S if inside_task else 0.0,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the kept connections."""
+        self.transport.close()
+
+    def get(self, path: str, kind: type[T], query: UrlQuery | None = None) -> T:
+        """One object."""
+        return decode(self.transport.send(HttpRequest("GET", path, query or {})), kind)
+
+    def pages(self, path: str, kind: type[T], query: UrlQuery | None = None, limit: int | None = None) -> Iterator[T]:
+        """The items of a listing, at most ``limit`` of them, fetched page by page."""
+        requested: dict[str, str | int | bool | None] = {**(query or {}), "limit": min(limit or PAGE_ITEMS, PAGE_ITEMS)}
+        left = limit
+        while True:
+            page = self.get(path, RawPage, requested)
+            for item in page.items[:left]:
+                yield from_json(item, kind)
+            left = None if left is None else left - len(page.items)
+            if page.next_cursor is None or (left is not None and left <= 0):
+                return
+            requested["cursor"] = page.next_cursor
+
+    def post(
+        self, path: str, kind: type[T], *, body: object = None, query: UrlQuery | None = None, key: str | None = None
+    ) -> T:
+        """Ask for something to be done, once however often it has to be sent."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
+        data = msgspec.json.encode({} if body is None else body)
+        return decode(self.transport.send(HttpRequest("POST", path, query or {}, data, headers)), kind)
+
+    def stream(self, path: str, query: UrlQuery | None = None, *, timeout: float | None = None) -> EventStream:
+        """Server-sent events of ``path``; close it, or use it in a ``with`` block."""
+        return EventStream(self.transport, HttpRequest("GET", path, query or {}), timeout_s=timeout)
+
+    def task(self, task: str) -> TaskView:
+        """A task with its attempts, by name (``/train/0``). Raises NotFound."""
+        return self.get(f"/v1/tasks/{in_path(task)}", TaskView)
+
+    def cancel(self, job: str, reason: str = "") -> JobView:
+        """Kill a job and everything below it."""
+        return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
+
+    def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
+        """The lines a job or a task (by name) printed; with ``follow`` until it has ended, else those there now."""
+        with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
+            yield from read_lines(stream)
+
+    def open_logs(self, name: str, query: UrlQuery) -> EventStream:
+        """The stream behind `logs`, not connected yet."""
+        kind = "tasks" if is_task(name) else "jobs"
+        return self.stream(f"/v1/{kind}/{in_path(name)}/logs", query)
+
+    def events(self, query: UrlQuery | None = None) -> Iterator[Event]:
+        """Every public event from now on, for ever; survives lost connections without losing one."""
+        with self.stream("/v1/events", query) as stream:
+            yield from read_events(stream)
+
+
+class RawPage(msgspec.Struct, frozen=True):
+    """A page whose items are still JSON."""
+
+    items: list[msgspec.Raw]
+    next_cursor: str | None = None
+
+
+def is_task(name: str) -> bool:
+    """Whether a name or id is a task's: its last part is a number."""
+    return "/" in name.strip("/") and name.rpartition("/")[2].isdigit()
+
+
+def decode(response: Response, kind: type[T]) -> T:
+    """The object in an answer. Raises Undecodable."""
+    return from_json(response.body, kind)
