@@ -370,6 +370,14 @@ def test_a_gang_of_a_higher_band_preempts_where_hosts_are_kept_for_a_gang() -> N
     assert (victims, places(nominations)) == (["/brief/0"], [(0, "x0"), (1, "x1")])
 
 
+def test_a_gang_displaced_by_a_higher_band_has_another_group_kept_at_once() -> None:
+    story = kept_for_a_lower_band()
+    story.submit("/high", cpu=4, band="production", constraints=(eq("rack", "x"), eq("number", 0)))
+    assert story.evict()[0] == ["/brief/0"]
+    story.submit("/late", cpu=4, constraints=(eq("rack", "y"),))
+    assert story.cycle() == {"/other/0": "x1"}
+
+
 def gang_with_promises() -> Story:
     """A gang is promised a free VM and one whose task is being stopped; a single task has been passed over."""
     story = Story(tpu("s1", 0, cpu=4), tpu("s1", 1, cpu=4))
