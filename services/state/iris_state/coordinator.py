@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from iris_core.lifecycle import decide, derive
+from iris_core.lifecycle import derive
 from iris_core.messages import Ended
 from iris_core.states import (
     FAILURES,
@@ -30,6 +30,7 @@ from iris_state.changes import GANG, Change, Judged, Moved, SessionMoved
 from iris_state.claims import Claim
 from iris_state.conclude import conclude
 from iris_state.handlers import Handler, Report, SessionFacts, SessionId
+from iris_state.judging import judgement
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.records import Job
@@ -126,21 +127,21 @@ def settle(
     if job is None:
         return
     status = ledger.session_status(job, id_[1])
-    if status not in rule.sources:
-        return  # it has moved on between claim and judgement
     session = ledger.session(job, id_[1])
     tries = session.tries.get(rule.name, 0) if session is not None else 0
-    timeout_ms = policy.timeout_of(status)
-    since = ledger.session_since(job, id_[1])
-    limit = 0 if unread else policy.tries_of(rule.name)
-    result, to = decide(
-        rule, status, outcome, tries=tries, limit=limit, in_status_ms=now_ms - since, timeout_ms=timeout_ms
+    found = judgement(
+        rule,
+        status,
+        outcome,
+        reason,
+        tries=tries,
+        limit=0 if unread else policy.tries_of(rule.name),
+        in_status_ms=now_ms - ledger.session_since(job, id_[1]),
+        timeout_ms=policy.timeout_of(status),
     )
-    if result is Result.EXPIRED:
-        reason = reason or f"{status.value} for more than {(timeout_ms or 0) / 1000:g} s"
-    if result is Result.SKIPPED:
+    if found is None:
         return
-    target = to.status if to is not None else None
+    result, target, reason = found
     judged = Judged(job.number, id_[1], rule.name, result, reason, tries + 1, version=version)
     if id_[1] == GANG and target is not None:
         yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason, unread)
