@@ -12,7 +12,7 @@ import contextlib
 import heapq
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from iris_bus import framing
 from iris_bus.commits import AssembledReader
 from iris_bus.contract import (
     Callback,
+    Entry,
     Fenced,
     Full,
     Gap,
@@ -30,6 +31,7 @@ from iris_bus.contract import (
     NoResponders,
     Publication,
     Unavailable,
+    checked_key,
 )
 from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.memory_store import MemoryStream, digest, matches
@@ -84,6 +86,8 @@ class Server:
         self.up = True
         self.links: list[Link] = []
         self.buckets: dict[str, dict[str, tuple[bytes, str]]] = {}
+        self.key_values: dict[str, dict[str, Entry]] = {}
+        self.key_revision = 0
         self.streams = {row.name: MemoryStream(row, self._soon) for row in subjects.STREAMS}
         self._stored = [(pattern.split("."), one) for one in self.streams.values() for pattern in one.row.subjects]
         self._stored_first = {tokens[0] for tokens, _ in self._stored}
@@ -262,6 +266,9 @@ class Link:
 
     def blobs(self, bucket: str) -> SimBlobs:
         return SimBlobs(self, bucket)
+
+    def key_value(self, bucket: str) -> SimKeyValue:
+        return SimKeyValue(self, bucket)
 
     async def close(self) -> None:
         self._dead()
@@ -766,3 +773,31 @@ class SimBlobs:
 
     async def delete(self, name: str) -> None:
         await self._link.call(lambda: self._objects.pop(name, None) and None)
+
+
+class SimKeyValue:
+    """Small values by key; nobody watches them here."""
+
+    def __init__(self, link: Link, bucket: str) -> None:
+        self._link = link
+        self._values = link.server.key_values.setdefault(bucket, {})
+
+    async def put(self, key: str, value: bytes, *, expected: int) -> int:
+        return int(await self._link.call(lambda: self._change(checked_key(key), value, expected)))
+
+    async def delete(self, key: str, *, expected: int) -> None:
+        await self._link.call(lambda: self._change(checked_key(key), None, expected))
+
+    async def all(self) -> Mapping[str, Entry]:
+        return dict(await self._link.call(lambda: dict(self._values)))
+
+    def _change(self, key: str, value: bytes | None, expected: int) -> int:
+        present = self._values.get(key)
+        if (present.revision if present is not None else 0) != expected:
+            raise Fenced(f"{key} has been changed")
+        self._link.server.key_revision += 1
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = Entry(value, self._link.server.key_revision)
+        return self._link.server.key_revision

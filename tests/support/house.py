@@ -8,7 +8,8 @@ import contextlib
 from iris_bus.contract import NoResponders
 from iris_bus.memory import Memory, MemoryConnection
 from iris_core import codec, subjects
-from iris_core.messages import Caller, CancelJob, SubmitJob
+from iris_core.messages import Answer, Caller, CancelJob, DeployCommand, SubmitJob
+from iris_core.serving import DeploymentSpec
 from iris_core.spec import JobSpec
 from iris_state.clock import Clock
 from iris_state.policy import Policy
@@ -59,6 +60,17 @@ class House:
         await self.store(name, replicas=replicas, answer_to=inbox)
         await answered.wait()
         await listening.close()
+
+    async def deploy(self, action: str, spec: DeploymentSpec) -> Answer:
+        """What is answered to a command about a deployment."""
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        inbox = self.wanting.bus.new_inbox()
+        listening = await self.wanting.bus.subscribe(inbox, lambda message: answered.set_result(message.data))
+        command = DeployCommand(action, spec.name, ANN, inbox, 1, spec, answer_to=inbox)
+        await self.wanting.streams.publish(subjects.CMD_DEPLOY, codec.pack(command))
+        data = await answered
+        await listening.close()
+        return codec.unpack(data, Answer)
 
     async def snapshot(self) -> str:
         """The name of the newest one, once there is one."""

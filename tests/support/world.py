@@ -29,6 +29,7 @@ from iris_core.messages import (
     Order,
     Plan,
     PlanTaken,
+    ProbeResult,
     Query,
     Register,
     ReportTaken,
@@ -38,6 +39,7 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.resources import Amount
+from iris_core.serving import Discovery
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror import Mirror
@@ -92,6 +94,7 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.commits: list[tuple[int, bytes]] = []
+        self.discovered: dict[str, Discovery] = {}
         self.commands = 0
         self.reader = Caller("root", "admin")
         self.growth = Growth()
@@ -143,6 +146,7 @@ class World:
         if output.commit is not None:
             self.commits.append((output.sequence, output.commit))
         self._replies.update(output.replies)
+        self.discovered.update({one.deployment: one for one in output.discovery})
         self.events += [(event.subject, json.loads(event.data)) for event in output.events]
         if output.delta is not None and self.mirror is not None:
             assert self.mirror.apply(codec.unpack(output.delta, Delta)), "the mirror refused a delta"
@@ -323,9 +327,21 @@ class World:
         now_ms = self.now_ms
         ails = "" if healthy else "no disk"
         heartbeat = HeartbeatMessage(
-            name, host.incarnation, host.beats, now_ms, stages, healthy, ails, monotonic_ms=now_ms
+            name,
+            host.incarnation,
+            host.beats,
+            now_ms,
+            stages,
+            healthy,
+            ails,
+            monotonic_ms=now_ms,
+            probes=self.probes(host),
         )
         return self.step(Heartbeat(codec.pack(heartbeat)))
+
+    def probes(self, host: Host) -> tuple[ProbeResult, ...]:
+        """The newest results of probes on a host; its heartbeat holds them."""
+        return ()
 
     # ── the scheduler ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -348,6 +364,9 @@ def picture(machine: Machine, now_ms: int) -> dict[str, Any]:
         "jobs": {n: msgspec.msgpack.decode(encoder.encode(job)) for n, job in ledger.jobs.items()},
         "workers": {w: msgspec.to_builtins(worker) for w, worker in ledger.workers.items()},
         "quotas": dict(ledger.quotas),
+        "deployments": {n: msgspec.to_builtins(one) for n, one in ledger.deployments.items()},
+        "routes": dict(ledger.route_of_job),
+        "discovery": (ledger.discovery_version, dict(ledger.deployment_names), list(ledger.destroyed)),
         "idempotency": dict(ledger.idempotency),
         "answers": dict(ledger.answers),
         "names": dict(ledger.names),

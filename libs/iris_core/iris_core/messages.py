@@ -16,6 +16,7 @@ from iris_core.limits import ATTEMPTS
 from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceRequest
+from iris_core.serving import DeploymentSpec
 from iris_core.spec import Attribute, Constraint, JobSpec, Probe
 from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
 
@@ -93,6 +94,28 @@ class RerunJob(_Message, frozen=True):
     requested_ms: int
     failed_only: bool = False
     answer_to: str = ""
+
+
+class DeployCommand(_Message, frozen=True):
+    """What a deployment's owner wants of it.
+
+    Attributes:
+        action: create, update (both with ``spec``), scale (``replicas``), rollback (``revision``, 0: the one before),
+            pause, resume, delete.
+        version: refused unless it is still the deployment's; 0: whatever that is.
+    """
+
+    action: str
+    name: str
+    caller: Caller
+    request_id: str
+    requested_ms: int
+    spec: DeploymentSpec | None = None
+    replicas: int = 0
+    revision: int = 0
+    version: int = 0
+    answer_to: str = ""
+    traceparent: str = ""
 
 
 class Answer(_Message, frozen=True):

@@ -105,7 +105,7 @@ CMD_SUBMIT = "iris.cmd.submit"
 CMD_CANCEL = "iris.cmd.cancel"
 CMD_ADMIN = "iris.cmd.admin"
 CMD_RERUN = "iris.cmd.rerun"
-CMD_SCALE = "iris.cmd.scale"
+CMD_DEPLOY = "iris.cmd.deploy"
 STATE_PING = "iris.state.ping"
 _DIRECT = "iris.state.command."
 STATE_COMMAND = f"{_DIRECT}*"
@@ -124,7 +124,7 @@ SUBJECTS = (
     Subject(CMD_CANCEL, MessagePattern.STREAM, "gateway", "state", "CancelJob"),
     Subject(CMD_ADMIN, MessagePattern.STREAM, "gateway", "state", "AdminCommand"),
     Subject(CMD_RERUN, MessagePattern.STREAM, "gateway", "state", "RerunJob"),
-    Subject(CMD_SCALE, MessagePattern.STREAM, "gateway", "state", "AdminCommand"),
+    Subject(CMD_DEPLOY, MessagePattern.STREAM, "gateway", "state", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),
     Subject("job.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "JobEvent"),

@@ -14,6 +14,7 @@ import msgspec
 
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason
+from iris_core.serving import DeploymentSpec
 from iris_core.spec import Attribute, JobSpec
 
 
@@ -229,6 +230,74 @@ class LogLineView(View, kw_only=True):
     notice: str = ""
 
 
+class RouteView(View, kw_only=True):
+    """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
+
+    ``discovered``: it may get requests. ``available``: and has been healthy for long enough to count in an update.
+    """
+
+    id: str
+    deployment: str
+    job: str
+    status: str
+    revision: int
+    worker: str | None
+    address: str | None
+    since: datetime | None
+    created_at: datetime | None
+    ready: bool = True
+    available: bool = False
+    discovered: bool = False
+    detail: str | None = None
+    pending_reason: Reason | None = None
+
+
+class ConditionView(View, kw_only=True):
+    """Something about a deployment that its owner should know: a code, and a sentence."""
+
+    code: str
+    message: str
+
+
+class UpdateView(View, kw_only=True):
+    """An update under way: so many live routes of the wanted revision, those available, and those of others."""
+
+    revision: int
+    new: int
+    available: int
+    old: int
+    paused: bool
+    waiting_for: str | None
+    progress_at: datetime | None
+    falls_back_from: int | None = None
+
+
+class DeploymentView(View, kw_only=True):
+    """A deployment. ``ready``: healthy routes that get requests. ``version``: what ``If-Match`` compares.
+
+    ``revision`` is the wanted one, ``stable_revision`` the last that was complete. A listing leaves out ``routes``.
+    """
+
+    id: str
+    name: str
+    status: str
+    user: str
+    revision: int
+    stable_revision: int | None
+    replicas: int
+    ready: int
+    available: int
+    live: int
+    version: int
+    spec: DeploymentSpec
+    revisions: list[int]
+    created_at: datetime | None
+    since: datetime | None
+    update: UpdateView | None
+    conditions: list[ConditionView]
+    routes: list[RouteView] = []
+
+
 class Page(View, kw_only=True):
     items: list[Any]
     next_cursor: str | None = None
@@ -268,5 +337,31 @@ class SessionEvent(View, kw_only=True):
     state: str
     previous: str | None
     cause: str | None
+    at_ms: int
+    seq: int
+
+
+class DeploymentEvent(View, kw_only=True):
+    """Body of ``deployment.state.<status>``."""
+
+    deployment: str
+    state: str
+    previous: str | None
+    revision: int
+    at_ms: int
+    seq: int
+
+
+class RouteEvent(View, kw_only=True):
+    """Body of ``route.state.<status>``."""
+
+    route: str
+    deployment: str
+    job: str
+    state: str
+    previous: str | None
+    revision: int
+    worker: str | None
+    reason: str | None
     at_ms: int
     seq: int

@@ -20,8 +20,7 @@ from iris_scheduler.placement.capacity import need_of
 _TIME_BITS = 48
 _JOB_BITS = 40
 _TIME = (1 << _TIME_BITS) - 1
-NO_JOB = (1 << _JOB_BITS) - 1
-"""A number that no job ever has; it stands behind all others."""
+_JOB = (1 << _JOB_BITS) - 1
 
 
 class ClassKey(NamedTuple):
@@ -83,4 +82,4 @@ def place_of(row: JobRow) -> int:
 
 def job_at(place: int) -> int:
     """The job that stands at a place."""
-    return place & NO_JOB
+    return place & _JOB

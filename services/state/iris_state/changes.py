@@ -12,18 +12,22 @@ from iris_core.limits import ATTEMPTS
 from iris_core.messages import Ended
 from iris_core.quota import Quota
 from iris_core.resources import Amount
+from iris_core.serving import DeploymentSpec, DiscoveredRoute
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import (
     Budget,
     Cause,
+    DeploymentLifecycle,
     Initiator,
     JobState,
     KernelStatus,
+    RouteStatus,
     SchedulingResult,
     SessionStatus,
     TaskState,
     WorkerState,
 )
+from iris_state.deployments.records import Rollout
 
 GANG = -1
 """The ``index`` of a session that is its whole job."""
@@ -225,6 +229,104 @@ class WorkerForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     worker: str
 
 
+class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=30):
+    """A deployment exists, PENDING and without routes; its specification is revision 1."""
+
+    number: int
+    spec: DeploymentSpec
+    user: str
+    request_id: str = ""
+    traceparent: str = ""
+
+
+class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=31):
+    """What a deployment wants from now on. A revision that is not known is made of ``spec``.
+
+    ``by_owner``: a person wanted it; otherwise a failed update goes back.
+    """
+
+    deployment: int
+    spec: DeploymentSpec
+    revision: int
+    by_owner: bool = True
+
+
+class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
+    """Where the wanted revision stands now, as a whole; ``by_owner``: a person has paused or resumed it."""
+
+    deployment: int
+    rollout: Rollout
+    by_owner: bool = False
+
+
+class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=33):
+    """A judgement about a deployment, and the status it leads to or stays in."""
+
+    deployment: int
+    status: DeploymentLifecycle
+    handler: str
+    result: SchedulingResult = SchedulingResult.SUCCESS
+    reason: str = ""
+
+
+class DeploymentForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=34):
+    """A deployment that was destroyed long ago is forgotten."""
+
+    deployment: int
+    name: str
+
+
+class RouteCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=35):
+    """A deployment has one more route, whose job is to be admitted."""
+
+    deployment: int
+    route: int
+    revision: int
+
+
+class RouteMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36):
+    """A judgement about a route, and the status it leads to or stays in.
+
+    Attributes:
+        job: the number of the job that was admitted for it, 0: none was.
+        passed: of one that is stale: whether its last result was a pass. evicted: it is let go for being unhealthy.
+    """
+
+    deployment: int
+    route: int
+    status: RouteStatus
+    handler: str
+    result: SchedulingResult = SchedulingResult.SUCCESS
+    reason: str = ""
+    job: int = 0
+    passed: bool = False
+    evicted: bool = False
+
+
+class RouteProbed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=37):
+    """Where a route serves, as its worker said, and whether it wants requests now."""
+
+    deployment: int
+    route: int
+    address: str
+    ready: bool = True
+
+
+class RoutesDiscovered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=38):
+    """The whole set of routes that may get requests from now on. ``version``: see `serving.Discovery`."""
+
+    deployment: int
+    version: int
+    routes: tuple[DiscoveredRoute, ...] = ()
+    reason: str = ""
+
+
+DEPLOYMENT_KINDS = (
+    *(DeploymentCreated, DeploymentChanged, RolledOut, DeploymentMoved, DeploymentForgotten),
+    *(RouteCreated, RouteMoved, RouteProbed, RoutesDiscovered),
+)
+"""The kinds about deployments and their routes."""
+
 Change = (
     JobAdmitted
     | Assigned
@@ -244,6 +346,15 @@ Change = (
     | Led
     | Dropped
     | WorkerForgotten
+    | DeploymentCreated
+    | DeploymentChanged
+    | RolledOut
+    | DeploymentMoved
+    | DeploymentForgotten
+    | RouteCreated
+    | RouteMoved
+    | RouteProbed
+    | RoutesDiscovered
 )
 
 

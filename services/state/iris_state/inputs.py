@@ -8,8 +8,9 @@ from enum import Enum, auto
 
 from iris_bus.contract import Publication
 from iris_core.messages import JobReason, Order
+from iris_core.serving import Discovery
 from iris_state.changes import Change
-from iris_state.records import Fact
+from iris_state.deployments.records import PublicFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Output:
         raised: inputs and timers that were set aside, by kind, and how they raised.
         left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
         reasons: why jobs wait, for replicas that follow.
+        discovery: the sets of routes that have changed, for whoever sends requests to them; undiscovered: names of
+            deployments that are forgotten.
     """
 
     sequence: int
@@ -96,8 +99,10 @@ class Output:
     events: list[Publication] = field(default_factory=list)
     delta: bytes | None = None
     changes: Sequence[Change] = ()
-    facts: Sequence[Fact] = ()
+    facts: Sequence[PublicFact] = ()
     refused: Sequence[str] = ()
     raised: list[tuple[str, Exception]] = field(default_factory=list)
     left: Sequence[Input] = ()
     reasons: Sequence[JobReason] = ()
+    discovery: Sequence[Discovery] = ()
+    undiscovered: Sequence[str] = ()

@@ -20,11 +20,11 @@ from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
+from iris_state.deployments.records import Deployment, PublicFact, Route
 from iris_state.index import JobIndex
 from iris_state.records import (
     Attempt,
     AttemptKey,
-    Fact,
     HistoryEntry,
     Job,
     Key,
@@ -87,6 +87,13 @@ class Ledger:
         self.totals = Totals()
         self.next_number = 1
         self.epoch = 0
+        self.deployments: dict[int, Deployment] = {}
+        self.deployment_names: dict[str, int] = SortedDict()
+        self.destroyed: dict[int, None] = {}
+        self.route_of_job: dict[int, tuple[int, int]] = {}
+        self.next_deployment = 1
+        self.now_ms = 0
+        self.discovery_version = 0
         self.queue = TaskQueue()
         self.newly_queued: list[Key] = []
         self.pending_of_user: Counter[str] = Counter()
@@ -94,7 +101,7 @@ class Ledger:
             status: TimeoutQueue() for status in SessionStatus if StatusTimeout().of(status) is not None
         }
         self.timers: TimerQueue[tuple[str, int, int]] = TimerQueue()
-        self.facts: list[Fact] = []
+        self.facts: list[PublicFact] = []
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -104,6 +111,21 @@ class Ledger:
             return self.jobs.get(found)
         number = self.names.get(text)
         return self.jobs.get(number) if number is not None else None
+
+    def find_deployment(self, text: str) -> Deployment | None:
+        """The deployment of a name (its newest) or of an opaque id ``d<number>``."""
+        number = self.deployment_names.get(text)
+        if number is None and text.startswith("d"):
+            number = whole_number(text[1:])
+        return self.deployments.get(number) if number is not None else None
+
+    def route_for(self, job: int) -> tuple[Deployment, Route] | None:
+        """The deployment and the route that a job is for, until that has ended; None for any other job."""
+        found = self.route_of_job.get(job)
+        if found is None:
+            return None
+        deployment = self.deployments[found[0]]
+        return deployment, deployment.routes[found[1]]
 
     def ending_runs(self, job: Job) -> list[Job]:
         """Earlier runs of a job's name with attempts whose end is not known yet."""
@@ -259,6 +281,29 @@ class Ledger:
             del self.names[job.name]
         if len(runs) < 2:
             self.namesakes.pop(job.name, None)
+
+    # ── indexes: deployments ────────────────────────────────────────────────────────────────────────────────────
+
+    def index_deployment(self, deployment: Deployment) -> None:
+        """Enter a deployment into every index: a new one, or one from a snapshot."""
+        self.deployments[deployment.number] = deployment
+        self.deployment_names[deployment.name] = deployment.number
+        for route in deployment.held():
+            if route.job:
+                self.route_of_job[route.job] = (deployment.number, route.number)
+        if deployment.is_terminal:
+            self.file_destroyed(deployment)
+
+    def file_destroyed(self, deployment: Deployment) -> None:
+        """It stands in line to be forgotten."""
+        self.destroyed[deployment.number] = None
+
+    def forget_deployment(self, deployment: Deployment) -> None:
+        """Nothing is left of it; its name may belong to a newer one."""
+        del self.deployments[deployment.number]
+        self.destroyed.pop(deployment.number, None)
+        if self.deployment_names.get(deployment.name) == deployment.number:
+            del self.deployment_names[deployment.name]
 
     # ── indexes: the queue, places, clocks ──────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ from iris_core.messages import (
     AdminCommand,
     Answer,
     CancelJob,
+    DeployCommand,
     HeartbeatMessage,
     JobReason,
     Plan,
@@ -31,18 +32,29 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.quota import Quota
+from iris_core.serving import Discovery
 from iris_core.states import TaskState, WorkerState
 from iris_state import deltas, outbox, views
-from iris_state.changes import UNDECODABLE, Answered, Assigned, Commit, Led
+from iris_state.changes import (
+    UNDECODABLE,
+    Answered,
+    Assigned,
+    Change,
+    Commit,
+    DeploymentForgotten,
+    Led,
+    RoutesDiscovered,
+)
 from iris_state.commands import execute
 from iris_state.commands.decode import UserCommand, check_lines, sender_of
+from iris_state.commands.deployments import known_deployment, on_deploy
+from iris_state.deployments.records import PublicFact, discovery_of
 from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Output, Request, Timer
 from iris_state.ledger import Ledger
 from iris_state.plans import accept
 from iris_state.plans.skipped import record_reason
 from iris_state.policy import Policy
 from iris_state.quarantine import Quarantine, kind_of
-from iris_state.records import Fact
 from iris_state.reports import liveness, progress
 from iris_state.retention import Retention
 from iris_state.round import Round
@@ -55,7 +67,7 @@ _COMMANDS: dict[str, type[UserCommand]] = {
     subjects.CMD_SUBMIT: SubmitJob,
     subjects.CMD_CANCEL: CancelJob,
     subjects.CMD_ADMIN: AdminCommand,
-    subjects.CMD_SCALE: AdminCommand,
+    subjects.CMD_DEPLOY: DeployCommand,
     subjects.CMD_RERUN: RerunJob,
 }
 _DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS.items()}
@@ -112,7 +124,7 @@ class Machine:
         self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
         self._marked = self.cursor
 
-    def replay(self, sequence: int, data: bytes) -> list[Fact]:
+    def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
         """Apply a commit of the past or of another replica; the public facts it makes. Raises DamagedCommit."""
         try:
             commit = codec.unpack(data, Commit)
@@ -145,7 +157,9 @@ class Machine:
             if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
                 self.ledger.presence[worker.id].undelivered = self.policy.undelivered_limit
         self.round.orders.again()
+        self.round.deployments.begin(self.round.now_ms)
         output = self._finish()
+        output.discovery = [discovery_of(one) for one in self.ledger.deployments.values() if one.discovered.version]
         output.delta = deltas.fitting(self.round.deltas.take(self.sequence, self.previous, self.round.now_ms))
         return output
 
@@ -162,7 +176,8 @@ class Machine:
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = now_ms  # it was this service that stood still, not the workers
-        self.round.now_ms = now_ms = max(now_ms, self.round.now_ms)
+            self.round.deployments.probes.floor_ms = now_ms
+        self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
         for one in chain(arrived, self.timers.expired(self.floor_ms)):
             mark = self._mark()
@@ -226,10 +241,22 @@ class Machine:
             refused,
             raised,
             reasons=reasons,
+            discovery=self._discovery(changes),
+            undiscovered=self._undiscovered(changes),
         )
         if not self.torn:
             self.retention.settle()
         return output
+
+    def _discovery(self, changes: Iterable[Change]) -> list[Discovery]:
+        """The sets of routes as these changes leave them."""
+        numbers = dict.fromkeys(one.deployment for one in changes if type(one) is RoutesDiscovered)
+        known = self.ledger.deployments
+        return [discovery_of(known[number]) for number in numbers if number in known]
+
+    def _undiscovered(self, changes: Iterable[Change]) -> list[str]:
+        names = self.ledger.deployment_names
+        return [one.name for one in changes if type(one) is DeploymentForgotten and one.name not in names]
 
     def _delta(self) -> bytes:
         if self.torn:
@@ -354,6 +381,11 @@ class Machine:
                 return Answer(Code.CONFLICT.value, words)
             word = views.admitted if status == "created" else views.job
             body = word(self.ledger, job)
+        elif body.startswith(b"d"):
+            deployment = self.ledger.find_deployment(body.decode())
+            if deployment is None:
+                return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
+            body = views.deployment(self.ledger, deployment)
         return Answer(status, body)
 
     def _dead_letter(self, command: Command, kind: type[UserCommand] | None, why: str) -> None:
@@ -371,6 +403,8 @@ class Machine:
                 user_command = execute.rerun_of(self.ledger, user_command)
             if isinstance(user_command, SubmitJob):
                 return self._submit(user_command)
+            if isinstance(user_command, DeployCommand):
+                return self._deploy(user_command)
             if isinstance(user_command, CancelJob):
                 self.round.take(execute.on_cancel(self.ledger, user_command))
                 self.round.settle()
@@ -393,6 +427,12 @@ class Machine:
             self.round.take([happening])
             self.round.settle()
         return "created", self.ledger.jobs[self.ledger.next_number - 1].id.encode()
+
+    def _deploy(self, user_command: DeployCommand) -> tuple[str, bytes]:
+        self.round.take(on_deploy(self.ledger, self.policy, user_command))
+        self.round.settle()
+        deployment = known_deployment(self.ledger, user_command.name)
+        return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
 
     def _full(self) -> Iterable[bytes]:
         """The whole picture as of the end of the round, when all that came before the request is true."""
@@ -455,6 +495,8 @@ class Machine:
             return
         ledger, now_ms = self.ledger, self.round.now_ms
         self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
+        if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):
+            self.round.take(self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms))
 
 
 def _words(error: Exception) -> bytes:

@@ -17,10 +17,11 @@ from prometheus_client.registry import Collector
 
 from iris_bus.telemetry import SECONDS, new_registry
 from iris_core.resources import Amount
-from iris_core.states import JobState, TaskState, WorkerState, display_name
+from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_state import changes as c
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
+from iris_state.records import Fact
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Buckets for rounds, in seconds."""
@@ -71,7 +72,7 @@ class StateMetrics:
             if react is not None:
                 react(self, change)
         for fact in output.facts:
-            if fact.entity == "task" and fact.previous is not None:
+            if isinstance(fact, Fact) and fact.entity == "task" and fact.previous is not None:
                 self._transitions.note(fact.previous, fact.state)
                 if fact.lasted_ms is not None:
                     (self._waited if fact.state == "assigned" else self._ran).note(fact.lasted_ms / 1000)
@@ -89,6 +90,7 @@ class StateMetrics:
         nothing=(
             *(c.JobAdmitted, c.JobMoved, c.JobPruned, c.Assigned, c.Staged, c.Closed, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *c.DEPLOYMENT_KINDS,
         ),
     )
 
@@ -152,6 +154,7 @@ class LedgerCollector(Collector):
         yield from self._waiting()
         yield from self._hosts()
         yield from self._kept()
+        yield self._routes()
         letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
         letters.add_metric([], self._machine.ledger.totals.dead_letters)
         yield letters
@@ -201,6 +204,15 @@ class LedgerCollector(Collector):
         yield gauge
         seconds = (self._machine.last_ms - oldest) / 1000 if oldest is not None else 0.0
         yield GaugeMetricFamily("iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds)
+
+    def _routes(self) -> Metric:
+        deployments = self._machine.ledger.deployments.values()
+        states = Tally(route.status.value for deployment in deployments for route in deployment.held())
+        gauge = GaugeMetricFamily("iris_deployment_routes", "Routes of deployments by state.", labels=["state"])
+        for status in RouteStatus:
+            if status is not RouteStatus.TERMINATED:
+                gauge.add_metric([status.value], states[status.value])
+        return gauge
 
     def _hosts(self) -> Iterator[Metric]:
         ledger = self._machine.ledger

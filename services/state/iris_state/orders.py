@@ -59,6 +59,7 @@ class OrderBook:
         nothing=(
             *(c.JobAdmitted, c.Staged, c.Closed, c.JobMoved, c.JobPruned, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *c.DEPLOYMENT_KINDS,
         ),
     )
 
@@ -170,11 +171,23 @@ class OrderBook:
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
-            stop=tuple(Stop(ref, self._stop_grace_ms, why) for ref, why in draft.stop.items()),
+            stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
             gangs=tuple(Gang(job.number, self._hosts(job)) for job in gangs),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
         )
+
+    def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
+        """How an attempt is ended: a route serves on until nobody sends it requests any more, and ends what it has.
+
+        One that must make room for others has no longer than a job for the latter.
+        """
+        found = self._ledger.route_for(ref.job)
+        if found is None:
+            return Stop(ref, self._stop_grace_ms, why)
+        spec = found[0].spec
+        grace_ms = self._stop_grace_ms if why is Cause.PREEMPTED else int(spec.grace_s * 1000)
+        return Stop(ref, grace_ms, why, int(spec.settle_s * 1000))
 
     def _hosts(self, job: Job) -> tuple[str, ...]:
         """The address of each member's host, by task index."""

@@ -11,22 +11,25 @@ from collections.abc import Sequence
 from iris_bus.contract import Publication
 from iris_core import codec, subjects
 from iris_core.states import Cause
-from iris_core.views import JobEvent, SessionEvent, TaskEvent
+from iris_core.views import DeploymentEvent, JobEvent, RouteEvent, SessionEvent, TaskEvent
+from iris_state.deployments.records import DeploymentFact, PublicFact
 from iris_state.records import Fact
 
 
-def events(facts: Sequence[Fact], sequence: int) -> list[Publication]:
+def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
     """Word the facts of the commit that has this journal sequence, in order."""
     out: list[Publication] = []
     for fact in facts:
-        if fact.entity == "task":
+        if isinstance(fact, DeploymentFact):
+            out.append(_deployment_event(fact, sequence, len(out)))
+        elif fact.entity == "task":
             out.extend(_task_events(fact, sequence, len(out)))
         else:
             out.append(_whole_event(fact, sequence, len(out)))
     return out
 
 
-def unheard(facts: Sequence[Fact], sequence: int, place: tuple[int, int]) -> list[Publication]:
+def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) -> list[Publication]:
     """The events of a commit of the past that stand behind the last one published."""
     if sequence < place[0] or not facts:
         return []
@@ -90,6 +93,37 @@ def _whole_event(fact: Fact, sequence: int, place: int) -> Publication:
     headers = {"Iris-Job": job.name}
     if job.traceparent:
         headers["traceparent"] = job.traceparent
+    return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
+
+
+def _deployment_event(fact: DeploymentFact, sequence: int, place: int) -> Publication:
+    deployment, route = fact.deployment, fact.route
+    body: DeploymentEvent | RouteEvent
+    if route is None:
+        body = DeploymentEvent(
+            deployment=deployment.name,
+            state=fact.state,
+            previous=fact.previous,
+            revision=fact.revision,
+            at_ms=fact.at_ms,
+            seq=sequence,
+        )
+    else:
+        body = RouteEvent(
+            route=route.id,
+            deployment=deployment.name,
+            job=deployment.job_name(route),
+            state=fact.state,
+            previous=fact.previous,
+            revision=fact.revision,
+            worker=fact.worker,
+            reason=fact.reason or None,
+            at_ms=fact.at_ms,
+            seq=sequence,
+        )
+    headers = {"Iris-Deployment": deployment.name}
+    if deployment.traceparent:
+        headers["traceparent"] = deployment.traceparent
     return Publication(subjects.event(fact.entity, fact.state), codec.to_json(body), f"{sequence}.{place}", headers)
 
 

@@ -19,6 +19,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         max_pending_tasks: tasks one user may have waiting whose quota does not say; 0: any number.
+        max_deployments: deployments that may exist at a time. keep_deployments: destroyed ones that are still shown.
         keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
         keep_jobs_bytes: and beyond so many bytes of them in memory; 0: never.
         keep_keys_days, keep_keys_bytes: how long after its job was forgotten an idempotency key still tells so, and
@@ -70,6 +71,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     commit_burst: int = 16
     commit_spacing_s: float = 0.01
     max_pending_tasks: int = 1_000_000
+    max_deployments: int = 1000
+    keep_deployments: int = 100
     keep_jobs: int = 200_000
     keep_days: float = 30.0
     keep_jobs_bytes: int = 1 << 30

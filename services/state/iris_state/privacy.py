@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from iris_core.messages import Query
-from iris_core.views import AttemptView, JobView, Page, TaskView, TreeView
+from iris_core.views import AttemptView, DeploymentView, JobView, Page, TaskView, TreeView
 from iris_state.ledger import Ledger
 from iris_state.redaction import MASK
 
@@ -37,6 +37,14 @@ def _job(ledger: Ledger, query: Query, view: JobView) -> JobView:
     if view.user == query.caller.user or not spec.env:
         return view
     return msgspec.structs.replace(view, spec=msgspec.structs.replace(spec, env=dict.fromkeys(spec.env, MASK)))
+
+
+def _deployment(ledger: Ledger, query: Query, view: DeploymentView) -> DeploymentView:
+    template = view.spec.template
+    if view.user == query.caller.user or not template.env:
+        return view
+    template = msgspec.structs.replace(template, env=dict.fromkeys(template.env, MASK))
+    return msgspec.structs.replace(view, spec=msgspec.structs.replace(view.spec, template=template))
 
 
 def _tree(ledger: Ledger, query: Query, view: TreeView) -> TreeView:
@@ -70,6 +78,7 @@ def _without_output(view: AttemptView) -> AttemptView:
 
 _HIDE: dict[type, Callable[[Ledger, Query, Any], Any]] = {
     JobView: _job,
+    DeploymentView: _deployment,
     TreeView: _tree,
     TaskView: _task,
     AttemptView: _attempt,

@@ -42,7 +42,12 @@ def is_secret(key: str) -> bool:
 
 def redacted(spec: JobSpec) -> JobSpec:
     """The specification as people may see it; the same one when it holds nothing to hide."""
-    if not any(map(is_secret, spec.env)):
-        return spec
-    env = {key: MASK if is_secret(key) else value for key, value in spec.env.items()}
-    return msgspec.structs.replace(spec, env=env)
+    env = redacted_env(spec.env)
+    return spec if env is spec.env else msgspec.structs.replace(spec, env=env)
+
+
+def redacted_env(env: dict[str, str]) -> dict[str, str]:
+    """An environment as people may see it; the same one when it holds nothing to hide."""
+    if not any(map(is_secret, env)):
+        return env
+    return {key: MASK if is_secret(key) else value for key, value in env.items()}

@@ -13,6 +13,7 @@ from itertools import islice
 from iris_core.spec import JobSpec
 from iris_core.states import SESSION_TERMINAL, TERMINAL
 from iris_state import changes as c
+from iris_state.changes import DeploymentForgotten
 from iris_state.ledger import KEY_BYTES, Ledger
 from iris_state.policy import Policy
 from iris_state.reactions import complete
@@ -54,6 +55,7 @@ class Retention:
         nothing=(
             *(c.JobAdmitted, c.Assigned, c.Staged, c.Judged, c.Nominated, c.Avoided),
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *c.DEPLOYMENT_KINDS,
         ),
     )
 
@@ -118,6 +120,14 @@ class Retention:
                 if number in self._ledger.jobs:
                     continue  # what should have been applied was set aside
             self._leave(number)
+
+    def forgettable_deployments(self, keep: int) -> Iterator[DeploymentForgotten]:
+        """Destroyed deployments beyond the newest so many, when every route of theirs has ended."""
+        destroyed = self._ledger.destroyed
+        for number in list(islice(destroyed, max(0, min(len(destroyed) - keep, PRUNED_AT_ONCE)))):
+            deployment = self._ledger.deployments[number]
+            if not deployment.held():
+                yield DeploymentForgotten(number, deployment.name)
 
     def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
         """Keys of forgotten jobs and answers that are beyond what is kept."""

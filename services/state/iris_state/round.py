@@ -20,6 +20,7 @@ from iris_state.claims import Claim, Step
 from iris_state.conclude import conclude
 from iris_state.deliveries import Deliveries
 from iris_state.deltas import DeltaBuilder
+from iris_state.deployments.reconciler import Reconciler
 from iris_state.handlers import DELIVERING, REPORTS, SessionFacts, SessionId
 from iris_state.inputs import DeliveryResult
 from iris_state.ledger import Ledger
@@ -54,11 +55,12 @@ class Round:
         self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms)
         self.deltas = DeltaBuilder(ledger, policy.max_building)
         self.deliveries = Deliveries(ledger)
+        self.deployments = Reconciler(ledger, policy)
         self.stop_again: TimerQueue[tuple[str, AttemptRef]] = TimerQueue()
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, bool] = {}
         self._replay_reactions = bind(self.retention)
-        self._reactions = bind(self.retention, self.orders, self.deltas)
+        self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments)
 
     def replay(self, commit: Commit) -> None:
         """Make the changes of a commit of the past true: what followed from them stands in it or in a later one."""
@@ -66,7 +68,7 @@ class Round:
             apply(self.ledger, change, commit.at_ms)
             for react in self._replay_reactions[type(change)]:
                 react(change)
-        self.now_ms = commit.at_ms
+        self.now_ms = self.ledger.now_ms = commit.at_ms
         self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
@@ -98,6 +100,7 @@ class Round:
         del self.changes[count:]
         self._claims.clear()
         self._dirty.clear()
+        self.deployments.drop()
 
     # ── what follows from a change ──────────────────────────────────────────────────────────────────────────────
 
@@ -141,17 +144,20 @@ class Round:
         nothing=(
             *(c.JobAdmitted, c.JobPruned, c.Judged, c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *c.DEPLOYMENT_KINDS,
         ),
     )
 
     def settle(self) -> None:
-        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
-        while self._claims or self._dirty:
+        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions, routes."""
+        while self._claims or self._dirty or self.deployments:
             while self._claims:
                 self._claim(self._claims.popleft())
             if self._dirty:
                 number = next(iter(self._dirty))
                 self._derive(number, self._dirty.pop(number))
+            elif self.deployments and not self._claims:
+                self.take(self.deployments.steps(self.now_ms))
 
     def _derive(self, number: int, has_moved: bool) -> None:
         """What one job is now, as its tasks are: its session first, then, when one of them has moved, the job."""

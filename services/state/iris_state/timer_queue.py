@@ -97,5 +97,9 @@ class TimerQueue(Generic[K]):
         """Everybody whose time has come, in order."""
         return [key for _, key in self._order.irange_key(None, now_ms)]
 
+    def is_due(self, key: K, now_ms: int) -> bool:
+        """Whether the time of ``key`` has come; False when it has none."""
+        return key in self._due and self._due[key] <= now_ms
+
     def next_due(self) -> int | None:
         return self._order[0][0] if self._order else None

@@ -52,6 +52,7 @@ class Timers:
         yield from self._queue("limit", ledger.timers, self._pass_limit)
         yield from self._queue("order", round_.deliveries.again, self._order_again)
         yield from self._queue("stop", round_.stop_again, self._stop_again)
+        yield from self._queue("deployment", round_.deployments.due, round_.deployments.look)
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
             yield from self._timers(rule.name, late, partial(round_.show, rule))
         for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
@@ -60,6 +61,8 @@ class Timers:
         yield from self._timers("silent", silent, self._lose)
         for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             yield from self._change("prune", pruned.job, pruned)
+        for gone in retention.forgettable_deployments(policy.keep_deployments):
+            yield from self._change("forget_deployment", gone.deployment, gone)
         dropped = retention.droppable(policy, now_ms)
         if dropped is not None:
             yield from self._change("drop", "", dropped)
@@ -79,6 +82,7 @@ class Timers:
         """When something comes due next though nothing arrives, ms; None when nothing ever does."""
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         dues = [ledger.timers.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
+        dues.append(round_.deployments.due.next_due())
         for status, line in ledger.timeouts.items():
             if line and (timeout_ms := policy.timeout_of(status)) is not None:
                 dues.append(line.next_due(timeout_ms))
@@ -105,10 +109,11 @@ class Timers:
             yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
 
     def _queue(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
-        """Each is taken out once it was judged."""
+        """Each is taken out once it was judged, unless it was given another time by that."""
         for key in timers.due(self._round.now_ms):
             yield from self._timers(what, [key], lambda keys: judge(*keys))
-            if self.aside.get((what, key), (0, 0))[0] <= self._round.now_ms:
+            is_aside = self.aside.get((what, key), (0, 0))[0] > self._round.now_ms
+            if not is_aside and timers.is_due(key, self._round.now_ms):
                 timers.clear(key)
 
     def _change(self, what: str, key: Hashable, change: Change) -> Iterator[Timer]:

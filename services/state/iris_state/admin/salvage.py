@@ -14,9 +14,9 @@ from iris_core import codec
 from iris_state import check
 from iris_state.admin.survey import Found, Survey
 from iris_state.changes import Assigned, Change, Commit, JobAdmitted
+from iris_state.deployments.records import PublicFact
 from iris_state.machine import Machine
 from iris_state.policy import Policy
-from iris_state.records import Fact
 from iris_state.snapshots import snapshot
 
 NUMBERS = 1_000_000
@@ -36,7 +36,7 @@ class Salvaged(msgspec.Struct):
     """
 
     machine: Machine
-    facts: list[tuple[int, list[Fact]]]
+    facts: list[tuple[int, list[PublicFact]]]
     stopped: dict[int, str]
     left_out: int
     wrong: list[str]
@@ -64,7 +64,7 @@ class _Replay:
         self._machine = Machine(policy, "repair")
         self._found = found
         self._stopped = stopped
-        self._facts: list[tuple[int, list[Fact]]] = []
+        self._facts: list[tuple[int, list[PublicFact]]] = []
         self._left_out = 0
         if image is not None:
             self._machine.restore(image)
@@ -85,16 +85,16 @@ class _Replay:
         names = {number: ledger.jobs[number].name if number in ledger.jobs else "" for number in sorted(self._stopped)}
         return Salvaged(self._machine, self._facts, names, self._left_out, list(check.violations(ledger)))
 
-    def _replay(self, one: Found, changes: list[Change]) -> list[Fact]:
+    def _replay(self, one: Found, changes: list[Change]) -> list[PublicFact]:
         commit = one.commit
         self._machine.serial = -1
         return self._machine.replay(
             one.sequence, codec.pack(Commit(commit.epoch, commit.serial, commit.cursor, commit.at_ms, changes))
         )
 
-    def _behind_loss(self, one: Found) -> list[Fact]:
+    def _behind_loss(self, one: Found) -> list[PublicFact]:
         """Change by change, so that one that does not fit costs no other."""
-        facts: list[Fact] = []
+        facts: list[PublicFact] = []
         for change in one.commit.changes:
             admitted = isinstance(change, JobAdmitted)
             job = None if admitted else getattr(change, "job", None)

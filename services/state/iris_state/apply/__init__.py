@@ -1,7 +1,7 @@
 """How each kind of change is entered into the records: one function per kind, the only code that writes them.
 
 Entering decides nothing and cannot fail: whatever could be wrong with a change was asked before it was made. One room
-per family: `tasks`, `jobs`, `sessions`, `cluster`. The indexes beside the records are the ledger's own.
+per family: `tasks`, `jobs`, `sessions`, `cluster`, `deployments`. The indexes beside the records are the ledger's own.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from iris_state.apply import cluster, jobs, sessions, tasks
+from iris_state.apply import cluster, deployments, jobs, sessions, tasks
 from iris_state.changes import Change
 from iris_state.ledger import Ledger
 from iris_state.reactions import complete
 
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
-    {**jobs.WRITERS, **tasks.WRITERS, **sessions.WRITERS, **cluster.WRITERS}
+    {**jobs.WRITERS, **tasks.WRITERS, **sessions.WRITERS, **cluster.WRITERS, **deployments.WRITERS}
 )
 """By kind of change: (ledger, change, time in ms)."""
 

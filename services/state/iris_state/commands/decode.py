@@ -7,15 +7,16 @@ from typing import Any, TypeAlias
 from iris_core import codec
 from iris_core.codec import Undecodable
 from iris_core.limits import SENTENCE
-from iris_core.messages import AdminCommand, CancelJob, RerunJob, SubmitJob
+from iris_core.messages import AdminCommand, CancelJob, DeployCommand, RerunJob, SubmitJob
 from iris_core.subjects import is_plain
 
-UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob
+UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | DeployCommand
 
 
 def check_lines(command: UserCommand) -> None:
     """What is to be sent on as part of a line of the bus' protocol fits into one. Raises Undecodable."""
-    traceparent, key = (command.traceparent, command.idempotency_key) if isinstance(command, SubmitJob) else ("", "")
+    traceparent = command.traceparent if isinstance(command, (SubmitJob, DeployCommand)) else ""
+    key = command.idempotency_key if isinstance(command, SubmitJob) else ""
     if max(map(len, (command.request_id, command.answer_to, traceparent, key))) > SENTENCE:
         raise Undecodable(f"an id or a subject of more than {SENTENCE} characters")
     if not (is_plain(command.answer_to) and is_plain(traceparent)):

@@ -34,7 +34,7 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
     if not command.idempotency_key:
         return None
     user = owner(ledger, command)
-    _check_may_act_for(command.caller, user, "submit a job")
+    check_may_act_for(command.caller, user, "submit a job")
     number = ledger.idempotency.get(idempotency(user, command.idempotency_key))
     if number is None:
         return None
@@ -64,8 +64,9 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
         raise Invalid(mistakes)
     name = JobName.job(spec.name)
     user = owner(ledger, command)
-    _check_may_act_for(command.caller, user, "submit a job")
+    check_may_act_for(command.caller, user, "submit a job")
     parent = _parent(ledger, name, command, user)
+    _check_namespace(ledger, name, parent)
     quota.check(ledger, spec, user, _replaced(ledger, name, command))
     yield from _make_room(ledger, name, command)
     yield JobAdmitted(
@@ -99,6 +100,14 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
     return parent
 
 
+def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
+    """The names below that of a deployment are those of its routes, and of what these submit themselves."""
+    deployment = ledger.find_deployment(name.namespace)
+    if parent is None and deployment is not None and not deployment.is_terminal:
+        words = f"{name.namespace} is a deployment, and the names below /{name.namespace} are its routes'"
+        raise Refused(Code.CONFLICT, f"{words}; choose another name for {name}")
+
+
 def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
     """The live job that makes room for a new one of its name."""
     job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
@@ -116,7 +125,7 @@ def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[St
     yield from cascade.subtree(ledger, job, Cause.REPLACED, Initiator.USER, "replaced by a new run")
 
 
-def _check_may_act_for(caller: Caller, user: str, what: str) -> None:
+def check_may_act_for(caller: Caller, user: str, what: str) -> None:
     if caller.role != "admin" and caller.user and caller.user != user:
         raise Refused(Code.FORBIDDEN, f"{caller.user} may not {what} for {user}")
 

@@ -109,6 +109,8 @@ def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
     restore = max(0, min(kept - len(old), lacking, room - create))
     end = _surplus(new, len(new) - wanted.replicas) if kept == 0 else []
     end += _ended_old(wanted, new, old, kept)
+    left = [member for member in live if member not in end]
+    end += _surplus(left, len(left) - wanted.replicas - wanted.surge)  # fewer are wanted than before
     return RolloutPlan(create, restore, tuple(member.number for member in end))
 
 

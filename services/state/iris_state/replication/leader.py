@@ -28,6 +28,7 @@ from iris_state.metrics import StateMetrics
 from iris_state.notifications import SchedulerNotifications
 from iris_state.orders import parts
 from iris_state.reads import TOO_LARGE, Reads, refusal
+from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.replica import Replica
 from iris_state.snapshots.snapshotter import Snapshotter
 
@@ -73,6 +74,7 @@ class Leader:
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
         self._unreached: set[str] = set()
+        self._discovery: DiscoveryWriter | None = None
         self._snapshots = Snapshotter(
             replica.machine,
             replica.connection,
@@ -108,6 +110,8 @@ class Leader:
                 await subscription.close()
             await commands.close()
             await self._snapshots.close()
+            if self._discovery is not None:
+                await self._discovery.close()
             for task in self._orders:
                 task.cancel()
             for reply in self._reads.rest():
@@ -181,6 +185,9 @@ class Leader:
     async def _begin(self) -> None:
         """Say what a leader says first."""
         first = self._machine.lead(self._replica.clock.now_ms())
+        if self._discovery is None:
+            bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)
+            self._discovery = DiscoveryWriter(bucket, first.discovery)
         self._unreached.update(first.orders)
         self._hint(first)
         await self._send(first)
@@ -300,6 +307,8 @@ class Leader:
             self._bus.publish(subjects.STATE_REASONS, codec.pack(Reasons(tuple(output.reasons))))
         if output.orders:
             await asyncio.sleep(0)
+        if self._discovery is not None and (output.discovery or output.undiscovered):
+            self._discovery.note(output.discovery, output.undiscovered)
         if output.events:
             self._publisher.publish(output.events)
             await asyncio.sleep(0)

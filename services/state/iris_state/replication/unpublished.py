@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from iris_bus.contract import Publication
+from iris_state.deployments.records import PublicFact
 from iris_state.outbox import event_place, unheard
-from iris_state.records import Fact
 
 KEPT = 20_000
 _WHOLE = 1 << 62
@@ -30,10 +30,10 @@ class UnpublishedEvents:
     def __init__(self, sequence: int = 0, last_published: str = "") -> None:
         self._last_published = event_place(last_published)
         self._since = min((sequence, _WHOLE), self._last_published)
-        self._facts: deque[tuple[int, Sequence[Fact]]] = deque()
+        self._facts: deque[tuple[int, Sequence[PublicFact]]] = deque()
         self._count = 0
 
-    def add(self, sequence: int, facts: Sequence[Fact]) -> None:
+    def add(self, sequence: int, facts: Sequence[PublicFact]) -> None:
         """Keep the facts of one commit."""
         if facts:
             self._facts.append((sequence, facts))

@@ -20,6 +20,7 @@ from sortedcontainers import SortedDict
 from iris_core.quota import Quota
 from iris_core.states import WorkerState
 from iris_state import changes as c
+from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
 from iris_state.reactions import complete
 from iris_state.records import Job, Presence, Totals, Worker
@@ -64,6 +65,9 @@ class Rest(msgspec.Struct, array_like=True):
     avoided: list[tuple[int, int, str, int]]
     totals: Totals
     spent_ms: list[int] = []
+    deployments: list[Deployment] = []
+    next_deployment: int = 1
+    discovery_version: int = 0
 
 
 def _compacted_form() -> Any:
@@ -121,6 +125,7 @@ class Cutter:
         nothing=(  # none of them is in the record of a job
             *(c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
+            *c.DEPLOYMENT_KINDS,
         ),
     )
 
@@ -197,6 +202,9 @@ def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published
         avoided=[(*key, worker, until) for key, found in ledger.avoided.items() for worker, until in found.items()],
         totals=ledger.totals,
         spent_ms=list(ledger.spent_keys.values()),
+        deployments=list(ledger.deployments.values()),
+        next_deployment=ledger.next_deployment,
+        discovery_version=ledger.discovery_version,
     )
 
 
@@ -271,6 +279,7 @@ def restore(ledger: Ledger, image: Image) -> None:
     for line in ledger.timeouts.values():
         line.sort()
     _restore_spent_keys(ledger, rest)
+    _restore_deployments(ledger, rest)
 
 
 def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
@@ -279,6 +288,14 @@ def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
     for key, number in rest.idempotency.items():
         if number not in ledger.jobs:
             ledger.spend_key(key, spent.get(key, rest.at_ms))
+
+
+def _restore_deployments(ledger: Ledger, rest: Rest) -> None:
+    ledger.next_deployment, ledger.discovery_version = rest.next_deployment, rest.discovery_version
+    for deployment in rest.deployments:
+        ledger.index_deployment(deployment)
+    ended = sorted(ledger.destroyed, key=lambda number: (ledger.deployments[number].since_ms, number))
+    ledger.destroyed = dict.fromkeys(ended)
 
 
 def _compacted_job(stored: Any) -> Job:

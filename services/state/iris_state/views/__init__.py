@@ -12,9 +12,10 @@ from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Query
 from iris_state import privacy
+from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
 from iris_state.records import Job
-from iris_state.views import capacity, hosts, jobs, queue, sessions, tasks, users
+from iris_state.views import capacity, deployments, hosts, jobs, queue, sessions, tasks, users
 from iris_state.views.pages import found_job, found_task
 from iris_state.views.users import quota_view
 
@@ -33,6 +34,11 @@ def admitted(ledger: Ledger, record: Job) -> bytes:
     view = jobs.job_view(ledger, record)
     view.warnings = capacity.warnings(ledger, record)
     return codec.to_json(view)
+
+
+def deployment(ledger: Ledger, record: Deployment) -> bytes:
+    """The answer to a command about a deployment."""
+    return codec.to_json(deployments.deployment_view(ledger, record))
 
 
 def admin(ledger: Ledger, command: AdminCommand) -> bytes:
@@ -71,5 +77,10 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "quotas": users.quotas,
     "users": users.users,
     "overview": hosts.overview,
+    "deployments": deployments.deployments,
+    "deployment": lambda ledger, a: deployments.deployment_view(ledger, deployments.found_deployment(ledger, a)),
+    "deployment_routes": deployments.routes,
+    "deployment_history": deployments.history,
+    "deployment_why": deployments.why,
     "dead_letters": hosts.dead_letters,
 }

@@ -1,0 +1,192 @@
+"""Deployments and their routes: they come, move, are probed, and are forgotten.
+
+Source: docs/design/semantics.md#deployments-and-routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from iris_core.states import DeploymentLifecycle as D
+from iris_core.states import RouteStatus as R
+from iris_state import changes as c
+from iris_state.deployments.records import ITSELF, Deployment, DeploymentFact, Discovered, Revision, Route
+from iris_state.ledger import Ledger
+from iris_state.records import HistoryEntry
+
+HISTORY_KEPT = 500
+"""Rows of history one deployment keeps; the oldest go first."""
+REVISIONS_KEPT = 10
+ENDED_KEPT = 10
+"""Routes that have ended and are still shown."""
+
+
+def created(ledger: Ledger, change: c.DeploymentCreated, at_ms: int) -> None:
+    """A deployment with its first revision, and no route yet."""
+    spec = change.spec
+    deployment = Deployment(
+        number=change.number,
+        name=spec.name,
+        spec=spec,
+        user=change.user,
+        created_ms=at_ms,
+        since_ms=at_ms,
+        revisions={1: Revision(1, spec.template, spec.port, at_ms)},
+        traceparent=change.traceparent,
+    )
+    ledger.next_deployment = max(ledger.next_deployment, change.number + 1)
+    ledger.index_deployment(deployment)
+    _say(ledger, deployment, None, deployment.status.value, None, at_ms)
+
+
+def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
+    """What its owner wants now; a revision that is not known yet is made of it."""
+    deployment = ledger.deployments[change.deployment]
+    deployment.spec, deployment.revision = change.spec, change.revision
+    deployment.version += change.by_owner
+    if change.revision not in deployment.revisions:
+        made = Revision(change.revision, change.spec.template, change.spec.port, at_ms)
+        deployment.revisions[change.revision] = made
+    _forget_revisions(deployment)
+
+
+def _forget_revisions(deployment: Deployment) -> None:
+    """Keep the newest, and those that are wanted or that routes are made of."""
+    used = {deployment.revision, deployment.rollout.stable, *(route.revision for route in deployment.held())}
+    newest = sorted(deployment.revisions)[-REVISIONS_KEPT:]
+    deployment.revisions = {n: one for n, one in deployment.revisions.items() if n in used or n in newest}
+
+
+def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
+    deployment = ledger.deployments[change.deployment]
+    deployment.rollout = change.rollout
+    deployment.version += change.by_owner
+
+
+def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
+    """Another status, or the same one again: then its clock goes on."""
+    deployment = ledger.deployments[change.deployment]
+    before = deployment.status
+    _remember(deployment, ITSELF, change, before.value, change.status.value, at_ms)
+    if change.status is before:
+        return
+    deployment.status, deployment.since_ms = change.status, at_ms
+    if change.status is D.READY:
+        deployment.reached = deployment.spec.replicas
+    if change.status is D.DESTROYED:
+        ledger.file_destroyed(deployment)
+    _say(ledger, deployment, None, change.status.value, before.value, at_ms)
+
+
+def forgotten(ledger: Ledger, change: c.DeploymentForgotten, at_ms: int) -> None:
+    ledger.forget_deployment(ledger.deployments[change.deployment])
+
+
+def route_created(ledger: Ledger, change: c.RouteCreated, at_ms: int) -> None:
+    """A route, whose job is not admitted yet."""
+    deployment = ledger.deployments[change.deployment]
+    route = Route(change.route, change.revision, at_ms, at_ms)
+    deployment.routes[route.number] = route
+    deployment.next_route = max(deployment.next_route, route.number + 1)
+    _say(ledger, deployment, route, route.status.value, None, at_ms)
+
+
+def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
+    """Another status of a route. Whether it has served is settled as it leaves discovery."""
+    deployment = ledger.deployments[change.deployment]
+    route = deployment.routes[change.route]
+    before = route.status
+    _remember(deployment, route.number, change, before.value, change.status.value, at_ms)
+    if change.job:
+        route.job = change.job
+        ledger.route_of_job[change.job] = (deployment.number, route.number)
+    if change.status is before:
+        return
+    _leave_ready(deployment, route, at_ms)
+    route.status, route.since_ms = change.status, at_ms
+    route.evicted = route.evicted or change.evicted
+    if change.status is R.HEALTHY:
+        route.healthy_ms, route.passed = route.healthy_ms or at_ms, True
+        route.ready_ms = at_ms if route.ready else 0
+    elif change.status is R.UNHEALTHY:
+        route.passed = False
+    elif change.status is R.DEGRADED:
+        route.passed = change.passed
+    elif change.reason:
+        route.reason = change.reason
+    if change.status is R.TERMINATED:
+        _forget_ended(ledger, deployment)
+    _say(ledger, deployment, route, change.status.value, before.value, at_ms)
+
+
+def _leave_ready(deployment: Deployment, route: Route, at_ms: int) -> None:
+    route.served = route.served or route.is_available(deployment.min_ready_ms, at_ms)
+    route.ready_ms = 0
+
+
+def _forget_ended(ledger: Ledger, deployment: Deployment) -> None:
+    """Only the newest routes that have ended are kept."""
+    ended = [route for route in deployment.routes.values() if route.status is R.TERMINATED]
+    gone = {route.number for route in sorted(ended, key=lambda route: route.number)[:-ENDED_KEPT]}
+    for route in ended:
+        ledger.route_of_job.pop(route.job, None)
+    for number in gone:
+        del deployment.routes[number]
+
+
+def route_probed(ledger: Ledger, change: c.RouteProbed, at_ms: int) -> None:
+    """Where a route serves, and whether it wants requests."""
+    deployment = ledger.deployments[change.deployment]
+    route = deployment.routes[change.route]
+    route.address = change.address
+    if route.ready and not change.ready:
+        _leave_ready(deployment, route, at_ms)
+    elif not route.ready and change.ready and route.status is R.HEALTHY:
+        route.ready_ms = at_ms
+    route.ready = change.ready
+
+
+def discovered(ledger: Ledger, change: c.RoutesDiscovered, at_ms: int) -> None:
+    deployment = ledger.deployments[change.deployment]
+    deployment.discovered = Discovered(change.version, change.routes, change.reason, deployment.version)
+    ledger.discovery_version = max(ledger.discovery_version, change.version)
+
+
+def _remember(
+    deployment: Deployment, index: int, change: c.DeploymentMoved | c.RouteMoved, before: str, after: str, at_ms: int
+) -> None:
+    """Append a row, or count it into the last one when that says the same."""
+    row = HistoryEntry(index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms)
+    last = deployment.history[-1] if deployment.history else None
+    if last is not None and last.says(row):
+        last.attempts += 1
+        last.last_ms = at_ms
+        return
+    deployment.history = [*deployment.history[-HISTORY_KEPT + 1 :], row]
+
+
+def _say(
+    ledger: Ledger, deployment: Deployment, route: Route | None, state: str, previous: str | None, at_ms: int
+) -> None:
+    """The public fact."""
+    if route is None:
+        fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms)
+    else:
+        job = ledger.jobs.get(route.job)
+        worker = job.tasks[0].attempts[-1].worker if job is not None and job.tasks[0].attempts else None
+        fact = DeploymentFact("route", deployment, route, state, previous, route.revision, at_ms, worker, route.reason)
+    ledger.facts.append(fact)
+
+
+WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
+    c.DeploymentCreated: created,
+    c.DeploymentChanged: changed,
+    c.RolledOut: rolled_out,
+    c.DeploymentMoved: moved,
+    c.DeploymentForgotten: forgotten,
+    c.RouteCreated: route_created,
+    c.RouteMoved: route_moved,
+    c.RouteProbed: route_probed,
+    c.RoutesDiscovered: discovered,
+}

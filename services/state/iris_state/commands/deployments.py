@@ -1,0 +1,181 @@
+"""What people want of deployments: create, update, scale, roll back, pause, resume, delete. Every no is a `Refused`.
+
+Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from iris_core.deployment_admission import MAX_ROUTES, validate_deployment
+from iris_core.errors import Code, Invalid, Refused
+from iris_core.messages import DeployCommand
+from iris_core.serving import DeploymentSpec
+from iris_core.states import Outcome
+from iris_core.tables import deployment as table
+from iris_state import quota
+from iris_state.changes import DeploymentChanged, DeploymentCreated, RolledOut
+from iris_state.claims import Step
+from iris_state.commands.execute import ANONYMOUS, check_may_act_for
+from iris_state.deployments import lifecycle
+from iris_state.deployments.pacing import RESTED
+from iris_state.deployments.records import Deployment, Revision, Rollout
+from iris_state.ledger import Ledger
+from iris_state.policy import Policy
+
+
+def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
+    """Carry a command out, or raise Refused (Invalid lists every mistake)."""
+    if command.action == "create":
+        yield from _create(ledger, policy, command)
+        return
+    action = _ACTIONS.get(command.action)
+    if action is None:
+        raise Refused(Code.INVALID, f"no such action: {command.action[:80]}")
+    deployment = known_deployment(ledger, command.name)
+    if command.caller.role != "admin" and command.caller.user != deployment.user:
+        words = f"{deployment.name} belongs to {deployment.user}; only its owner or an admin may {command.action} it"
+        raise Refused(Code.FORBIDDEN, words)
+    if command.version not in (0, deployment.version):
+        words = (
+            f"{deployment.name} has been changed since: it is at version {deployment.version}, not {command.version}"
+        )
+        raise Refused(Code.CONFLICT, words)
+    if command.action != "delete" and deployment.status not in table.LIVE:
+        raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
+    yield from action(ledger, deployment, command)
+
+
+def known_deployment(ledger: Ledger, name: str) -> Deployment:
+    """Raises Refused not_found."""
+    deployment = ledger.find_deployment(name)
+    if deployment is None:
+        raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
+    return deployment
+
+
+def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
+    spec = _checked(command)
+    user = spec.user or command.caller.user or ANONYMOUS
+    check_may_act_for(command.caller, user, "create a deployment")
+    known = ledger.find_deployment(spec.name)
+    if known is not None and not known.is_terminal:
+        raise Refused(Code.CONFLICT, f"{known.name} exists and is {known.status.value}")
+    if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:
+        raise Refused(Code.OVER_QUOTA, f"there are {policy.max_deployments} deployments, and no more are possible")
+    taken = _job_of_that_name(ledger, spec.name)
+    if taken:
+        words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
+        raise Refused(Code.CONFLICT, words)
+    quota.check(ledger, spec.template.job(f"/{spec.name}/r1-1", user), user, None)
+    spec = msgspec.structs.replace(spec, user=user)
+    yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
+
+
+def _checked(command: DeployCommand) -> DeploymentSpec:
+    if command.spec is None:
+        raise Refused(Code.INVALID, f"{command.action} needs a specification")
+    if command.spec.name != command.name:
+        raise Refused(Code.INVALID, f"the specification is of {command.spec.name[:80]!r}, not of {command.name[:80]!r}")
+    mistakes = validate_deployment(command.spec)
+    if mistakes:
+        raise Invalid(mistakes)
+    return command.spec
+
+
+def _job_of_that_name(ledger: Ledger, name: str) -> str:
+    """A live job in the namespace that a deployment would own; empty when there is none."""
+    root = f"/{name}"
+    for found in ledger.names.irange(root, f"{root}0"):  # type: ignore[attr-defined]
+        if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[ledger.names[found]].is_terminal:
+            return str(found)
+    return ""
+
+
+def _update(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    """Take over a specification; another template or port makes a new revision, and an update to it."""
+    spec = msgspec.structs.replace(_checked(command), user=deployment.user)
+    known = deployment.revisions[deployment.revision]
+    if (spec.template, spec.port) == (known.template, known.port):
+        yield DeploymentChanged(deployment.number, spec, deployment.revision)
+        yield from _rested(deployment)
+    else:
+        yield from _to_revision(deployment, spec, deployment.last_revision + 1)
+
+
+def _to_revision(deployment: Deployment, spec: DeploymentSpec, revision: int) -> Iterator[Step]:
+    yield DeploymentChanged(deployment.number, spec, revision)
+    known = deployment.rollout
+    begun = Rollout(stable=known.stable, paused=known.paused, pause_after=spec.update.pause_after)
+    yield RolledOut(deployment.number, begun)
+    yield from lifecycle.judged(deployment, table.UPDATE, Outcome.SUCCESS, f"to revision {revision}")
+
+
+def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
+    """What had failed is tried again."""
+    rested: Rollout = msgspec.structs.replace(deployment.rollout, pacing=RESTED, **fields)
+    if rested != deployment.rollout:
+        yield RolledOut(deployment.number, rested)
+
+
+def _scale(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    if not 0 <= command.replicas <= MAX_ROUTES:
+        raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {command.replicas}")
+    spec = msgspec.structs.replace(deployment.spec, replicas=command.replicas)
+    yield DeploymentChanged(deployment.number, spec, deployment.revision)
+    yield from _rested(deployment)
+
+
+def _rollback(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    revision = _earlier(deployment, command.revision)
+    spec = msgspec.structs.replace(deployment.spec, template=revision.template, port=revision.port)
+    yield from _to_revision(deployment, spec, revision.number)
+
+
+def _earlier(deployment: Deployment, number: int) -> Revision:
+    """The revision to go back to: a number, or 0 for the last complete one, or else the newest but the wanted one."""
+    if not number:
+        stable, wanted = deployment.rollout.stable, deployment.revision
+        number = (
+            stable if stable not in (0, wanted) else max((n for n in deployment.revisions if n < wanted), default=0)
+        )
+    revision = deployment.revisions.get(number)
+    if revision is None:
+        known = ", ".join(map(str, sorted(deployment.revisions)))
+        raise Refused(Code.NOT_FOUND, f"{deployment.name} keeps the revisions {known}: there is none to go back to")
+    if number == deployment.revision:
+        raise Refused(Code.CONFLICT, f"{deployment.name} wants revision {number} already")
+    return revision
+
+
+def _pause(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    if not deployment.rollout.paused:
+        paused = msgspec.structs.replace(deployment.rollout, paused=True)
+        yield RolledOut(deployment.number, paused, by_owner=True)
+
+
+def _resume(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    """Go on with an update, and try again what had failed to start; no route is touched by that alone."""
+    known = deployment.rollout
+    resumed = msgspec.structs.replace(known, paused=False, pause_after=None, pacing=RESTED)
+    if resumed != known:
+        yield RolledOut(deployment.number, resumed, by_owner=True)
+
+
+def _delete(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+    yield from lifecycle.judged(deployment, table.DESTROY, Outcome.SUCCESS)
+
+
+_ACTIONS: dict[str, Callable[[Ledger, Deployment, DeployCommand], Iterator[Step]]] = {
+    "update": _update,
+    "scale": _scale,
+    "rollback": _rollback,
+    "pause": _pause,
+    "resume": _resume,
+    "delete": _delete,
+}
+ACTIONS = ("create", *_ACTIONS)
+"""What a command may ask for."""

@@ -1,0 +1,237 @@
+"""What the handlers of deployments claim, and what comes of it: routes are created and ended here.
+
+Reads the ledger only. Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from iris_core.states import DeploymentLifecycle, Outcome, RouteStatus
+from iris_core.tables import deployment as table
+from iris_core.tables.deployment import DeploymentRule
+from iris_state.changes import DeploymentChanged, DeploymentMoved, RolledOut, RouteCreated
+from iris_state.claims import Step
+from iris_state.deployments import pacing, rollout, routes
+from iris_state.deployments.records import Deployment, Rollout
+from iris_state.deployments.rollout import Member, RolloutProgress, Target
+from iris_state.judging import judgement
+from iris_state.ledger import Ledger
+from iris_state.policy import Policy
+
+D = DeploymentLifecycle
+
+
+def steps(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """One round of the handler that answers for the status of a deployment."""
+    yield from _HANDLERS[deployment.status](ledger, policy, deployment, now_ms)
+
+
+def judged(
+    deployment: Deployment, rule: DeploymentRule, claimed: Outcome, reason: str = ""
+) -> Iterator[DeploymentMoved]:
+    """What a claim comes to; one that the row has no cell for is no news."""
+    found = judgement(rule, deployment.status, claimed, reason)
+    if found is not None and found.target is not None:
+        yield DeploymentMoved(deployment.number, found.target, rule.name, found.result, found.reason)
+
+
+def wanted(deployment: Deployment) -> Target:
+    """The bounds in which routes are created and ended now."""
+    known, new = deployment.rollout, None
+    if deployment.status is D.DEPLOYING:
+        if known.paused:
+            held = (route for route in deployment.held() if route.revision == deployment.revision)
+            new = sum(route.is_live for route in held)
+        else:
+            new = known.pause_after
+    return rollout.target(deployment.spec.update, deployment.spec.replicas, new)
+
+
+def is_held(deployment: Deployment) -> bool:
+    """Whether an update goes no further until it is resumed: paused, or as far as its owner wanted to see first."""
+    known = deployment.rollout
+    if deployment.status is not D.DEPLOYING or known.pause_after is None or known.paused:
+        return known.paused
+    new = sum(route.is_live and route.revision == deployment.revision for route in deployment.held())
+    return known.pause_after < deployment.spec.replicas and new >= known.pause_after
+
+
+def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]) -> bool:
+    """Whether some new route is not available yet, and all of those wait in the queue for a place."""
+    lacking = [
+        member
+        for member in members
+        if member.is_new and not member.available and member.status in (RouteStatus.PROVISIONING, RouteStatus.DEGRADED)
+    ]
+    return bool(lacking) and all(routes.waits_for_room(ledger, deployment.routes[m.number]) for m in lacking)
+
+
+# ── the five, and RollingDeployment ─────────────────────────────────────────────────────────────────────────────
+
+
+def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    yield from judged(deployment, table.CHECK_PENDING, Outcome.SUCCESS)
+
+
+def _scaling(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """Create what lacks and end what is too much, until there are as many routes as wanted."""
+    yield from _plan(ledger, deployment, now_ms)
+    if _live(deployment) == deployment.spec.replicas:
+        yield from judged(deployment, table.SCALE, Outcome.SUCCESS)
+
+
+def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """CheckReplicaDeployment asks whether another count is wanted, ReconcileDeployment whether there is another."""
+    live, replicas = _live(deployment), deployment.spec.replicas
+    if deployment.reached != replicas:
+        yield from judged(
+            deployment, table.CHECK_REPLICA, Outcome.SUCCESS, f"{replicas} routes are wanted, not {deployment.reached}"
+        )
+    elif live != replicas:
+        reason = f"{live} routes live, {replicas} are wanted"
+        yield from judged(deployment, table.RECONCILE, Outcome.FAILURE, reason)
+    else:
+        yield from _note_stable(deployment, now_ms)
+
+
+def _note_stable(deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """The first revision is stable when all of its routes are available."""
+    known, members = deployment.rollout, deployment.members(now_ms)
+    if known.stable != deployment.revision and members and rollout.is_complete(wanted(deployment), members):
+        yield _rolled(deployment, stable=deployment.revision)
+
+
+def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """Replace old routes by new ones, as far as both can be spared, until only new ones are left."""
+    known = deployment.rollout
+    before = known.progress or _begun(deployment, now_ms)
+    members = deployment.members(now_ms)
+    stands = is_held(deployment) or waits_for_room(ledger, deployment, members)
+    progress = rollout.advance(before, members, stands, now_ms)
+    if progress != known.progress:
+        yield _rolled(deployment, progress=progress)
+    if rollout.is_complete(rollout.target(deployment.spec.update, deployment.spec.replicas), members):
+        yield _rolled(deployment, stable=deployment.revision, progress=None, pause_after=None)
+        yield from judged(deployment, table.ROLL_OUT, Outcome.SUCCESS)
+        return
+    failure = rollout.failure(progress, deployment.spec.update.progress_deadline_s, now_ms)
+    if failure and not deployment.rollout.failed:
+        yield from _fail(deployment, failure, now_ms)
+    else:
+        yield from _plan(ledger, deployment, now_ms)
+
+
+def _begun(deployment: Deployment, now_ms: int) -> RolloutProgress:
+    old = sum(route.is_live and route.revision != deployment.revision for route in deployment.held())
+    return RolloutProgress(now_ms, old=old)
+
+
+def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
+    """An update has failed: back to the last revision that was complete, if there is one and its owner lets it."""
+    known = deployment.rollout
+    failed = msgspec.structs.replace(known, failed=deployment.revision, failure=failure)
+    back = deployment.revisions.get(known.stable)
+    if back is None or back.number == deployment.revision or not deployment.spec.update.rollback:
+        yield RolledOut(deployment.number, failed)
+        return
+    reason = f"revision {deployment.revision} has failed: {failure}; back to revision {back.number}"
+    spec = msgspec.structs.replace(deployment.spec, template=back.template, port=back.port)
+    yield DeploymentChanged(deployment.number, spec, back.number, by_owner=False)
+    begun = msgspec.structs.replace(
+        failed, progress=_begun(deployment, now_ms), pacing=pacing.RESTED, paused=False, pause_after=None
+    )
+    yield RolledOut(deployment.number, begun)
+    yield from judged(deployment, table.ROLL_OUT, Outcome.FAILURE, reason)
+
+
+def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """End every route. What has not ended in time ends by itself; the name is free."""
+    for route in deployment.held():
+        yield from routes.end(deployment, route, f"{deployment.name} is deleted")
+    left = len(deployment.held())
+    if not left:
+        yield from judged(deployment, table.DESTROYING, Outcome.SUCCESS)
+    elif now_ms >= destroyed_at(policy, deployment):
+        reason = f"{left} routes have not ended in time"
+        yield from judged(deployment, table.DESTROYING, Outcome.FAILURE, reason)
+
+
+def destroyed_at(policy: Policy, deployment: Deployment) -> int:
+    """When a deployment is destroyed though some of its routes have not ended, ms."""
+    spec = deployment.spec
+    return deployment.since_ms + int((spec.settle_s + spec.grace_s + policy.terminating_timeout_s) * 1000)
+
+
+def _destroyed(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    return iter(())
+
+
+_HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int], Iterator[Step]]] = {
+    D.PENDING: _check_pending,
+    D.CREATED: _check_pending,
+    D.SCALING: _scaling,
+    D.READY: _ready,
+    D.DEPLOYING: _deploying,
+    D.DESTROYING: _destroying,
+    D.DESTROYED: _destroyed,
+}
+
+
+# ── routes come and go ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _live(deployment: Deployment) -> int:
+    return sum(route.is_live for route in deployment.held())
+
+
+def _plan(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """Take the next step of the rollout; what failed to start lately is tried again one at a time."""
+    known, members = deployment.rollout, deployment.members(now_ms)
+    if known.pacing.failures and _has_recovered(deployment, now_ms):
+        yield _rolled(deployment, pacing=pacing.RESTED)
+    plan = rollout.plan(wanted(deployment), members)
+    for number in plan.end:
+        yield from routes.end(deployment, deployment.routes[number], "there are more routes than wanted")
+    create, restore = plan.create, plan.restore
+    if deployment.rollout.pacing.failures:
+        if not pacing.may_create(deployment.rollout.pacing, now_ms) or _is_trying(deployment):
+            return
+        create, restore = min(create, 1), min(restore, 1 - min(create, 1))
+    for at in range(create + restore):
+        revision = deployment.revision if at < create else known.stable
+        if revision in deployment.revisions:
+            yield RouteCreated(deployment.number, deployment.next_route, revision)
+
+
+def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
+    """Whether a route has become available since the last one failed to start."""
+    failed_ms, wait_ms = deployment.rollout.pacing.times[-1], deployment.min_ready_ms
+    return any(
+        route.is_available(wait_ms, now_ms) and route.ready_ms + wait_ms > failed_ms for route in deployment.held()
+    )
+
+
+def _is_trying(deployment: Deployment) -> bool:
+    """Whether a route is starting that has not shown yet that it can."""
+    return any(route.is_live and not route.healthy_ms for route in deployment.held())
+
+
+def _rolled(deployment: Deployment, **fields: object) -> RolledOut:
+    moved: Rollout = msgspec.structs.replace(deployment.rollout, **fields)
+    return RolledOut(deployment.number, moved)
+
+
+def clocks(policy: Policy, deployment: Deployment) -> Iterator[int]:
+    """When time alone may change what is claimed of a deployment, ms."""
+    known = deployment.rollout
+    if known.pacing.failures:
+        yield known.pacing.retry_ms
+    if deployment.status is D.DEPLOYING and known.progress is not None:
+        fails_ms = rollout.fails_at(known.progress, deployment.spec.update.progress_deadline_s)
+        if fails_ms is not None:
+            yield fails_ms
+    if deployment.status is D.DESTROYING:
+        yield destroyed_at(policy, deployment)

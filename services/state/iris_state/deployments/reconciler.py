@@ -1,0 +1,138 @@
+"""Deployments that must be looked at, because something about them has changed or their time has come.
+
+Level-triggered: each is brought nearer to what its records say until nothing more follows. Kept here is what is not
+recorded: the newest results of probes, and the timers. Source: docs/design/semantics.md#deployments-and-routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from iris_core.limits import SENTENCE, clipped
+from iris_core.messages import ProbeResult
+from iris_state import changes as c
+from iris_state.changes import RouteProbed
+from iris_state.claims import Step
+from iris_state.deployments import lifecycle, routes
+from iris_state.deployments.records import Deployment
+from iris_state.deployments.routes import ProbeReport, Probes
+from iris_state.ledger import Ledger
+from iris_state.policy import Policy
+from iris_state.reactions import complete
+from iris_state.timer_queue import TimerQueue
+
+ADDRESS = 300
+"""Characters of an address at most; a longer one is none."""
+
+
+class Reconciler:
+    """The deployments of one leader.
+
+    Attributes:
+        due: when each is looked at though nothing has happened.
+    """
+
+    def __init__(self, ledger: Ledger, policy: Policy) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._dirty: dict[int, None] = {}
+        self.probes = Probes()
+        self.due: TimerQueue[int] = TimerQueue()
+
+    def __bool__(self) -> bool:
+        """Whether any must be looked at."""
+        return bool(self._dirty)
+
+    def begin(self, floor_ms: int) -> None:
+        """A leader begins: no route was silent before, and every deployment is looked at, each by its own timer."""
+        self.probes.floor_ms = floor_ms
+        for number in self._ledger.deployments:
+            self.due.set(number, floor_ms)
+
+    def look(self, number: int) -> None:
+        """The time of a deployment has come."""
+        self._dirty[number] = None
+
+    def drop(self) -> None:
+        self._dirty.clear()
+
+    def steps(self, now_ms: int) -> Iterator[Step]:
+        """What follows for one of those that must be looked at; whatever that changes has it looked at again."""
+        number = next(iter(self._dirty))
+        del self._dirty[number]
+        deployment = self._ledger.deployments.get(number)
+        if deployment is None:
+            self.due.clear(number)
+            return
+        yield from routes.steps(self._ledger, self.probes, deployment, now_ms)
+        yield from lifecycle.steps(self._ledger, self._policy, deployment, now_ms)
+        yield from routes.discovery(self._ledger, deployment)
+        if number not in self._dirty:
+            self._wind(deployment, now_ms)
+
+    def _wind(self, deployment: Deployment, now_ms: int) -> None:
+        """Set the timer of a deployment to when time alone may change something."""
+        ledger, policy = self._ledger, self._policy
+        times = (*routes.clocks(ledger, self.probes, deployment), *lifecycle.clocks(policy, deployment))
+        first = min((at for at in times if at > now_ms), default=None)
+        if first is None:
+            self.due.clear(deployment.number)
+        else:
+            self.due.set(deployment.number, first)
+
+    def on_probes(self, worker: str, results: Iterable[ProbeResult], now_ms: int) -> Iterator[RouteProbed]:
+        """The newest results of a worker about routes whose present attempt it runs."""
+        for result in results:
+            found = self._ledger.route_for(result.ref.job)
+            if found is None:
+                continue
+            deployment, route = found
+            attempt = self._ledger.jobs[route.job].tasks[0].current
+            if attempt is None or (attempt.worker, attempt.number) != (worker, result.ref.attempt):
+                continue
+            if result.passes or result.failures:
+                detail = clipped(result.detail, SENTENCE)
+                heard = ProbeReport(now_ms - max(0, result.age_ms), result.passes, result.failures, detail)
+                self.probes.results[route.job] = heard
+                if routes.is_news(self._ledger, self.probes, deployment, route, now_ms):
+                    self._dirty[deployment.number] = None
+            if (route.address, route.ready) != (result.address, result.ready) and len(result.address) <= ADDRESS:
+                yield RouteProbed(deployment.number, route.number, result.address, result.ready)
+
+    # ── what a change is to deployments ─────────────────────────────────────────────────────────────────────────
+
+    def _job_changed(self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned) -> None:
+        found = self._ledger.route_of_job.get(change.job)
+        if found is not None:
+            self._dirty[found[0]] = None
+
+    def _created(self, change: c.DeploymentCreated) -> None:
+        self._dirty[change.number] = None
+
+    def _changed(self, change: c.DeploymentChanged) -> None:
+        self._dirty[change.deployment] = None
+
+    def _route_moved(self, change: c.RouteMoved) -> None:
+        self._dirty[change.deployment] = None
+        deployment = self._ledger.deployments[change.deployment]
+        route = deployment.routes.get(change.route)
+        if route is not None and not route.is_live:
+            self.probes.results.pop(route.job, None)
+
+    def _forgotten(self, change: c.DeploymentForgotten) -> None:
+        self.due.clear(change.deployment)
+
+    REACTIONS = complete(
+        {
+            **dict.fromkeys((c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.JobPruned), _job_changed),
+            c.DeploymentCreated: _created,
+            **dict.fromkeys((c.DeploymentChanged, c.RolledOut, c.DeploymentMoved), _changed),
+            **dict.fromkeys((c.RouteCreated, c.RouteProbed), _changed),
+            c.RouteMoved: _route_moved,
+            c.DeploymentForgotten: _forgotten,
+        },
+        nothing=(
+            *(c.JobAdmitted, c.SessionMoved, c.Judged, c.Nominated, c.Avoided, c.RoutesDiscovered),
+            *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
+        ),
+    )

@@ -1,0 +1,181 @@
+"""The records of deployments, their revisions and their routes.
+
+Fields only, and properties that follow from them; `apply.deployments` alone writes. Source:
+docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from iris_core.serving import DeploymentSpec, DiscoveredRoute, Discovery, RouteTemplate
+from iris_core.states import DeploymentLifecycle, RouteStatus
+from iris_core.tables.route import LIVE
+from iris_state.deployments.pacing import RESTED, Pacing
+from iris_state.deployments.rollout import Member, RolloutProgress
+from iris_state.records import Fact, HistoryEntry
+
+ITSELF = -1
+"""The ``index`` of a row of history that is about the deployment and not one of its routes."""
+
+
+class Revision(msgspec.Struct, frozen=True, array_like=True):
+    """What the routes of one revision are made of."""
+
+    number: int
+    template: RouteTemplate
+    port: str
+    created_ms: int
+
+
+class Rollout(msgspec.Struct, frozen=True, array_like=True):
+    """Where the wanted revision stands; replaced as a whole by `changes.RolledOut`.
+
+    Attributes:
+        stable: the last revision that was complete, 0: none yet.
+        progress: of the update under way, None: there is none.
+        paused: its owner has paused it. pause_after: so many new routes, and it waits to be resumed.
+        failed: the revision that failed last, and failure: why; 0 and empty since the last change by a person.
+    """
+
+    stable: int = 0
+    progress: RolloutProgress | None = None
+    pacing: Pacing = RESTED
+    paused: bool = False
+    pause_after: int | None = None
+    failed: int = 0
+    failure: str = ""
+
+
+class Route(msgspec.Struct, array_like=True):
+    """One replica: one job behind one address.
+
+    Attributes:
+        job: its number, 0 before it is admitted. since_ms: when it came into its status.
+        address: host:port, as its worker has said. ready: it passes on its ready path, if it has one.
+        healthy_ms: when it got healthy first, 0: never. ready_ms: since when it is healthy and ready, 0: it is not.
+        served: it was available at some time. passed: its last result was a pass, as far as was stored.
+        evicted: it was let go for being unhealthy. reason: why it ended, one line.
+    """
+
+    number: int
+    revision: int
+    created_ms: int
+    since_ms: int
+    status: RouteStatus = RouteStatus.PROVISIONING
+    job: int = 0
+    address: str = ""
+    ready: bool = True
+    healthy_ms: int = 0
+    ready_ms: int = 0
+    served: bool = False
+    passed: bool = False
+    evicted: bool = False
+    reason: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"r{self.revision}-{self.number}"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in LIVE
+
+    def is_available(self, min_ready_ms: int, now_ms: int) -> bool:
+        """Whether it has been healthy and ready for long enough."""
+        return bool(self.ready_ms) and now_ms - self.ready_ms >= min_ready_ms
+
+
+class Discovered(msgspec.Struct, frozen=True, array_like=True):
+    """What was last said of where a deployment answers, see `serving.Discovery`, at which version of it."""
+
+    version: int = 0
+    routes: tuple[DiscoveredRoute, ...] = ()
+    reason: str = ""
+    generation: int = 0
+
+
+class Deployment(msgspec.Struct, array_like=True):
+    """What keeps ``spec.replicas`` routes of revision ``revision`` alive.
+
+    Attributes:
+        version: grows with every change by a person; what compare-and-set compares.
+        reached: how many routes it had when it was READY last.
+        routes: by number: all that have not ended, and the last few that have.
+    """
+
+    number: int
+    name: str
+    spec: DeploymentSpec
+    user: str
+    created_ms: int
+    since_ms: int
+    status: DeploymentLifecycle = DeploymentLifecycle.PENDING
+    version: int = 1
+    revision: int = 1
+    revisions: dict[int, Revision] = {}
+    reached: int = 0
+    next_route: int = 1
+    routes: dict[int, Route] = {}
+    rollout: Rollout = Rollout()
+    discovered: Discovered = Discovered()
+    history: list[HistoryEntry] = []
+    traceparent: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"d{self.number}"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status is DeploymentLifecycle.DESTROYED
+
+    @property
+    def min_ready_ms(self) -> int:
+        return int(self.spec.update.min_ready_s * 1000)
+
+    @property
+    def last_revision(self) -> int:
+        """The newest revision that was ever made."""
+        return max(self.revisions)
+
+    def held(self) -> list[Route]:
+        """The routes that have not ended."""
+        return [route for route in self.routes.values() if route.status is not RouteStatus.TERMINATED]
+
+    def members(self, now_ms: int) -> list[Member]:
+        """The same, as the rollout sees them."""
+        wait_ms = self.min_ready_ms
+        return [
+            Member(route.number, route.revision == self.revision, route.status, route.is_available(wait_ms, now_ms))
+            for route in self.held()
+        ]
+
+    def job_name(self, route: Route) -> str:
+        return f"/{self.name}/{route.id}"
+
+
+def discovery_of(deployment: Deployment) -> Discovery:
+    """What was last said of where a deployment answers."""
+    said = deployment.discovered
+    return Discovery(deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy)
+
+
+class DeploymentFact(msgspec.Struct, frozen=True, gc=False):
+    """One public fact about a deployment, or about one of its routes; `outbox` words it."""
+
+    entity: str
+    deployment: Deployment
+    route: Route | None
+    state: str
+    previous: str | None
+    revision: int
+    at_ms: int
+    worker: str | None = None
+    reason: str = ""
+    tasks: int = 1
+
+
+PublicFact: TypeAlias = Fact | DeploymentFact

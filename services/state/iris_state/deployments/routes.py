@@ -1,0 +1,314 @@
+"""What the six route handlers claim of the routes of one deployment, and what comes of it. Reads the ledger only.
+
+Each is asked about every route it answers for, in the order of Status Transitions, whenever something about the
+deployment has changed or its time has come. Source: docs/design/semantics.md#deployments-and-routes,
+docs/design/serving.md#probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from iris_core.errors import Code, Refused
+from iris_core.serving import DiscoveredRoute
+from iris_core.spec import Probe
+from iris_core.states import (
+    JOB_TERMINAL,
+    Cause,
+    DeploymentLifecycle,
+    Initiator,
+    Outcome,
+    RouteStatus,
+    SchedulingResult,
+    TaskState,
+)
+from iris_core.tables import route as table
+from iris_core.tables.route import RouteRule
+from iris_state import cascade, quota
+from iris_state.changes import JobAdmitted, RolledOut, RouteMoved, RoutesDiscovered
+from iris_state.claims import Step
+from iris_state.deployments import pacing, rollout
+from iris_state.deployments.health import Health, evicted, has_failed_to_start, outcome, silent_ms, start_expires_ms
+from iris_state.deployments.records import Deployment, Route
+from iris_state.judging import judgement
+from iris_state.ledger import Ledger
+from iris_state.records import Job
+
+R = RouteStatus
+
+_NOT_ITS_FAULT = frozenset(
+    {
+        *(Cause.PREEMPTED, Cause.WORKER_LOST, Cause.WORKER_CRASHED, Cause.MISSING),
+        *(Cause.CANCELLED, Cause.JOB_ENDED, Cause.PARENT_ENDED, Cause.REPLACED),
+    }
+)
+"""A route that ends so has not failed to start: another one is created at once."""
+
+
+class ProbeReport(msgspec.Struct, frozen=True):
+    """The newest result of a route's probe, as its worker reported it to this leader."""
+
+    heard_ms: int
+    passes: int
+    failures: int
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Probes:
+    """What is known of routes now and not recorded. ``floor_ms``: no silence began before this leader, or its pause."""
+
+    results: dict[int, ProbeReport] = field(default_factory=dict)
+    floor_ms: int = 0
+
+
+_UNHEARD = ProbeReport(0, 0, 0)
+
+
+def steps(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """One round of every handler but the last over the routes of a deployment."""
+    for route in deployment.held():
+        if route.status is R.PROVISIONING:
+            yield from _provision(ledger, deployment, route, now_ms)
+        job = ledger.jobs.get(route.job)
+        if job is None or job.state in JOB_TERMINAL:
+            yield from _ended(ledger, deployment, route, job, now_ms)
+        else:
+            yield from _probed(deployment, health_of(route, job, probes), probe_of(deployment, route), now_ms)
+    yield from _evict(ledger, probes, deployment, now_ms)
+    for route in deployment.held():
+        if route.status is R.TERMINATING:
+            yield from _terminate(ledger, deployment, route)
+
+
+def probe_of(deployment: Deployment, route: Route) -> Probe:
+    return deployment.revisions[route.revision].template.probe
+
+
+def health_of(route: Route, job: Job, probes: Probes) -> Health:
+    """A route as its probe is judged."""
+    result = probes.results.get(route.job, _UNHEARD)
+    attempts = job.tasks[0].attempts
+    return Health(
+        route.number,
+        route.status,
+        route.since_ms,
+        attempts[-1].started_ms if attempts else 0,
+        bool(route.healthy_ms),
+        result.passes,
+        result.failures,
+        max(result.heard_ms, probes.floor_ms),
+    )
+
+
+def _judged(
+    deployment: Deployment,
+    route: Route,
+    rule: RouteRule,
+    claimed: Outcome,
+    reason: str = "",
+    *,
+    in_status_ms: int = 0,
+    timeout_ms: int | None = None,
+    job: int = 0,
+    passed: bool = False,
+) -> Iterator[RouteMoved]:
+    """What a claim comes to. One that keeps the status is no news: probes are claimed every few seconds."""
+    found = judgement(rule, route.status, claimed, reason, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
+    if found is not None and found.target not in (None, route.status):
+        assert found.target is not None
+        is_evicted = rule is table.EVICT
+        yield RouteMoved(
+            *(deployment.number, route.number, found.target, rule.name, found.result, found.reason),
+            *(job, passed, is_evicted),
+        )
+
+
+# ── ProvisioningRoute ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _provision(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
+    """Admit the job of a route; refused, the route has failed to start."""
+    template = deployment.revisions[route.revision].template
+    spec = template.job(deployment.job_name(route), deployment.user)
+    try:
+        quota.check(ledger, spec, deployment.user, None)
+        live = ledger.find_job(spec.name)
+        if live is not None and not live.is_terminal:
+            raise Refused(Code.CONFLICT, f"{spec.name} exists and is {live.state.name.lower()}")
+    except Refused as refused:
+        yield from _judged(deployment, route, table.PROVISION, Outcome.FAILURE, refused.detail)
+        return
+    number = ledger.next_number
+    yield JobAdmitted(number, spec.name, spec, deployment.user, now_ms, now_ms, traceparent=deployment.traceparent)
+    yield from _judged(deployment, route, table.PROVISION, Outcome.SUCCESS, job=number)
+
+
+# ── RunningRoute ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ended(ledger: Ledger, deployment: Deployment, route: Route, job: Job | None, now_ms: int) -> Iterator[Step]:
+    """The job of a route has ended, or there is none: nothing that a probe says overrules that."""
+    if route.status not in table.RUNNING.sources:
+        return
+    reason = route.reason or "its job is not known any more"
+    if job is not None:
+        reason = job.error or f"its job has {job.state.name.lower()}"
+    fault = job is None or job.cause not in _NOT_ITS_FAULT
+    served = route.served or route.is_available(deployment.min_ready_ms, now_ms)
+    yield from _judged(deployment, route, table.RUNNING, Outcome.FAILURE, reason)
+    if fault and not served:
+        yield from _failed_start(deployment, route, now_ms)
+
+
+def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
+    """A route has failed to start: the next one waits, and an update may have failed by it."""
+    known = deployment.rollout
+    progress = known.progress
+    if progress is not None and route.revision == deployment.revision:
+        progress = msgspec.structs.replace(progress, failed=progress.failed + 1)
+    paced = pacing.failed(
+        known.pacing, deployment.number, now_ms, for_ever=known.failed not in (0, deployment.revision)
+    )
+    yield RolledOut(deployment.number, msgspec.structs.replace(known, progress=progress, pacing=paced))
+
+
+# ── HealthCheckRoute ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _probed(deployment: Deployment, health: Health, probe: Probe, now_ms: int) -> Iterator[Step]:
+    route = deployment.routes[health.number]
+    claimed = outcome(health, probe, now_ms)
+    reason = ""
+    if claimed is Outcome.FAILURE and not health.was_healthy:
+        reason = f"not healthy {probe.start_timeout_s:g} s after its process began"
+    elif claimed is Outcome.FAILURE:
+        reason = f"{health.failures} probes in a row failed"
+    stale_ms = silent_ms(probe) if health.was_healthy else None
+    if stale_ms is not None and claimed is Outcome.SKIPPED:
+        reason = f"no result of its probe for {stale_ms / 1000:g} s"
+    yield from _judged(
+        *(deployment, route, table.HEALTH_CHECK, claimed, reason),
+        in_status_ms=now_ms - health.heard_ms,
+        timeout_ms=stale_ms,
+        passed=bool(health.passes) or (route.passed and not health.failures),
+    )
+
+
+def is_news(ledger: Ledger, probes: Probes, deployment: Deployment, route: Route, now_ms: int) -> bool:
+    """Whether the newest result may lead a route to another status; most only say that it is as before."""
+    health = health_of(route, ledger.jobs[route.job], probes)
+    to = table.HEALTH_CHECK.target(_RESULTS[outcome(health, probe_of(deployment, route), now_ms)])
+    return to is not None and to.status is not route.status
+
+
+_RESULTS = {
+    Outcome.SUCCESS: SchedulingResult.SUCCESS,
+    Outcome.FAILURE: SchedulingResult.GIVE_UP,
+    Outcome.SKIPPED: SchedulingResult.SKIPPED,
+}
+
+
+# ── RouteEviction ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def healths(ledger: Ledger, probes: Probes, deployment: Deployment) -> list[Health]:
+    """The live routes of a deployment whose jobs live, by revision's probe."""
+    found = []
+    for route in deployment.held():
+        job = ledger.jobs.get(route.job)
+        if route.is_live and job is not None and job.state not in JOB_TERMINAL:
+            found.append(health_of(route, job, probes))
+    return found
+
+
+def _evict(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+    """Let go of unhealthy routes. Those of one revision are held against its probe."""
+    by_revision: dict[int, list[Health]] = {}
+    for health in healths(ledger, probes, deployment):
+        by_revision.setdefault(deployment.routes[health.number].revision, []).append(health)
+    going = sum(route.evicted and route.status is R.TERMINATING for route in deployment.routes.values())
+    missing = rollout.target(deployment.spec.update, deployment.spec.replicas).unavailable
+    for revision, found in by_revision.items():
+        probe = deployment.revisions[revision].template.probe
+        by_number = {health.number: health for health in found}
+        for number in evicted(found, probe, missing, going, now_ms):
+            route = deployment.routes[number]
+            failed = has_failed_to_start(by_number[number])
+            reason = f"unhealthy for more than {probe.grace_s:g} s"
+            if failed:
+                reason = f"not healthy {probe.start_timeout_s:g} s after its process began"
+            yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason)
+            if failed or not route.served:
+                yield from _failed_start(deployment, route, now_ms)
+
+
+def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
+    """A route is not wanted any more."""
+    yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason)
+
+
+# ── TerminatingRoute ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator[Step]:
+    """A route that ends takes its job with it, and has ended when that and every process of it has."""
+    job = ledger.jobs.get(route.job)
+    if job is not None and job.state not in JOB_TERMINAL:
+        note = f"route {route.id} of {deployment.name} has ended: {route.reason}"
+        yield from cascade.subtree(ledger, job, Cause.CANCELLED, Initiator.SYSTEM, note)
+    elif job is None or not ledger.open_of_job[job.number]:
+        yield from _judged(deployment, route, table.TERMINATE, Outcome.SUCCESS)
+
+
+# ── ServiceDiscoverySync ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscovered]:
+    """The whole set of routes that may get requests, when it is another than what was said last.
+
+    Routes of which nothing was heard lately come behind the healthy ones, if the last that was heard was good.
+    """
+    routes: list[DiscoveredRoute] = []
+    for route in deployment.held():
+        if route.address and route.ready and route.status is R.HEALTHY:
+            routes.append(DiscoveredRoute(route.id, route.address))
+        elif route.address and route.ready and route.status is R.DEGRADED and route.healthy_ms and route.passed:
+            routes.append(DiscoveredRoute(route.id, route.address, "stale"))
+    reason = ""
+    if deployment.status in (DeploymentLifecycle.DESTROYING, DeploymentLifecycle.DESTROYED):
+        routes, reason = [], "draining"
+    elif not routes:
+        was_healthy = any(route.healthy_ms for route in deployment.routes.values())
+        reason = "no_healthy_route" if was_healthy else "starting"
+    said = deployment.discovered
+    if (tuple(routes), reason, deployment.version) != (said.routes, said.reason, said.generation):
+        yield RoutesDiscovered(deployment.number, ledger.discovery_version + 1, tuple(routes), reason)
+
+
+# ── clocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def clocks(ledger: Ledger, probes: Probes, deployment: Deployment) -> Iterator[int]:
+    """When time alone may change what is claimed of a route, ms."""
+    for health in healths(ledger, probes, deployment):
+        route = deployment.routes[health.number]
+        probe = probe_of(deployment, route)
+        expires_ms = start_expires_ms(health, probe)
+        if expires_ms is not None:
+            yield expires_ms
+        if route.status in (R.HEALTHY, R.UNHEALTHY):
+            yield health.heard_ms + silent_ms(probe) + 1
+        if route.status is R.UNHEALTHY:
+            yield route.since_ms + int(probe.grace_s * 1000) + 1
+        if route.ready_ms:
+            yield route.ready_ms + deployment.min_ready_ms
+
+
+def waits_for_room(ledger: Ledger, route: Route) -> bool:
+    """Whether the job of a route waits in the queue."""
+    job = ledger.jobs.get(route.job)
+    return job is not None and job.tasks[0].state is TaskState.PENDING

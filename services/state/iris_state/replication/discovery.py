@@ -1,0 +1,99 @@
+"""Writes where deployments answer into the bucket that proxies watch: the newest set of each, until it is stored.
+
+A leader that was deposed overwrites nothing newer: each set has a version, and a value is replaced only by who knows
+its revision. See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+
+from iris_bus.contract import Entry, Fenced, Full, KeyValue, Unavailable
+from iris_core import codec
+from iris_core.codec import Undecodable
+from iris_core.serving import Discovery
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+
+
+class DiscoveryWriter:
+    """The bucket of one leader.
+
+    Args:
+        sets: of every deployment, as this leader found them; what else the bucket holds is removed.
+    """
+
+    def __init__(self, bucket: KeyValue, sets: Iterable[Discovery]) -> None:
+        self._bucket = bucket
+        self._wanted: dict[str, Discovery | None] = {}
+        self._stored: dict[str, Entry] | None = None
+        self._is_first = True
+        self._changed = asyncio.Event()
+        self.note(sets)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def note(self, sets: Iterable[Discovery], gone: Iterable[str] = ()) -> None:
+        """These sets are durable; the names in ``gone`` are no deployments any more."""
+        self._wanted.update({one.deployment: one for one in sets})
+        self._wanted.update(dict.fromkeys(gone))
+        if self._wanted:
+            self._changed.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._write()
+            except (Full, Unavailable) as error:
+                log.warning("where deployments answer could not be written, and is tried again: %s", error)
+                await asyncio.sleep(AGAIN_S)
+            except Fenced:
+                self._stored, self._is_first = await self._read(), False
+            else:
+                await self._changed.wait()
+
+    async def _read(self) -> dict[str, Entry]:
+        while True:
+            with contextlib.suppress(Unavailable):
+                return dict(await self._bucket.all())
+            await asyncio.sleep(AGAIN_S)
+
+    async def _write(self) -> None:
+        """Raises Fenced when somebody else has written meanwhile, Full, Unavailable."""
+        self._changed.clear()
+        if self._stored is None:
+            self._stored = dict(await self._bucket.all())
+            self._wanted = {**dict.fromkeys(self._stored), **self._wanted}
+        while self._wanted:
+            name = next(iter(self._wanted))
+            wanted, entry = self._wanted[name], self._stored.get(name)
+            if wanted is None and entry is not None:
+                await self._bucket.delete(name, expected=entry.revision)
+                self._stored.pop(name, None)
+            elif wanted is not None and (self._is_first or version_of(entry) <= wanted.version):
+                data = codec.to_json(wanted)
+                if entry is None or entry.value != data:
+                    revision = await self._bucket.put(name, data, expected=entry.revision if entry else 0)
+                    self._stored[name] = Entry(data, revision)
+            if self._wanted.get(name) is wanted:
+                del self._wanted[name]
+        self._is_first = False
+
+
+def version_of(entry: Entry | None) -> int:
+    """Of the set that is stored; -1 when there is none, or none that can be read."""
+    if entry is None:
+        return -1
+    try:
+        return codec.from_json(entry.value, Discovery).version
+    except Undecodable:
+        return -1

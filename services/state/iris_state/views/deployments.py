@@ -1,0 +1,205 @@
+"""Deployments and their routes as people see them: one, a listing, why one is as it is, and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from iris_core.errors import Code, Refused
+from iris_core.limits import clipped
+from iris_core.states import DeploymentLifecycle, RouteStatus
+from iris_core.tables import deployment as deployment_table
+from iris_core.tables import route as route_table
+from iris_core.views import ConditionView, DeploymentView, HistoryRow, Page, RouteView, UpdateView, moment
+from iris_state.deployments import health, lifecycle, pacing
+from iris_state.deployments.records import ITSELF, Deployment, Route
+from iris_state.deployments.routes import Probes, healths, probe_of
+from iris_state.ledger import Ledger
+from iris_state.records import HistoryEntry
+from iris_state.redaction import redacted_env
+from iris_state.views.jobs import reason_of
+from iris_state.views.pages import MAX_TEXT, behind, page, shortened
+
+WHY_ROWS = 20
+"""The newest rows of history that `why` shows."""
+
+
+def found_deployment(ledger: Ledger, arguments: dict[str, Any]) -> Deployment:
+    name = str(arguments.get("deployment", ""))
+    record = ledger.find_deployment(name)
+    if record is None:
+        raise Refused(Code.NOT_FOUND, f"there is no deployment {name[:80]}")
+    return record
+
+
+def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -> DeploymentView:
+    """One deployment; in a listing (``whole`` False) without its routes and environment."""
+    members = record.members(ledger.now_ms)
+    template = record.spec.template
+    env = redacted_env(template.env) if whole else {}
+    return DeploymentView(
+        id=record.id,
+        name=record.name,
+        status=record.status.value,
+        user=record.user,
+        revision=record.revision,
+        stable_revision=record.rollout.stable or None,
+        replicas=record.spec.replicas,
+        ready=sum(route.state == "healthy" for route in record.discovered.routes),
+        available=sum(member.available for member in members),
+        live=sum(route.is_live for route in record.held()),
+        version=record.version,
+        spec=msgspec.structs.replace(record.spec, template=msgspec.structs.replace(template, env=env)),
+        revisions=sorted(record.revisions),
+        created_at=moment(record.created_ms),
+        since=moment(record.since_ms),
+        update=_update(ledger, record),
+        conditions=list(conditions(ledger, record)),
+        routes=[route_view(ledger, record, route) for route in record.routes.values()] if whole else [],
+    )
+
+
+def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
+    job = ledger.jobs.get(route.job)
+    attempts = job.tasks[0].attempts if job is not None else []
+    return RouteView(
+        id=route.id,
+        deployment=record.name,
+        job=record.job_name(route),
+        status=route.status.value,
+        revision=route.revision,
+        worker=attempts[-1].worker if attempts else None,
+        address=route.address or None,
+        since=moment(route.since_ms),
+        created_at=moment(route.created_ms),
+        ready=route.ready,
+        available=route.is_available(record.min_ready_ms, ledger.now_ms),
+        discovered=any(one.id == route.id for one in record.discovered.routes),
+        detail=shortened(route.reason, MAX_TEXT) or None,
+        pending_reason=reason_of(ledger, job) if job is not None else None,
+    )
+
+
+def _update(ledger: Ledger, record: Deployment) -> UpdateView | None:
+    progress = record.rollout.progress
+    if record.status is not DeploymentLifecycle.DEPLOYING or progress is None:
+        return None
+    members = record.members(ledger.now_ms)
+    live = [route for route in record.held() if route.is_live]
+    new = sum(route.revision == record.revision for route in live)
+    failed = record.rollout.failed
+    return UpdateView(
+        revision=record.revision,
+        new=new,
+        available=sum(member.is_new and member.available for member in members),
+        old=len(live) - new,
+        paused=lifecycle.is_held(record),
+        waiting_for="capacity" if lifecycle.waits_for_room(ledger, record, members) else None,
+        progress_at=moment(progress.at_ms),
+        falls_back_from=failed if failed not in (0, record.revision) else None,
+    )
+
+
+def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
+    """What its owner should know, most pressing first."""
+    known = record.rollout
+    if known.pacing.stopped:
+        message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"
+        yield ConditionView(code="crash_loop", message=f"{message} changed or resumed: {_last_failure(record)}")
+    elif known.pacing.failures:
+        message = f"{known.pacing.failures} tries in a row to start a route have failed; the next one waits"
+        yield ConditionView(code="back_off", message=f"{message}: {_last_failure(record)}")
+    if known.failed:
+        kept = f"; revision {record.revision} is kept" if record.revision != known.failed else ""
+        code = "rolled_back" if kept else "update_failed"
+        yield ConditionView(
+            code=code, message=f"the update to revision {known.failed} has failed: {known.failure}{kept}"
+        )
+    if lifecycle.is_held(record):
+        message = "the update waits to be resumed"
+        yield ConditionView(code="paused", message=message)
+    if lifecycle.waits_for_room(ledger, record, record.members(ledger.now_ms)):
+        message = "new routes wait for room"
+        if record.status is DeploymentLifecycle.DEPLOYING:
+            message += "; with `--max-unavailable 1` old ones make room first"
+        yield ConditionView(code="waiting_for_capacity", message=message)
+    yield from _ailing_together(ledger, record)
+
+
+def _ailing_together(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
+    by_revision: dict[int, list[health.Health]] = {}
+    for found in healths(ledger, Probes(), record):
+        by_revision.setdefault(record.routes[found.number].revision, []).append(found)
+    for ailing in by_revision.values():
+        probe = probe_of(record, record.routes[ailing[0].number])
+        if health.fell_together(ailing, probe):
+            message = "more than half of the routes became unhealthy together, so none of them is replaced for that"
+            yield ConditionView(code="unhealthy_together", message=f"{message}: look at what they all depend on")
+
+
+def _last_failure(record: Deployment) -> str:
+    ended = [route for route in record.routes.values() if route.reason and not route.served]
+    return clipped(f"{ended[-1].id}: {ended[-1].reason}") if ended else "see the history"
+
+
+def deployments(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Newest first; destroyed ones only when that status is asked for."""
+    status, user = arguments.get("status"), arguments.get("user")
+    last = behind(arguments)
+    rows = ((n, ledger.deployments[n]) for n in sorted(ledger.deployments, reverse=True) if last is None or n < last)
+
+    def wanted(record: Deployment) -> bool:
+        shown = record.status.value == status if status else not record.is_terminal
+        return shown and user in (None, "", record.user)
+
+    return page(rows, lambda record: deployment_view(ledger, record, whole=False), arguments, wanted)
+
+
+def routes(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """The routes of a deployment, newest first, with the last few that have ended."""
+    record, last = found_deployment(ledger, arguments), behind(arguments)
+    numbers = sorted(record.routes, reverse=True)
+    rows = ((number, record.routes[number]) for number in numbers if last is None or number < last)
+    return page(rows, lambda route: route_view(ledger, record, route), arguments)
+
+
+def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """Judgements about a deployment and its routes, oldest first."""
+    record, last = found_deployment(ledger, arguments), behind(arguments)
+    rows = ((at, entry) for at, entry in enumerate(record.history) if last is None or at > last)
+    return page(rows, lambda entry: _row(record, entry), arguments)
+
+
+def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Why a deployment is as it is: what its owner should know, the routes that do not serve, the newest judgements."""
+    record = found_deployment(ledger, arguments)
+    ailing = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
+    return {
+        "deployment": record.name,
+        "status": record.status.value,
+        "replicas": record.spec.replicas,
+        "revision": record.revision,
+        "conditions": list(conditions(ledger, record)),
+        "update": _update(ledger, record),
+        "routes": [route_view(ledger, record, route) for route in ailing[:WHY_ROWS]],
+        "history": [_row(record, entry) for entry in record.history[-WHY_ROWS:]],
+    }
+
+
+def _row(record: Deployment, entry: HistoryEntry) -> HistoryRow:
+    words = deployment_table.RESULT_WORDS if entry.index == ITSELF else route_table.RESULT_WORDS
+    route = record.routes.get(entry.index)
+    name = route.id if route is not None else f"route {entry.index}"
+    return HistoryRow(
+        entity=record.name if entry.index == ITSELF else f"{record.name}/{name}",
+        handler=entry.handler,
+        from_status=entry.from_status,
+        to_status=entry.to_status,
+        result=words.get(entry.result, entry.result.value),
+        reason=entry.reason,
+        attempts=entry.attempts,
+        first_at=moment(entry.first_ms),
+        last_at=moment(entry.last_ms),
+    )

@@ -1,0 +1,198 @@
+"""A state service with deployments: hosts start what they are told to, and probe it as the story wants.
+
+Everything goes through the machine's front door, as in `world`. A route is called by its id, ``r1-2``. Out of scope:
+any story.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from iris_core import codec, subjects
+from iris_core.messages import Answer, AttemptRef, Caller, DeployCommand, Ended, ProbeResult, Stage
+from iris_core.resources import Amount, ResourceRequest
+from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
+from iris_core.spec import Probe
+from iris_core.states import Cause, KernelStatus
+from iris_state.deployments.records import Deployment, Route
+from iris_state.machine import Machine
+from iris_state.policy import Policy
+from iris_state.snapshots import snapshot
+from tests.support import first_fit
+from tests.support.world import ADMIN, Host, World, picture
+
+ANN = Caller("ann")
+GIB = 1 << 30
+
+
+def template(version: str = "1", probe: Probe | None = None, **fields: Any) -> RouteTemplate:
+    resources = ResourceRequest(cpu_millis=1000)
+    return RouteTemplate(
+        command=("serve", version), resources=resources, probe=probe or Probe(start_timeout_s=60.0), **fields
+    )
+
+
+def spec(replicas: int = 3, version: str = "1", **fields: Any) -> DeploymentSpec:
+    fields.setdefault("update", UpdatePolicy(progress_deadline_s=100.0))
+    fields.setdefault("template", template(version))
+    return DeploymentSpec(name="chat", replicas=replicas, **fields)
+
+
+class Serving(World):
+    """Hosts with room for ``room`` routes in all.
+
+    Attributes:
+        failing: routes whose probes fail, by id, and silent: of which nothing is heard.
+        broken: versions whose process exits 1 at once. unready: ids of routes that fail on their ready path.
+    """
+
+    def __init__(self, room: int = 12, policy: Policy | None = None, hosts: int = 2) -> None:
+        super().__init__(policy or Policy(terminating_timeout_s=60.0))
+        self.failing: set[str] = set()
+        self.silent: set[str] = set()
+        self.unready: set[str] = set()
+        self.broken: set[str] = set()
+        self.never_ready: set[str] = set()
+        self.stuck: set[str] = set()
+        self._failures: dict[str, int] = {}
+        for n in range(hosts):
+            self.register(Host(f"w{n}", Amount(room // hosts * 1000, 8 * GIB, 8 * GIB, 4), {}))
+
+    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def deploy(self, action: str, caller: Caller = ANN, name: str = "chat", **fields: Any) -> Answer:
+        request, reply = self._fresh(), self._fresh()
+        message = DeployCommand(action, name, caller, request, self.now_ms, answer_to=reply, **fields)
+        return self.command(subjects.CMD_DEPLOY, message)
+
+    def create(self, replicas: int = 3, **fields: Any) -> dict[str, Any]:
+        answer = self.deploy("create", spec=spec(replicas, **fields))
+        assert answer.status == "created", answer
+        return json.loads(answer.body)
+
+    def update(self, version: str, replicas: int = 3, **fields: Any) -> None:
+        answer = self.deploy("update", spec=spec(replicas, version, **fields))
+        assert answer.status == "accepted", answer
+
+    # ── hosts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def go(self, seconds: float = 0.0) -> None:
+        """Let time pass, a second at a time, with everything hosts and the scheduler do meanwhile."""
+        until = self.now_ms + round(seconds * 1000)
+        self._act()
+        while self.now_ms < until:
+            self.wait(min(1.0, (until - self.now_ms) / 1000), heartbeat=False)
+            self._act()
+            for name in self.hosts:
+                if not self.hosts[name].silent:
+                    self.heartbeat(name)
+            self._act()
+
+    def _act(self) -> None:
+        """Place what waits, start what was placed, end what was stopped; until nothing is left to do."""
+        for _ in range(20):
+            before = self.machine.sequence
+            if len(self.ledger.queue):
+                self.plan(first_fit.plan(self.snapshot()))
+            for host in list(self.hosts.values()):
+                self._run(host)
+            if self.machine.sequence == before:
+                return
+
+    def _run(self, host: Host) -> None:
+        if host.silent:
+            return
+        for ref in list(host.believes):
+            stage = host.believes.get(ref)
+            if stage is None:
+                continue
+            if ref in host.stopping:
+                if self._route_of(ref) not in self.stuck:
+                    self.ends(ref, Ended(Cause.CANCELLED, signal=15))
+            elif stage.status is KernelStatus.SCHEDULED:
+                self.say(host.name, Stage(ref, KernelStatus.PREPARING, self.now_ms))
+                self.say(host.name, Stage(ref, KernelStatus.RUNNING, self.now_ms))
+                if self.ledger.jobs[ref.job].spec.command[-1] in self.broken:
+                    self.ends(ref, Ended(Cause.EXITED, exit_code=1))
+
+    def ends(self, ref: AttemptRef, ended: Ended) -> None:
+        """The process of an attempt is gone."""
+        (host,) = [host for host in self.hosts.values() if ref in host.believes]
+        self.say(host.name, Stage(ref, KernelStatus.TERMINATED, self.now_ms, ended))
+
+    def kill(self, route: str) -> None:
+        """The process of a route is killed."""
+        job = self.ledger.jobs[self.route(route).job]
+        self.ends(AttemptRef(job.number, 0, job.tasks[0].attempts[-1].number), Ended(Cause.EXITED, signal=9))
+
+    def _route_of(self, ref: AttemptRef) -> str:
+        found = self.ledger.route_for(ref.job)
+        return found[1].id if found is not None else ""
+
+    def probes(self, host: Host) -> tuple[ProbeResult, ...]:
+        found = []
+        for ref, stage in host.believes.items():
+            route = self._route_of(ref)
+            if stage.status is not KernelStatus.RUNNING or not route or route in self.silent:
+                continue
+            version = self.ledger.jobs[ref.job].spec.command[-1]
+            fails = route in self.failing or version in self.never_ready
+            self._failures[route] = self._failures.get(route, 0) + 1 if fails else 0
+            address = f"{host.name}:{30_000 + ref.job}"
+            passes, failures = (0, self._failures[route]) if fails else (1, 0)
+            found.append(ProbeResult(ref, address, passes, failures, route not in self.unready, detail="no answer"))
+        return tuple(found)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def record(self) -> Deployment:
+        found = self.ledger.find_deployment("chat")
+        assert found is not None
+        return found
+
+    def route(self, id_: str) -> Route:
+        (found,) = [route for route in self.record.routes.values() if route.id == id_]
+        return found
+
+    def status(self) -> str:
+        return self.record.status.value
+
+    def routes(self) -> dict[str, str]:
+        """The status of every route that has not ended, by id."""
+        return {route.id: route.status.value for route in self.record.held()}
+
+    def serving(self) -> dict[str, str]:
+        """What proxies were told last: the state of each route that may get requests."""
+        return {route.id: route.state for route in self.discovered["chat"].routes}
+
+    def codes(self) -> list[str]:
+        return [one["code"] for one in self.query("deployment", deployment="chat")["conditions"]]
+
+    def said(self, entity: str) -> list[str]:
+        """The states of public events of deployments or routes, in order."""
+        return [subject.rpartition(".")[2] for subject, _ in self.events if subject.startswith(f"{entity}.state.")]
+
+    # ── another leader ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_over(self) -> None:
+        """This leader is gone; the next one knows the journal, and of that the oldest part from a snapshot."""
+        data = snapshot.cut(self.ledger, self.machine.sequence, self.machine.cursor, self.machine.last_ms)
+        before = picture(self.machine, self.now_ms)
+        other = Machine(self.policy, "other")
+        other.restore(snapshot.read(data))
+        other.serial = self.machine.serial
+        assert picture(self.replayed(), self.now_ms) == before
+        assert picture(other, self.now_ms) == before
+        self.machine, self.mirror = other, None
+        self._lead()
+        self.step()
+
+
+def answered(answer: Answer) -> str:
+    """The sentence of a refusal."""
+    return json.loads(answer.body)["detail"]
+
+
+__all__ = ["ADMIN", "ANN", "Serving", "answered", "codec", "spec", "template"]

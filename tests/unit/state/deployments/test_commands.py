@@ -1,0 +1,174 @@
+"""What people want of deployments, and how they are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from iris_core.messages import Caller
+from iris_core.quota import Quota
+from iris_core.serving import UpdatePolicy
+from iris_core.spec import JobSpec, Probe
+from iris_state.policy import Policy
+from tests.support.serving import ADMIN, ANN, Serving, answered, spec, template
+
+
+@pytest.fixture
+def world() -> Serving:
+    return Serving()
+
+
+def job(name: str) -> JobSpec:
+    return JobSpec(name=name, command=("true",))
+
+
+def test_a_job_of_a_deployments_name_is_refused(world: Serving):
+    world.create(1)
+    for name in ("/chat", "/chat/x", "/chat/r9-9"):
+        answer = world.submit(job(name), ANN)
+        assert answer.status == "conflict"
+        assert "chat is a deployment" in answered(answer)
+
+
+def test_a_route_may_submit_jobs_below_its_own(world: Serving):
+    world.create(1)
+    assert world.submit(job("/chat/r1-1/child"), ANN).status == "created"
+
+
+def test_a_deployment_of_a_live_jobs_name_is_refused(world: Serving):
+    world.submit(job("/chat/x"), ANN)
+    answer = world.deploy("create", spec=spec(1))
+    assert (answer.status, "/chat/x is a job" in answered(answer)) == ("conflict", True)
+    world.cancel("/chat/x")
+    assert world.deploy("create", spec=spec(1)).status == "created"
+
+
+def test_the_name_of_a_deployment_that_is_destroyed_is_free(world: Serving):
+    world.create(1)
+    world.go(5)
+    world.deploy("delete")
+    world.go(5)
+    assert world.submit(job("/chat"), ANN).status == "created"
+
+
+def test_the_same_name_twice_is_refused(world: Serving):
+    world.create(1)
+    answer = world.deploy("create", spec=spec(1))
+    assert (answer.status, answered(answer)) == ("conflict", "chat exists and is ready")
+
+
+def test_the_same_request_twice_makes_one_deployment(world: Serving):
+    world.create(1)
+    world._asked -= 2  # the same request id and reply again
+    assert world.deploy("create", spec=spec(1)).status == "created"
+    assert len(world.ledger.deployments) == 1
+
+
+@pytest.mark.parametrize("action", ["update", "scale", "rollback", "pause", "resume", "delete"])
+def test_only_its_owner_and_admins_change_a_deployment(world: Serving, action: str):
+    world.create(2)
+    world.update("2", 2)
+    given: dict[str, Any] = {"spec": spec(2, "3")} if action == "update" else {"replicas": 3}
+    assert world.deploy(action, Caller("bob"), **given).status == "forbidden"
+    assert world.deploy(action, ADMIN, **given).status == "accepted"
+
+
+@pytest.mark.parametrize("action", ["update", "scale", "rollback", "pause", "resume", "delete"])
+def test_what_is_not_there_is_not_found(world: Serving, action: str):
+    assert world.deploy(action, name="nobody").status == "not_found"
+
+
+def test_nobody_creates_for_another(world: Serving):
+    assert world.deploy("create", Caller("bob"), spec=spec(1, user="ann")).status == "forbidden"
+
+
+def test_a_change_of_what_somebody_else_has_changed_is_refused(world: Serving):
+    version = world.create(2)["version"]
+    assert world.deploy("scale", replicas=3, version=version).status == "accepted"
+    answer = world.deploy("scale", replicas=4, version=version)
+    assert (answer.status, "has been changed since" in answered(answer)) == ("conflict", True)
+    assert world.record.spec.replicas == 3
+
+
+def test_a_route_that_comes_and_goes_changes_no_version(world: Serving):
+    version = world.create(2)["version"]
+    world.go(10)
+    world.kill("r1-1")
+    world.go(10)
+    assert world.record.version == version
+
+
+def test_a_deployment_that_is_being_deleted_is_changed_no_more(world: Serving):
+    world.create(1)
+    world.go(5)
+    world.stuck.add("r1-1")
+    world.deploy("delete")
+    assert world.deploy("scale", replicas=2).status == "conflict"
+    assert world.deploy("delete").status == "accepted"
+
+
+def test_there_is_nothing_to_roll_back_to_at_first(world: Serving):
+    world.create(1)
+    assert world.deploy("rollback").status == "not_found"
+    assert world.deploy("rollback", revision=1).status == "conflict"
+
+
+def test_no_more_deployments_than_are_possible():
+    world = Serving(policy=Policy(max_deployments=1))
+    world.create(1)
+    other = spec(1)
+    answer = world.deploy("create", name="other", spec=type(other)(name="other", template=template()))
+    assert answer.status == "over_quota"
+
+
+def test_a_user_over_quota_has_routes_that_fail_to_start(world: Serving):
+    world.create(1)
+    world.go(5)
+    world.admin("set_quota", "ann", max_pending_tasks=1)
+    assert isinstance(world.ledger.quota_of("ann"), Quota)
+    for host in world.hosts:
+        world.admin("drain", host)
+    world.deploy("scale", replicas=3)
+    assert world.codes() == ["back_off", "waiting_for_capacity"]
+    assert "may have 1 pending tasks" in world.query("deployment_why", deployment="chat")["conditions"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"replicas": -1}, "/replicas"),
+        ({"replicas": 1001}, "/replicas"),
+        ({"port": "grpc"}, "/port"),
+        ({"template": template(probe=Probe(port="x"))}, "/template/probe/port"),
+        ({"template": template(probe=Probe(kind="command"))}, "/template/probe/command"),
+        ({"template": template(env={"1": "x"})}, "/template/env/1"),
+        ({"update": UpdatePolicy(max_surge=0)}, "/update/max_surge"),
+        ({"update": UpdatePolicy(max_surge="x%")}, "/update/max_surge"),
+        (
+            {"template": template(probe=Probe()), "update": UpdatePolicy(progress_deadline_s=600)},
+            "/update/progress_deadline_s",
+        ),
+        ({"settle_s": -1.0}, "/settle_s"),
+    ],
+)
+def test_a_mistake_is_named_by_its_place(world: Serving, fields: dict[str, Any], pointer: str):
+    given = {"replicas": 1, **fields}
+    answer = world.deploy("create", spec=spec(**given))
+    assert answer.status == "invalid"
+    assert pointer in [one["pointer"] for one in json.loads(answer.body)["errors"]]
+
+
+def test_a_name_that_would_not_fit_into_a_job_or_an_address_is_refused(world: Serving):
+    for name in ("", "7", "a.b", "a/b", "é", "x" * 64):
+        answer = world.deploy("create", name=name, spec=type(spec(1))(name=name, template=template()))
+        assert answer.status == "invalid", name
+
+
+def test_the_environment_of_a_deployment_is_its_owners(world: Serving):
+    world.create(1, template=template(env={"MODE": "x", "API_TOKEN": "t"}))
+    for reader, shown in ((ANN, "x"), (Caller("bob"), "***")):
+        world.reader = reader
+        view = world.query("deployment", deployment="chat")
+        assert view["spec"]["template"]["env"] == {"MODE": shown, "API_TOKEN": "***"}

@@ -1,0 +1,323 @@
+"""What happens to a deployment, told by what its owner and the proxies see."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_core.messages import AttemptRef, Eviction, Nomination, Plan
+from iris_core.resources import ResourceRequest
+from iris_core.serving import UpdatePolicy
+from iris_core.spec import JobSpec, Probe
+from tests.support.serving import ANN, Serving, spec, template
+
+
+@pytest.fixture
+def world() -> Serving:
+    return Serving()
+
+
+def test_a_deployment_comes_up(world: Serving):
+    view = world.create(3)
+    assert (view["status"], view["replicas"], view["ready"]) == ("ready", 3, 0)
+    assert world.discovered["chat"].reason == "starting"
+    world.go(10)
+    assert world.routes() == {"r1-1": "healthy", "r1-2": "healthy", "r1-3": "healthy"}
+    assert world.serving() == dict.fromkeys(("r1-1", "r1-2", "r1-3"), "healthy")
+    assert world.query("deployment", deployment="chat")["stable_revision"] == 1
+    assert world.said("deployment") == ["pending", "scaling", "ready"]
+    assert world.said("route").count("healthy") == 3
+
+
+def test_each_route_is_a_job_below_the_deployments_name(world: Serving):
+    world.create(2)
+    assert sorted(world.ledger.names) == ["/chat/r1-1", "/chat/r1-2"]
+    job = world.ledger.find_job("/chat/r1-1")
+    assert job is not None
+    assert (job.user, job.spec.ports, job.spec.probe is not None, job.spec.max_retries_failure) == (
+        "ann",
+        ("http",),
+        True,
+        0,
+    )
+
+
+def test_a_route_that_is_killed_is_replaced_once(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.kill("r1-2")
+    assert world.serving() == {"r1-1": "healthy", "r1-3": "healthy"}
+    world.go(30)
+    assert world.routes() == {"r1-1": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
+
+
+def test_scaling_out_and_in(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.deploy("scale", replicas=10)
+    world.go(10)
+    assert len(world.serving()) == 10
+    world.deploy("scale", replicas=1)
+    assert world.serving() == {"r1-1": "healthy"}
+    world.go(40)
+    assert world.routes() == {"r1-1": "healthy"}
+    assert world.status() == "ready"
+
+
+def test_a_probe_that_starts_failing_takes_a_route_out_and_then_away(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.failing.add("r1-1")
+    world.go(3)
+    assert world.route("r1-1").status.value == "unhealthy"
+    assert world.serving() == {"r1-2": "healthy", "r1-3": "healthy"}
+    world.go(57)
+    assert world.routes() == {"r1-1": "unhealthy", "r1-2": "healthy", "r1-3": "healthy"}
+    world.go(20)
+    assert world.routes() == {"r1-2": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
+    rows = world.query("deployment_history", deployment="chat", limit=500)["items"]
+    (row,) = [row for row in rows if row["result"] == "FAILURE" and row["handler"] == "HealthCheckRoute"]
+    assert (row["from"], row["to"], row["reason"]) == ("healthy", "unhealthy", "3 probes in a row failed")
+
+
+def test_a_route_that_recovers_within_its_grace_is_kept(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.failing.add("r1-1")
+    world.go(30)
+    world.failing.clear()
+    world.go(2)
+    assert world.routes() == {"r1-1": "healthy", "r1-2": "healthy"}
+
+
+def test_a_silent_route_gets_requests_behind_the_others(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.silent.add("r1-1")
+    world.go(30)
+    assert world.serving() == {"r1-1": "healthy", "r1-2": "healthy"}
+    world.go(2)
+    assert world.serving() == {"r1-1": "stale", "r1-2": "healthy"}
+    world.silent.clear()
+    world.go(2)
+    assert world.serving() == {"r1-1": "healthy", "r1-2": "healthy"}
+    rows = world.query("deployment_history", deployment="chat", limit=500)["items"]
+    assert [row["to"] for row in rows if row["result"] == "STALE"] == ["degraded"]
+
+
+def test_a_route_that_is_not_ready_is_taken_out_and_never_away(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.unready.add("r1-1")
+    world.go(300)
+    assert world.serving() == {"r1-2": "healthy"}
+    assert world.routes() == {"r1-1": "healthy", "r1-2": "healthy"}
+
+
+def test_a_service_that_always_exits_is_tried_a_few_times_and_says_why(world: Serving):
+    world.broken.add("1")
+    world.create(3)
+    world.go(420)
+    assert world.codes() == ["crash_loop"]
+    jobs = len(world.ledger.jobs)
+    assert jobs <= 12
+    world.go(200)
+    assert len(world.ledger.jobs) == jobs
+    why = world.query("deployment_why", deployment="chat")
+    assert "exit code 1" in why["conditions"][0]["message"]
+    world.broken.clear()
+    world.deploy("resume")
+    world.go(60)
+    assert len(world.serving()) == 3
+    assert world.codes() == []
+
+
+def test_a_route_that_never_gets_healthy_is_replaced_when_its_start_has_timed_out(world: Serving):
+    world.never_ready.add("1")
+    world.create(1)
+    world.go(60)
+    assert world.routes() == {"r1-1": "degraded"}
+    world.go(5)
+    assert world.route("r1-1").status.value == "terminated"
+    assert world.codes() == ["back_off"]
+
+
+def test_the_loss_of_a_host_is_no_failed_start(world: Serving):
+    world.create(3)
+    world.hosts["w0"].silent = True
+    world.go(120)
+    assert world.codes() == []
+    assert len(world.serving()) == 3
+
+
+# ── updates ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rolling_update_never_serves_with_fewer_routes(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.update("2")
+    assert world.status() == "deploying"
+    fewest = 99
+    for _ in range(150):
+        world.go(1)
+        fewest = min(fewest, len(world.serving()))
+        assert len(world.routes()) <= 4
+    assert fewest == 3
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r2"}
+    assert (world.status(), world.record.rollout.stable) == ("ready", 2)
+
+
+def test_a_revision_that_never_gets_healthy_is_given_up_and_the_old_one_kept(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.never_ready.add("2")
+    world.update("2")
+    world.go(400)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r1"}
+    assert (world.status(), world.record.revision, world.codes()) == ("ready", 1, ["rolled_back"])
+    assert len(world.serving()) == 3
+
+
+def test_a_revision_that_exits_at_once_is_given_up_sooner(world: Serving):
+    world.create(3, update=UpdatePolicy(progress_deadline_s=10_000))
+    world.go(10)
+    world.broken.add("2")
+    world.update("2", update=UpdatePolicy(progress_deadline_s=10_000))
+    world.go(400)
+    assert (world.status(), world.record.revision, world.codes()) == ("ready", 1, ["rolled_back"])
+    assert "5 of its routes failed to start" in world.record.rollout.failure
+
+
+def test_an_update_without_a_way_back_stays_and_says_so(world: Serving):
+    policy = UpdatePolicy(progress_deadline_s=100, rollback=False)
+    world.create(2, update=policy)
+    world.go(10)
+    world.never_ready.add("2")
+    world.update("2", 2, update=policy)
+    world.go(300)
+    assert (world.status(), world.record.revision) == ("deploying", 2)
+    assert "update_failed" in world.codes()
+    assert len(world.serving()) == 2
+
+
+def test_the_latest_update_wins(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.update("2")
+    world.go(12)
+    world.update("3")
+    world.go(120)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r3"}
+    assert world.status() == "ready"
+
+
+def test_a_canary_waits_to_be_resumed(world: Serving):
+    policy = UpdatePolicy(progress_deadline_s=100, pause_after=1)
+    world.create(3, update=policy)
+    world.go(10)
+    world.update("2", update=policy)
+    world.go(300)
+    assert sorted(id_.partition("-")[0] for id_ in world.routes()) == ["r1", "r1", "r2"]
+    assert world.codes() == ["paused"]
+    world.kill(next(id_ for id_ in world.routes() if id_.startswith("r1")))
+    world.go(30)
+    assert sorted(id_.partition("-")[0] for id_ in world.routes()) == ["r1", "r1", "r2"]
+    before = world.routes()
+    world.deploy("resume")
+    world.go(100)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r2"}
+    assert set(before) & set(world.routes()), "resuming alone ends no route of the canary"
+
+
+def test_a_pause_lets_no_more_new_routes_come(world: Serving):
+    world.create(3)
+    world.go(10)
+    world.update("2")
+    world.deploy("pause")
+    world.go(200)
+    assert sorted(id_.partition("-")[0] for id_ in world.routes()) == ["r1", "r1", "r2"]
+    assert world.codes() == ["paused"]
+    world.deploy("resume")
+    world.go(150)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r2"}
+
+
+def test_a_rollback_goes_to_the_revision_before(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.update("2", 2)
+    world.go(60)
+    assert world.deploy("rollback").status == "accepted"
+    world.go(60)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r1"}
+    assert world.record.spec.template == template("1")
+
+
+def test_a_surge_without_room_waits_and_is_not_rolled_back():
+    world = Serving(room=2)
+    world.create(2)
+    world.go(10)
+    world.update("2", 2)
+    world.go(1000)
+    assert world.status() == "deploying"
+    assert world.query("deployment", deployment="chat")["update"]["waiting_for"] == "capacity"
+    assert world.codes() == ["waiting_for_capacity"]
+    world.deploy("update", spec=spec(2, "2", update=UpdatePolicy(max_surge=0, max_unavailable=1)))
+    world.go(150)
+    assert {id_.partition("-")[0] for id_ in world.routes()} == {"r2"}
+
+
+def test_another_policy_alone_makes_no_revision(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.update("1", 2, settle_s=9.0)
+    assert (world.status(), world.record.revision, world.record.spec.settle_s) == ("ready", 1, 9.0)
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deleted_deployment_drains_and_is_gone(world: Serving):
+    world.create(2, settle_s=2.0, grace_s=30.0)
+    world.go(10)
+    world.deploy("delete")
+    assert world.status() == "destroying"
+    assert (world.serving(), world.discovered["chat"].reason) == ({}, "draining")
+    stops = [stop for host in world.hosts.values() for order in host.orders for stop in order.stop]
+    assert {(stop.settle_ms, stop.grace_ms) for stop in stops} == {(2000, 30_000)}
+    world.go(5)
+    assert world.status() == "destroyed"
+    assert world.query("deployments")["items"] == []
+
+
+def test_routes_that_do_not_end_keep_no_deployment_alive(world: Serving):
+    world.create(1)
+    world.go(10)
+    world.stuck.add("r1-1")
+    world.deploy("delete")
+    world.go(80)
+    assert world.status() == "destroying"
+    world.go(30)
+    assert world.status() == "destroyed"
+    assert world.create(1)["id"] == "d2"
+    world.stuck.clear()
+    world.go(20)
+    assert world.routes() == {"r1-1": "healthy"}
+
+
+def test_a_route_that_makes_room_for_others_has_a_jobs_grace(world: Serving):
+    world.create(1, template=template(probe=Probe(start_timeout_s=60.0), band="batch"))
+    world.go(10)
+    job = world.ledger.find_job("/chat/r1-1")
+    assert job is not None
+    room = ResourceRequest(cpu_millis=6000)
+    world.submit(JobSpec(name="/first", command=("true",), resources=room, band="production"), ANN)
+    first = world.ledger.jobs[world.ledger.names["/first"]].number
+    host = job.tasks[0].attempts[0].worker
+    eviction = Eviction((AttemptRef(job.number, 0, 0),), (Nomination(first, 0, host),))
+    world.plan(Plan("s", world.machine.sequence, evictions=(eviction,)))
+    stops = [stop for host in world.hosts.values() for order in host.orders for stop in order.stop]
+    assert [(stop.settle_ms, stop.grace_ms) for stop in stops] == [(2000, 5000)]
+    world.go(20)
+    assert world.routes() == {"r1-2": "healthy"}
+    assert world.codes() == []

@@ -1,0 +1,50 @@
+"""A leader that is gone in the middle: the next one goes on, and no set empties by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris_core.serving import UpdatePolicy
+from tests.support.serving import Serving
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_life_with_another_leader_every_few_seconds(every: int):
+    """Created, updated to what never gets healthy, back, scaled, and deleted."""
+    world = Serving()
+    world.create(3)
+
+    def lives(seconds: int) -> None:
+        for _ in range(0, seconds, every):
+            world.go(every)
+            world.take_over()
+
+    lives(12)
+    assert len(world.serving()) == 3
+    world.broken.add("2")
+    world.update("2", update=UpdatePolicy(progress_deadline_s=70.0))
+    for _ in range(0, 240, 4):
+        world.go(4)
+        world.take_over()
+        assert len(world.serving()) >= 3
+    assert (world.status(), world.record.revision, world.codes()) == ("ready", 1, ["rolled_back"])
+    world.deploy("scale", replicas=1)
+    lives(6)
+    assert len(world.routes()) == 1
+    world.deploy("delete")
+    lives(9)
+    assert world.status() == "destroyed"
+    assert not world.ledger.route_of_job
+
+
+def test_a_leader_that_knows_no_result_yet_takes_nobody_out():
+    world = Serving()
+    world.create(2)
+    world.go(10)
+    world.silent |= set(world.routes())
+    for _ in range(12):
+        world.go(10)
+        world.take_over()
+    assert set(world.serving().values()) == {"healthy"}
+    world.go(40)
+    assert set(world.serving().values()) == {"stale"}
