@@ -17,7 +17,7 @@ from iris_core import codec, subjects
 from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state.changes import Assigned, Commit, JobAdmitted, JobPruned, Led
-from iris_state.check import Growth, check, check_timeouts
+from iris_state.check import check
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
 from iris_state.outbox import event_place
@@ -27,6 +27,7 @@ from iris_state.snapshots.compacted import encoder
 from tests.sim.host import Running
 from tests.sim.network import Server
 from tests.sim.people import Promises
+from tests.support.growth import Growth, check_timeouts
 
 TICK_MS = 1000
 RESTORED_EVERY = 8

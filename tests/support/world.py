@@ -43,7 +43,7 @@ from iris_core.serving import Discovery
 from iris_core.spec import Attribute, JobSpec
 from iris_core.states import KernelStatus
 from iris_scheduler.mirror import Mirror
-from iris_state.check import Growth, check, check_timeouts
+from iris_state.check import check
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.ledger import Ledger
@@ -51,6 +51,7 @@ from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Machin
 from iris_state.policy import Policy
 from iris_state.reads import answer
 from iris_state.snapshots.compacted import encoder
+from tests.support.growth import Growth, check_timeouts
 
 START_MS = 1_000_000
 ADMIN = Caller("root", "admin")

@@ -61,16 +61,7 @@ def bucket_config(bucket: str, replicas: int) -> dict[str, Any]:
         "name": f"OBJ_{bucket}",
         "description": "whole objects in chunks, each with a digest",
         "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
-        "retention": "limits",
-        "storage": "file",
-        "num_replicas": replicas,
-        "discard": "new",
-        "max_msgs": -1,
-        "max_bytes": -1,
-        "max_age": 0,
-        "duplicate_window": _NS // 10,
-        "allow_rollup_hdrs": True,
-        "allow_direct": True,
+        **_of_bucket(replicas),
     }
 
 
@@ -80,6 +71,17 @@ def key_value_config(bucket: str, replicas: int) -> dict[str, Any]:
         "name": f"KV_{bucket}",
         "description": "the last value of each key",
         "subjects": [f"$KV.{bucket}.>"],
+        **_of_bucket(replicas),
+        "max_msgs_per_subject": 1,
+        "max_msg_size": MESSAGE_BYTES,
+        "allow_msg_ttl": True,
+        "deny_delete": True,
+    }
+
+
+def _of_bucket(replicas: int) -> dict[str, Any]:
+    """What buckets have in common."""
+    return {
         "retention": "limits",
         "storage": "file",
         "num_replicas": replicas,
@@ -87,13 +89,9 @@ def key_value_config(bucket: str, replicas: int) -> dict[str, Any]:
         "max_msgs": -1,
         "max_bytes": -1,
         "max_age": 0,
-        "max_msgs_per_subject": 1,
-        "max_msg_size": MESSAGE_BYTES,
         "duplicate_window": _NS // 10,
         "allow_rollup_hdrs": True,
         "allow_direct": True,
-        "allow_msg_ttl": True,
-        "deny_delete": True,
     }
 
 

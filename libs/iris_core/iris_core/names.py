@@ -84,17 +84,9 @@ class JobName:
         return JobName(self.parts[:-1]) if len(self.parts) > 1 else None
 
     @property
-    def is_root(self) -> bool:
-        return len(self.parts) == 1
-
-    @property
     def namespace(self) -> str:
         """The root component."""
         return self.parts[0]
-
-    def is_ancestor_of(self, other: JobName) -> bool:
-        """Whether ``other`` lies strictly below this name."""
-        return len(other.parts) > len(self.parts) and other.parts[: len(self.parts)] == self.parts
 
     def __str__(self) -> str:
         return "/" + "/".join(self.parts)

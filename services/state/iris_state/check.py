@@ -1,14 +1,14 @@
 """What must always be true of the ledger, each sentence one function; `check` asks them all.
 
 Records are truth; queue, counters, holds and clocks are indexes over them, so most sentences are a recount. Slow on
-purpose and never on a hot path: tests and the simulation ask after every step. What may only grow needs two looks and
-is `Growth`'s. Source: docs/design/reliability.md#invariants.
+purpose and never on a hot path: tests and the simulation ask after every step.
+Source: docs/design/reliability.md#invariants.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 
 from iris_core.errors import InvariantBroken
 from iris_core.resources import NOTHING
@@ -30,14 +30,11 @@ from iris_core.tables import deployment as deployment_table
 from iris_core.tables import session as session_table
 from iris_core.tables import task as task_table
 from iris_state import cascade, coordinator
-from iris_state.apply.sessions import HISTORY_KEPT
 from iris_state.changes import GANG
 from iris_state.deployments import rollout, routes
 from iris_state.deployments.records import Deployment
 from iris_state.index import JobIndex
-from iris_state.inputs import TimerKey
 from iris_state.ledger import Ledger
-from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Job, Key, Task, kernel_status, lingers, spent_and_limit
 from iris_state.snapshots.compacted import is_compacted
 
@@ -61,22 +58,6 @@ def violations(ledger: Ledger) -> Wrongs:
     for deployment in ledger.deployments.values():
         for of_deployment in OF_DEPLOYMENT:
             yield from of_deployment(ledger, deployment)
-
-
-def check_timeouts(
-    ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0, aside: Container[TimerKey] = ()
-) -> None:
-    """Raises InvariantBroken when a session has outstayed its timeout by more than a tick and nobody acted.
-
-    ``aside``: timers that were set aside.
-    """
-    for status, line in ledger.timeouts.items():
-        timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
-        if timeout_ms is None or owner is None:
-            continue
-        late = [key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside]
-        if late:
-            raise InvariantBroken(f"sessions {late} are {status.value} for more than {timeout_ms} ms")
 
 
 # ── one job ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -454,69 +435,3 @@ OF_LEDGER: tuple[Callable[[Ledger], Wrongs], ...] = (
     listings_are_indexed,
     deployments_are_indexed,
 )
-
-
-# ── what only grows ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Growth:
-    """Compares a ledger with what it was at the last look: the past stays, versions rise, terminal is terminal."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[int, tuple[bool, JobState]] = {}
-        self._ended: dict[Key, TaskState] = {}
-        self._closed: dict[AttemptKey, int] = {}
-        self._versions: dict[int, int] = {}
-        self._history: dict[int, int] = {}
-        self._epoch = 0
-
-    def look(self, ledger: Ledger) -> None:
-        """Raises InvariantBroken when something of the past has changed since the last look."""
-        wrong = [*self._job_wrongs(ledger), *self._task_wrongs(ledger)]
-        if ledger.epoch < self._epoch:
-            wrong.append(f"epoch {ledger.epoch} after {self._epoch}")
-        if wrong:
-            raise InvariantBroken("; ".join(wrong))
-        self._remember(ledger)
-
-    def _job_wrongs(self, ledger: Ledger) -> Wrongs:
-        for number, (ended, state) in self._jobs.items():
-            job = ledger.jobs.get(number)
-            if job is None:
-                if not ended:
-                    yield f"j{number} was {state.name} and is forgotten"
-                continue
-            if ended and job.state is not state:
-                yield f"{job.name} was {state.name} and is {job.state.name}"
-            if sum(entry.attempts for entry in job.history) < self._history[number] and len(job.history) < HISTORY_KEPT:
-                yield f"{job.name} has lost history"
-            if job.session is not None and job.session.version < self._versions[number]:
-                yield f"{job.name} went back to version {job.session.version}"
-
-    def _task_wrongs(self, ledger: Ledger) -> Wrongs:
-        for (number, index), state in self._ended.items():
-            job = ledger.jobs.get(number)
-            if job is not None and job.tasks[index].state is not state:
-                yield f"{job.name}/{index} was {state.name} and is {job.tasks[index].state.name}"
-        for key, closed_ms in self._closed.items():
-            attempt = ledger.attempt(key)
-            if attempt is None:
-                if key[0] in ledger.jobs:
-                    yield f"attempt {key} is forgotten"
-            elif attempt.closed_ms != closed_ms:
-                yield f"attempt {key} was closed at {closed_ms} and is at {attempt.closed_ms}"
-
-    def _remember(self, ledger: Ledger) -> None:
-        self._epoch = ledger.epoch
-        self._jobs = {job.number: (job.is_terminal, job.state) for job in ledger.jobs.values()}
-        self._history = {job.number: sum(entry.attempts for entry in job.history) for job in ledger.jobs.values()}
-        self._versions = {job.number: job.session.version for job in ledger.jobs.values() if job.session is not None}
-        self._ended = {}
-        self._closed = {}
-        for job in ledger.jobs.values():
-            for index, task in enumerate(job.tasks):
-                if task.is_terminal:
-                    self._ended[(job.number, index)] = task.state
-                for attempt in task.attempts:
-                    if attempt.closed_ms:
-                        self._closed[(job.number, index, attempt.number)] = attempt.closed_ms

@@ -24,7 +24,6 @@ def test_job_name_depth():
 
 def test_a_root_has_no_parent():
     root = JobName.root("train")
-    assert root.is_root
     assert root.parent is None
     assert root.namespace == "train"
 
@@ -37,15 +36,6 @@ def test_a_child_and_a_task_have_their_job_for_a_parent():
     assert not train.child("eval").is_task
     assert str(train.child("eval").task(3)) == "/train/eval/3"
     assert train.child("eval").task(3).namespace == "train"
-
-
-def test_ancestors_lie_strictly_above():
-    train = JobName.root("train")
-    assert train.is_ancestor_of(train.child("eval"))
-    assert train.is_ancestor_of(train.child("eval").task(0))
-    assert not train.is_ancestor_of(train)
-    assert not train.child("eval").is_ancestor_of(train)
-    assert not JobName.root("tra").is_ancestor_of(train)
 
 
 @pytest.mark.parametrize(

@@ -298,24 +298,20 @@ def test_names_classes_and_colours_are_the_documents():
 
 
 @pytest.mark.parametrize("line", TS_FINISHED.strip().splitlines(), ids=lambda line: line.split()[0])
-def test_is_finished_and_can_be_scheduled_are_the_documents(line):
+def test_is_finished_is_the_documents(line):
     name, rule = line.split(maxsplit=1)
     state = T[name]
     if rule == "Always finished":
         assert task.is_finished(state, 0, 5)
-        assert not task.can_be_scheduled(state, 0, 5)
     else:
         for spent, limit in itertools.product(range(4), range(3)):
             assert task.is_finished(state, spent, limit) is (spent > limit)
             assert task.is_finished(state, spent, limit, no_retry=True)
-            assert task.can_be_scheduled(state, spent, limit) is (spent <= limit)
-            assert not task.can_be_scheduled(state, spent, limit, no_retry=True)
 
 
 def test_a_task_that_has_not_ended_is_not_finished():
     for state in states.NON_TERMINAL:
         assert not task.is_finished(state, 99, 0)
-        assert task.can_be_scheduled(state, 99, 0) is (state is T.PENDING)
 
 
 def test_each_state_is_charged_to_the_documents_budget():

@@ -3,9 +3,10 @@
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_state.check import check, check_timeouts
+from iris_state.check import check
 from iris_state.policy import Policy
 from tests.support.exploration import Cell, Path, endless, explore, gang
+from tests.support.growth import check_timeouts
 
 STRICT = Policy(prepare_tries=0, start_tries=0, schedule_tries=0, max_reschedules=0, forget_workers_after_s=0)
 """Nothing is forgiven, so the space of states is finite and small."""

@@ -152,8 +152,3 @@ def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = Fa
     Source: docs/design/semantics.md#tasks-and-attempts.
     """
     return state in ALWAYS_FINISHED or (state in BUDGET_OF_STATE and (no_retry or spent > limit))
-
-
-def can_be_scheduled(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
-    """Task States: a task that waits, or whose attempt ended with budget to spare."""
-    return state is T.PENDING or (state in BUDGET_OF_STATE and not no_retry and spent <= limit)
