@@ -39,7 +39,7 @@ class Assignments:
         self.nominations = Nominations(cycle, free)
         self.room = Room(free)
         self.before = free.copy()
-        self.reservations = Reservations(cycle, self.room)
+        self.reservations = Reservations(cycle, self.room, self.nominations)
         self.allowances = Allowances(cycle.mirror.quotas, cycle.mirror.usage)
         self.given: list[Given] = []
         self.notes: dict[int, Reason] = {}

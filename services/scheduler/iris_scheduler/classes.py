@@ -20,7 +20,8 @@ from iris_scheduler.placement.capacity import need_of
 _TIME_BITS = 48
 _JOB_BITS = 40
 _TIME = (1 << _TIME_BITS) - 1
-_JOB = (1 << _JOB_BITS) - 1
+NO_JOB = (1 << _JOB_BITS) - 1
+"""A number that no job ever has; it stands behind all others."""
 
 
 class ClassKey(NamedTuple):
@@ -82,4 +83,4 @@ def place_of(row: JobRow) -> int:
 
 def job_at(place: int) -> int:
     """The job that stands at a place."""
-    return place & _JOB
+    return place & NO_JOB

@@ -62,6 +62,8 @@ def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
 def reason_of_first(outcome: CycleOutcome, kind: JobClass) -> Reason:
     """Why a job waits that no other job's task stands before: its own tasks have taken the room there was."""
     taking = _taking(outcome, kind)
+    if not len(taking):
+        return _nobody(outcome.cycle, kind)
     return _crowded(outcome, kind, taking) if kind.is_gang else _short(outcome, kind, taking)
 
 
@@ -129,7 +131,7 @@ def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     fits = np.ones(len(slots), np.bool_)
     for dimension, amount in kind.need.held:
         fits &= outcome.assignments.room.matrix[dimension].take(slots) >= amount
-    if fits.any() or not len(slots):
+    if fits.any():
         return reasons.building_window_full(int(fits.sum()))
     return _scarcest(outcome, kind, slots)
 
@@ -162,11 +164,8 @@ def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
 def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
-    if not len(grouped):
-        return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
-    number = len(groups.names)
     before = grouped[fitting(outcome.assignments.before, kind.need, grouped)]
-    if (np.bincount(groups.codes.take(before), minlength=number) >= kind.size).any():
+    if (np.bincount(groups.codes.take(before), minlength=1) >= kind.size).any():
         return BEHIND
     return _crowded(outcome, kind, slots)
 
@@ -175,6 +174,8 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
     """The group that is nearest to having room, and who holds the rest of it."""
     groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
+    if not len(grouped):
+        return reasons.gang_needs_group(kind.key.group_by, kind.size, "", 0, 0)
     number = len(groups.names)
     has = np.bincount(groups.codes.take(grouped), minlength=number)
     now = grouped[fitting(outcome.assignments.room.matrix, kind.need, grouped)]

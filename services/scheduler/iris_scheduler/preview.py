@@ -13,7 +13,7 @@ from iris_core.names import JobName
 from iris_core.reasons import Reason
 from iris_core.spec import JobSpec
 from iris_scheduler.cache import Cache
-from iris_scheduler.classes import JobClass
+from iris_scheduler.classes import NO_JOB, JobClass
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.placement.capacity import WINDOW, Slots, fitting
 from iris_scheduler.plan import Decision, plan
@@ -40,11 +40,11 @@ def preview(
 
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
-    """The job as the state service would admit it: with a number of its own, below its parent if that is known."""
+    """The job as the state service would admit it: behind all others, below its parent if that is known."""
     name = JobName.job(spec.name)
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
     return JobRow(
-        job=max(mirror.jobs, default=0) + 1,
+        job=NO_JOB,
         name=spec.name,
         user=spec.user or user,
         band=spec.priority_band,

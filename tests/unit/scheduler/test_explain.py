@@ -258,3 +258,16 @@ def test_a_stop_that_hung_and_is_over_is_not_named_while_a_later_one_runs() -> N
     story.end("/first", 0)
     story.submit("/high", band="production", cpu=2)
     assert "stuck" not in reason(story, "/high")[1]
+
+
+def test_the_first_of_many_gangs_is_explained_when_all_its_hosts_drain() -> None:
+    """What the class was told last, that it is behind others, is not a moment old."""
+    in_eu = {"group_by": "rack", "constraints": (eq("zone", "eu"),)}
+    story = Story(worker("a", cpu=1, rack="a", zone="us"), worker("z", cpu=1, rack="z", zone="eu"))
+    for number in range(66):
+        story.submit(f"/gang-{number}", **in_eu)
+    assert story.cycle() == {"/gang-0/0": "z"}
+    story.worker(worker("z", cpu=1, rack="z", zone="eu", state=WorkerState.DRAINING))
+    story.submit("/deeper/first", **in_eu)
+    story.cycle()
+    assert story.reasons["/deeper/first"].code is ReasonCode.NO_WORKERS

@@ -315,17 +315,19 @@ def test_a_gang_is_helped_once_a_session_has_nobody_left_beyond_its_group() -> N
 
 
 def kept_for_another() -> Story:
-    """The only host is kept for a gang that cannot preempt; what runs there could be stopped for a higher band."""
-    story = Story(worker("a", cpu=1, rack="r"), settings=SchedulerSettings(gang_reservation_after_s=10))
+    """Hosts are kept for a gang that half of them would not be enough for; a lower band runs on the other half."""
+    rack = [worker(name, cpu=1, rack="r") for name in ("a", "b")]
+    story = Story(*rack, settings=SchedulerSettings(gang_reservation_after_s=10))
     story.running("/low", "a")
-    story.submit("/equal", group_by="rack")
+    story.running("/same", "b", band="production")
+    story.submit("/equal", 2, band="production", group_by="rack")
     story.wait(11)
     return story
 
 
 def test_a_gang_preempts_where_a_host_is_kept_for_it_that_was_kept_for_another() -> None:
     story = kept_for_another()
-    story.submit("/high", band="production", group_by="rack")
+    story.submit("/deeper/high", band="production", group_by="rack")
     assert story.evict()[0] == []
     story.wait(11)
     assert story.evict()[0] == ["/low/0"]
@@ -337,6 +339,43 @@ def test_a_task_preempts_where_a_host_is_kept_for_nobody_any_more() -> None:
     assert story.evict()[0] == []
     story.tell(gone=(story.rows["/equal"].job,))
     assert story.evict()[0] == ["/low/0"]
+
+
+def kept_for_a_lower_band() -> Story:
+    """Two racks of two hosts; one host of each is busy. The rack that is free first is kept for a gang."""
+    hosts = [worker(f"{rack}{number}", cpu=4, rack=rack, number=number) for rack in "xy" for number in (0, 1)]
+    story = Story(*hosts, settings=SchedulerSettings(gang_reservation_after_s=10))
+    story.running("/brief", "x0", cpu=4, timeout_s=1000)
+    story.running("/lengthy", "y0", cpu=4, timeout_s=2000)
+    story.submit("/gang", 2, cpu=4, group_by="rack")
+    story.wait(11)
+    story.submit("/other", cpu=4, constraints=(eq("rack", "x"),))
+    assert story.cycle() == {}
+    return story
+
+
+def test_a_task_of_a_higher_band_preempts_where_a_host_is_kept_for_a_gang() -> None:
+    story = kept_for_a_lower_band()
+    story.submit("/high", 2, cpu=4, band="production", constraints=(eq("rack", "x"),))
+    assert story.cycle() == {"/high/0": "x1"}
+    assert story.mirror.nominations == {(story.rows["/high"].job, 1): "x0"}
+    story.stopped(*story.refs("/brief"), again=False)
+    assert story.cycle() == {"/high/1": "x0"}
+
+
+def test_a_gang_of_a_higher_band_preempts_where_hosts_are_kept_for_a_gang() -> None:
+    story = kept_for_a_lower_band()
+    story.submit("/high", 2, cpu=4, band="production", group_by="rack", constraints=(eq("rack", "x"),))
+    victims, nominations = story.evict()
+    assert (victims, places(nominations)) == (["/brief/0"], [(0, "x0"), (1, "x1")])
+
+
+def test_a_gang_displaced_by_a_higher_band_has_another_group_kept_at_once() -> None:
+    story = kept_for_a_lower_band()
+    story.submit("/high", cpu=4, band="production", constraints=(eq("rack", "x"), eq("number", 0)))
+    assert story.evict()[0] == ["/brief/0"]
+    story.submit("/late", cpu=4, constraints=(eq("rack", "y"),))
+    assert story.cycle() == {"/other/0": "x1"}
 
 
 def gang_with_promises() -> Story:

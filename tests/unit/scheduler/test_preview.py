@@ -88,3 +88,11 @@ def test_nothing_is_different_afterwards() -> None:
     before, look = story.mirror.snapshot(), story.look()
     ask(story)
     assert (story.mirror.snapshot(), story.look().plan) == (before, look.plan)
+
+
+def test_a_pause_of_a_job_that_is_gone_is_nobody_elses() -> None:
+    story = Story(worker("a", cpu=1))
+    refused = story.submit("/refused").job
+    story.memory.refuse(refused, "the room was gone", story.now_ms, story.settings)
+    story.tell(gone=(refused,))
+    assert ask(story).verdict == "now"

@@ -120,6 +120,30 @@ class ClusterLife(RuleBasedStateMachine):
         """What must be true of a plan on these records."""
         Judge(self.story, before, decision).all()
 
+    @rule(job=a_job())
+    def a_dry_run_says_what_the_next_cycle_does(self, job: dict[str, Any]) -> None:
+        options = dict(job)
+        name = "/a" * (options.pop("depth") - 1) + f"/job-{self.count}"
+        self.count += 1
+        before = self.story.mirror.snapshot()
+        assume(not validate_spec(_request(name, options).spec))
+        said = preview(self.story.mirror, self.story.memory, _request(name, options), self.story.now_ms, self.policy)
+        assert self.story.mirror.snapshot() == before
+        row = self.story.submit(name, **options)
+        made = self.story.look().plan
+        assert said.placements == tuple(
+            sorted(
+                (index, made.workers[number])
+                for placement in made.placements
+                if placement.job == row.job
+                for index, number in zip(placement.indexes, placement.workers, strict=True)
+            )
+        )
+        for_it = [e for e in made.evictions if any(nomination.job == row.job for nomination in e.nominations)]
+        names = [f"{self.story.names[ref.job]}/{ref.index}" for e in for_it for ref in e.victims]
+        assert said.victims == tuple(names)
+        assert said.reason == next((update.reason for update in made.reasons if update.job == row.job), None)
+
     @rule()
     def two_cycles(self) -> None:
         self.cycle()
@@ -202,29 +226,6 @@ class PatientClusterLife(ClusterLife):
             for index, number in zip(placement.indexes, placement.workers, strict=True)
         }
         assert placed == SlowScheduler(story.mirror.snapshot(), story.now_ms).plan()
-
-    @rule(job=a_job())
-    def a_dry_run_says_what_the_next_cycle_does(self, job: dict[str, Any]) -> None:
-        options = dict(job)
-        name = "/a" * (options.pop("depth") - 1) + f"/job-{self.count}"
-        self.count += 1
-        before = self.story.mirror.snapshot()
-        assume(not validate_spec(_request(name, options).spec))
-        said = preview(self.story.mirror, self.story.memory, _request(name, options), self.story.now_ms, self.policy)
-        assert self.story.mirror.snapshot() == before
-        row = self.story.submit(name, **options)
-        made = self.story.look().plan
-        assert said.placements == tuple(
-            sorted(
-                (index, made.workers[number])
-                for placement in made.placements
-                if placement.job == row.job
-                for index, number in zip(placement.indexes, placement.workers, strict=True)
-            )
-        )
-        for_it = [e for e in made.evictions if any(nomination.job == row.job for nomination in e.nominations)]
-        names = [f"{self.story.names[ref.job]}/{ref.index}" for e in for_it for ref in e.victims]
-        assert said.victims == tuple(names)
 
 
 class ImpatientClusterLife(ClusterLife):

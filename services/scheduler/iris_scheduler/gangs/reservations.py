@@ -14,8 +14,9 @@ from iris_core.messages import Hold
 from iris_scheduler.classes import JobClass
 from iris_scheduler.cycle import Cycle
 from iris_scheduler.hosts import NEVER_MS, HostRow
-from iris_scheduler.placement.capacity import SHUT, WINDOW, Need, Room, covers, fitting, row_of
+from iris_scheduler.placement.capacity import SHUT, WINDOW, Need, Room, covers, fitting, minus, row_of
 from iris_scheduler.placement.columns import Groups
+from iris_scheduler.preemption.nominations import Nominations
 
 _CANDIDATES = 64
 """Groups weighed for a reservation: those with the most workers free now, then by name."""
@@ -27,9 +28,10 @@ Freed = tuple[int, int, int, tuple[int, ...]]
 class Reservations:
     """Which workers are kept for which gang in one cycle, and until when; their room is shut for everybody."""
 
-    def __init__(self, cycle: Cycle, room: Room) -> None:
+    def __init__(self, cycle: Cycle, room: Room, nominations: Nominations) -> None:
         self._cycle = cycle
         self._room = room
+        self._nominations = nominations
         self._kept: dict[int, tuple[int, int]] = {}
 
     def gangs(self) -> list[tuple[int, int]]:
@@ -80,7 +82,7 @@ class Reservations:
     def _freed(self, kind: JobClass, groups: Groups, group: int, size: int) -> Freed:
         mask = self._cycle.columns.usable(kind).mask
         times = sorted(
-            (self._free_at(self._host(slot), kind.need), order, slot)
+            (self._free_at(slot, kind.need), order, slot)
             for order, slot in enumerate(groups.members[group])
             if mask[slot] and self._is_large(slot, kind.need)
         )[:size]
@@ -97,9 +99,13 @@ class Reservations:
     def _host(self, slot: int) -> HostRow:
         return self._cycle.mirror.hosts.host(self._cycle.columns.names[slot])
 
-    def _free_at(self, host: HostRow, need: Need) -> int:
-        """When one task will fit on a worker, by the time limits of what runs there; NEVER_MS when nothing says."""
-        now_ms, room = self._cycle.now_ms, host.room()
+    def _free_at(self, slot: int, need: Need) -> int:
+        """When one task will fit on a worker beside those nominated to it, by the time limits of what runs there.
+
+        NEVER_MS when nothing says.
+        """
+        now_ms, host = self._cycle.now_ms, self._host(slot)
+        room = minus(host.room(), self._nominations.at(slot))
         if covers(room, need):
             return now_ms
         ends = sorted((self._end_of(hold), ref) for ref, (hold, _) in host.holds.items())

@@ -1,8 +1,8 @@
 """Room for unplaced work of a higher band, made by stopping lower ones, band by band; nothing is stopped in vain.
 
 It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
-nobody. The freed place is nominated for the task. Source: docs/design/semantics.md#tasks-and-attempts,
-docs/design/semantics.md#order.
+nobody. The freed place is nominated for the task. Groups kept for gangs are open to higher bands.
+Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Preemption:
         tasks = TaskPreemptor(cycle, self._assignments, evictions)
         gangs = GangPreemptor(cycle, self._assignments, evictions)
         for band in bands:
+            evictions.keep_groups(band)
             for preemptor, of_gangs in ((gangs, True), (tasks, False)):
                 kinds = [kind for kind in tried if kind.band is band and kind.is_gang is of_gangs]
                 for job in in_order(kinds, self.unschedulable, ()):

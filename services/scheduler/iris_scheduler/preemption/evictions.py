@@ -18,6 +18,7 @@ class Evictions:
     Attributes:
         victims: everything that could be stopped when the cycle began.
         future: the room when everything has stopped that is stopping in time or evicted, and every nomination is kept.
+            Workers kept for gangs are open until `keep_groups` shuts them.
         made: in the order in which they were made. freed: slots on which something was evicted, in the same order.
     """
 
@@ -34,10 +35,19 @@ class Evictions:
             if slot is not None:
                 coming = assignments.nominations.coming(slot, cycle.coming(name))
                 self.future.put(slot, plus(self.future.at(slot), coming))
+        self._reserved = assignments.reservations.gangs()
+        for slot, _ in self._reserved:
+            self.future.reopen(slot)
 
     def is_stopped(self, victim: Victim) -> bool:
         """Whether a victim is evicted already."""
         return victim in self._stopped
+
+    def keep_groups(self, band: PriorityBand) -> None:
+        """Shut the workers that are kept for gangs of a band: this one and lower ones preempt nobody there."""
+        for slot, gang in self._reserved:
+            if self._cycle.mirror.jobs[gang].band is band:
+                self.future.shut(slot)
 
     def relieved(self, band: PriorityBand) -> Matrix:
         """The room there would be if everything below a band stopped, shape (DEPTH, workers)."""

@@ -66,9 +66,13 @@ class Nominations:
         """Whether a nominated task could start now."""
         return covers(self._unreserved(room, self.slots[task]), need)
 
+    def at(self, slot: int) -> Sequence[int]:
+        """What the nominated tasks of a worker need, all dimensions."""
+        return self._nominated.get(slot, NOTHING)
+
     def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
         """What will be free on a worker, beyond its nominations, once everything that is stopping there has stopped."""
-        return [max(0, amount) for amount in minus(stopping, self._nominated.get(slot, NOTHING))]
+        return [max(0, amount) for amount in minus(stopping, self.at(slot))]
 
     def _release(self, room: Room, slot: int, need: Need, left: Sequence[int]) -> None:
         """A worker has so much left for others and for one nominated task less."""
