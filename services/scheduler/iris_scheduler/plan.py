@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import TypeVar
-
-import numpy as np
 
 from iris_core.limits import PLACED_AT_ONCE
 from iris_core.messages import Placement, Plan
@@ -70,7 +68,7 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     assignments = Assignments(cycle)
     skipped = still_full(cycle, assignments.room)
     gangs, tasks = GangPlacer(cycle, assignments, skipped), TaskPlacer(cycle, assignments, skipped)
-    for band in PriorityBand:
+    for band in sorted({kind.band for kind in cycle.classes}):
         _place_band(cycle, band, gangs, tasks)
     full = gangs.full | tasks.full
     reserved = frozenset(assignments.reservations.gangs())
@@ -122,12 +120,7 @@ def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[Job
 
 def _placements(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], tuple[Placement, ...]]:
     """The names of all workers used, each once, and the placements that name them by number."""
-    slots = np.fromiter(chain.from_iterable(places.slots for places in given), np.int64)
-    used, inverse = np.unique(slots, return_inverse=True)
-    numbers = inverse.tolist()
-    ends = accumulate(len(one.slots) for one in given)
-    placements = tuple(
-        Placement(one.job, tuple(one.indexes), tuple(numbers[end - len(one.slots) : end]))
-        for one, end in zip(given, ends, strict=True)
-    )
-    return tuple(columns.names[slot] for slot in used.tolist()), placements
+    used = sorted({slot for one in given for slot in one.slots})
+    number = {slot: position for position, slot in enumerate(used)}
+    placements = [Placement(one.job, tuple(one.indexes), tuple([number[slot] for slot in one.slots])) for one in given]
+    return tuple([columns.names[slot] for slot in used]), tuple(placements)

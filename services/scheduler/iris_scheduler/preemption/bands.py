@@ -44,14 +44,15 @@ class Preemption:
     def run(self, full: Collection[JobClass]) -> None:
         """Evict for what could not be placed, highest band first; ``full``: classes that nothing fits for."""
         cycle, mirror = self._cycle, self._cycle.mirror
-        bands = [band for band in PREEMPTORS if any(mirror.held[lower] for lower in PriorityBand if lower > band)]
         apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
         tried = [
             kind
             for kind in cycle.classes
-            if kind.band in bands and kind not in self.unschedulable and (kind in full or kind in apart)
+            if kind.band in PREEMPTORS and kind not in self.unschedulable and (kind in full or kind in apart)
         ]
-        if not tried:
+        held = [band for band in PriorityBand if tried and mirror.held[band]]
+        bands = [band for band in PREEMPTORS if any(lower > band for lower in held)]
+        if not any(kind.band in bands for kind in tried):
             return
         evictions = Evictions(cycle, self._assignments)
         tasks = TaskPreemptor(cycle, self._assignments, evictions)
