@@ -76,9 +76,9 @@ def _grown(hosts: tuple[WorkerRow, ...]) -> float:
     return round(median(passes), 1)
 
 
-def _pass(mirror: Mirror, memory: Cache) -> tuple[Decision, float]:
+def _pass(mirror: Mirror, cache: Cache) -> tuple[Decision, float]:
     """One cycle and its milliseconds."""
-    return _timed(lambda: plan(mirror, memory, burst.NOW_MS, SETTINGS))
+    return _timed(lambda: plan(mirror, cache, burst.NOW_MS, SETTINGS))
 
 
 def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
@@ -93,11 +93,11 @@ def _timed(decide: Callable[[], Decision]) -> tuple[Decision, float]:
 
 def _next_cycle(mirror: Mirror, first: Decision) -> float:
     """Every plan was taken until one places nothing, 100 tasks of known classes come: milliseconds to plan them."""
-    memory, made = Cache(), first
+    cache, made = Cache(), first
     while made.plan.placements or made.wake_ms is not None:
-        memory.learn(made.columns, made.findings, mirror.looked())
+        cache.learn(made.columns, made.findings, mirror.looked())
         burst.accept(mirror, made.plan)
-        made = plan(mirror, memory, burst.NOW_MS, SETTINGS)
-    memory.learn(made.columns, made.findings, mirror.looked())
+        made = plan(mirror, cache, burst.NOW_MS, SETTINGS)
+    cache.learn(made.columns, made.findings, mirror.looked())
     burst.admit(mirror, *burst.queue(NEW_TASKS, CLASSES, 10, first=1_000_000))
-    return _timed(lambda: plan(mirror, memory, burst.NOW_MS, SETTINGS))[1]
+    return _timed(lambda: plan(mirror, cache, burst.NOW_MS, SETTINGS))[1]

@@ -61,7 +61,7 @@ class Loopback:
         self._told: dict[str, tuple[Stage, ...]] = {}
         self._commands = 0
         self._settings = SchedulerSettings()
-        self._memory = Cache()
+        self._cache = Cache()
         self.machine.replay(1, self.machine.bid(self.now_ms))
         self.machine.lead(self.now_ms)
         for name, agent in self._agents.items():
@@ -128,8 +128,8 @@ class Loopback:
         began = time.process_time()
         if not self._mirror.apply(codec.unpack(output.delta, Delta)):
             raise RuntimeError("the mirror refused a delta")
-        decision = plan(self._mirror, self._memory, self.now_ms, self._settings)
-        self._memory.learn(decision.columns, decision.findings, self._mirror.looked())
+        decision = plan(self._mirror, self._cache, self.now_ms, self._settings)
+        self._cache.learn(decision.columns, decision.findings, self._mirror.looked())
         data = None if decision.is_empty else codec.pack(decision.plan)
         self.cpu_s["scheduler"] += time.process_time() - began
         if data is not None:

@@ -78,7 +78,7 @@ class Story:
         self.settings = settings or SchedulerSettings()
         self.now_ms = 1_000_000
         self.mirror = Mirror.of([FullSnapshot(0, self.now_ms, workers=workers)])
-        self.memory = Cache()
+        self.cache = Cache()
         self.rows: dict[str, JobRow] = {}
         self.names: dict[int, str] = {}
         self.reasons: dict[str, Reason] = {}
@@ -183,14 +183,14 @@ class Story:
 
     # ── what the scheduler says ─────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, memory: Cache | None = None) -> Decision:
+    def look(self, cache: Cache | None = None) -> Decision:
         """What the next cycle would decide; nothing changes."""
-        return plan(self.mirror, self.memory if memory is None else memory, self.now_ms, self.settings)
+        return plan(self.mirror, self.cache if cache is None else cache, self.now_ms, self.settings)
 
     def cycle(self) -> dict[str, str]:
         """Make a plan and carry it out. Returns the worker of every task placed, in the order of the plan."""
         decision = self.look()
-        self.memory.learn(decision.columns, decision.findings, self.mirror.looked())
+        self.cache.learn(decision.columns, decision.findings, self.mirror.looked())
         self.reasons.update({self.names[update.job]: update.reason for update in decision.plan.reasons})
         self.carry_out(decision.plan)
         return self.places(decision.plan)

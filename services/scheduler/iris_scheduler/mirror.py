@@ -104,7 +104,7 @@ class Mirror:
         self._hold(delta.moved)
         self._waits(delta.queued, delta.avoid, delta.nominations)
         for nomination in delta.released:
-            self._unpromise(nomination.job, nomination.index)
+            self._remove_nomination(nomination.job, nomination.index)
         for number in delta.gone:
             self._gone(number)
         for name in delta.lost_workers:
@@ -192,10 +192,9 @@ class Mirror:
         if job not in self.jobs:
             return
         self._dequeued(job, self.queue.drop(job))
-        for index in (
-            [index for number, index in self.nominations if number == job] if job in self.nominated_jobs else ()
-        ):
-            self._unpromise(job, index)
+        for number, index in list(self.nominations) if job in self.nominated_jobs else ():
+            if number == job:
+                self._remove_nomination(job, index)
         self.avoids.pop(job, None)
         if self._open_attempts.get(job):
             self._leaving.add(job)
@@ -224,7 +223,7 @@ class Mirror:
         for job, indexes in placed.items():
             self._dequeued(job, self.queue.take(job, indexes))
             for index in indexes if job in self.nominated_jobs else ():
-                self._unpromise(job, index)
+                self._remove_nomination(job, index)
         self._hold(holds)
 
     def _hold(self, holds: Iterable[Hold]) -> None:
@@ -250,7 +249,7 @@ class Mirror:
             self.avoids.setdefault(place.job, {}).setdefault(place.index, {})[place.worker] = place.until_ms
             self.changes.fresh.add(place.job)
         for nomination in nominations:
-            self._nomination(nomination)
+            self._add_nomination(nomination)
 
     def _queue(self, tasks: Queued) -> None:
         row = self.jobs[tasks.job]
@@ -265,7 +264,7 @@ class Mirror:
         self._dequeued(tasks.job, self.queue.remove_ranges(tasks.job, tasks.ranges))
         for job, index in list(self.nominations) if tasks.job in self.nominated_jobs else ():
             if job == tasks.job and any(start <= index < stop for start, stop in tasks.ranges):
-                self._unpromise(job, index)
+                self._remove_nomination(job, index)
 
     def _dequeued(self, job: int, count: int) -> None:
         if not count or self.queue.pending(job):
@@ -275,14 +274,14 @@ class Mirror:
         self.changes.fresh.discard(job)
         self.changes.left.add(job)
 
-    def _nomination(self, nomination: Nomination) -> None:
+    def _add_nomination(self, nomination: Nomination) -> None:
         task = (nomination.job, nomination.index)
         if task not in self.nominations:
             self.nominated_jobs[nomination.job] = self.nominated_jobs.get(nomination.job, 0) + 1
         self.nominations[task] = nomination.worker
         self.changes.fresh.add(nomination.job)
 
-    def _unpromise(self, job: int, index: int) -> None:
+    def _remove_nomination(self, job: int, index: int) -> None:
         worker = self.nominations.pop((job, index), None)
         if worker is None:
             return

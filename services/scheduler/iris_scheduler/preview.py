@@ -24,7 +24,7 @@ VICTIMS = 1000
 
 
 def preview(
-    mirror: Mirror, memory: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
+    mirror: Mirror, cache: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
 ) -> PlanPreview:
     """Say what would happen to a job if it were submitted now. The mirror is the same before and after.
 
@@ -33,7 +33,7 @@ def preview(
     admit(request.spec)
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
     with mirror.supposing(row):
-        decision = plan(mirror, memory, now_ms, settings)
+        decision = plan(mirror, cache, now_ms, settings)
         ahead = mirror.queue.position(row.job, 0)
         possible = could_ever(mirror, mirror.kinds[row.job])
         return _preview(mirror, decision, row, ahead, possible=possible)

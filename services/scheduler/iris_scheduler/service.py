@@ -47,7 +47,7 @@ class Scheduler:
         self._settings = settings
         self._stop = stop
         self._mirror: Mirror | None = None
-        self._memory = Cache()
+        self._cache = Cache()
         self._deltas: list[bytes] = []
         self._chunks: list[bytes] = []
         self._questions: list[Message] = []
@@ -168,7 +168,7 @@ class Scheduler:
             if chunks:
                 mirror = Mirror.of(chunks)
                 self._ahead_ms = mirror.at_ms - self._steady_ms()
-                self._memory = Cache()
+                self._cache = Cache()
                 self._wake_ms = None
                 self._arrived.set()
                 return self._follow(mirror, since=mirror.version)
@@ -245,8 +245,8 @@ class Scheduler:
             return
         self._pace.spend(self._steady_s(), sum(mirror.held.values()))
         began = time.perf_counter()
-        decision = plan(mirror, self._memory, self._now_ms(), self._settings)
-        self._memory.learn(decision.columns, decision.findings, mirror.looked())
+        decision = plan(mirror, self._cache, self._now_ms(), self._settings)
+        self._cache.learn(decision.columns, decision.findings, mirror.looked())
         mirror.changes.fresh |= decision.left
         self._wake_ms = decision.wake_ms
         seconds = time.perf_counter() - began
@@ -277,9 +277,9 @@ class Scheduler:
         refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue}
         for placement in decision.plan.placements:
             if placement.job not in refused:
-                self._memory.backoffs.pop(placement.job, None)
+                self._cache.backoffs.pop(placement.job, None)
         for job, why in refused.items():
-            self._memory.refuse(job, why, self._now_ms(), self._settings)
+            self._cache.refuse(job, why, self._now_ms(), self._settings)
         gangs = sum(mirror.kinds[job].is_gang for job, _, _ in taken.refused if job in mirror.kinds)
         self.metrics.taken(
             max(0, decision.singles - len(taken.refused) + gangs),
@@ -313,7 +313,7 @@ class Scheduler:
         for message in questions:
             try:
                 request = codec.unpack(message.data, PlanRequest)
-                answer = preview(mirror, self._memory, request, self._now_ms(), self._settings)
+                answer = preview(mirror, self._cache, request, self._now_ms(), self._settings)
             except (codec.Undecodable, Refused) as error:
                 log.warning("a question that cannot be answered: %s", error)
                 continue

@@ -144,7 +144,7 @@ def test_a_place_kept_for_a_gang_is_named() -> None:
 def test_a_refused_job_pauses_and_says_why() -> None:
     story = Story(worker("a"))
     row = story.submit("/job")
-    story.memory.refuse(row.job, "no_room", story.now_ms, story.settings)
+    story.cache.refuse(row.job, "no_room", story.now_ms, story.settings)
     code, facts = reason(story, "/job")
     assert (code, facts) == (ReasonCode.DELAYED, {"until_ms": story.now_ms + 50})
     assert story.look().wake_ms == story.now_ms + 50
@@ -154,8 +154,8 @@ def test_each_refusal_in_a_row_makes_the_pause_longer() -> None:
     story = Story(worker("a"))
     row = story.submit("/job")
     for _ in range(3):
-        story.memory.refuse(row.job, "no_room", story.now_ms, story.settings)
-    assert story.memory.backoffs[row.job].until_ms == story.now_ms + 200
+        story.cache.refuse(row.job, "no_room", story.now_ms, story.settings)
+    assert story.cache.backoffs[row.job].until_ms == story.now_ms + 200
 
 
 def test_a_reason_is_told_once() -> None:

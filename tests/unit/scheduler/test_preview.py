@@ -19,7 +19,7 @@ from tests.support.scheduling import Story, eq, tpu, tpus, worker
 def ask(story: Story, name: str = "/what-if", cpu: float = 1, device: Device | None = None, **spec: Any) -> PlanPreview:
     resources = ResourceRequest(int(cpu * 1000), device=device)
     request = PlanRequest(JobSpec(name=name, command=("true",), resources=resources, **spec), Caller("ann"), 0)
-    return preview(story.mirror, story.memory, request, story.now_ms, story.settings)
+    return preview(story.mirror, story.cache, request, story.now_ms, story.settings)
 
 
 def test_now_and_where() -> None:
@@ -93,6 +93,6 @@ def test_nothing_is_different_afterwards() -> None:
 def test_a_pause_of_a_job_that_is_gone_is_nobody_elses() -> None:
     story = Story(worker("a", cpu=1))
     refused = story.submit("/refused").job
-    story.memory.refuse(refused, "the room was gone", story.now_ms, story.settings)
+    story.cache.refuse(refused, "the room was gone", story.now_ms, story.settings)
     story.tell(gone=(refused,))
     assert ask(story).verdict == "now"

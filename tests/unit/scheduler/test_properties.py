@@ -127,7 +127,7 @@ class ClusterLife(RuleBasedStateMachine):
         self.count += 1
         before = self.story.mirror.snapshot()
         assume(not validate_spec(_request(name, options).spec))
-        said = preview(self.story.mirror, self.story.memory, _request(name, options), self.story.now_ms, self.policy)
+        said = preview(self.story.mirror, self.story.cache, _request(name, options), self.story.now_ms, self.policy)
         assert self.story.mirror.snapshot() == before
         row = self.story.submit(name, **options)
         made = self.story.look().plan
@@ -186,10 +186,10 @@ class ClusterLife(RuleBasedStateMachine):
         mirror.queue.check()
 
     @invariant()
-    def memory_changes_no_decision(self) -> None:
-        with_memory, without = self.story.look().plan, self.story.look(Cache()).plan
-        assert with_memory.placements == without.placements
-        assert with_memory.evictions == without.evictions
+    def cache_changes_no_decision(self) -> None:
+        with_cache, without = self.story.look().plan, self.story.look(Cache()).plan
+        assert with_cache.placements == without.placements
+        assert with_cache.evictions == without.evictions
 
     @invariant()
     def the_same_records_give_the_same_bytes(self) -> None:
@@ -206,7 +206,7 @@ class ClusterLife(RuleBasedStateMachine):
     def whatever_waits_is_explained(self) -> None:
         story = self.story
         decision = story.look()
-        update = {update.job for update in decision.plan.reasons} | story.memory.jobs.keys()
+        update = {update.job for update in decision.plan.reasons} | story.cache.jobs.keys()
         placed = Counter(p.job for p in decision.plan.placements for _ in p.indexes)
         assert {
             job for job in story.mirror.queue.jobs() if len(story.mirror.queue.pending(job)) > placed[job]

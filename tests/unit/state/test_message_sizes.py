@@ -176,12 +176,12 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
         assert len(output.delta or b"") <= MESSAGE_BYTES
     chunks = everything(machine)
     assert sum(len(codec.pack(chunk)) for chunk in chunks) > MESSAGE_BYTES
-    mirror, memory = Mirror.of(chunks), Cache()
+    mirror, cache = Mirror.of(chunks), Cache()
     assert len(mirror.jobs) == count
     told: set[int] = set()
     while len(told) < count:
-        decision = plan(mirror, memory, NOW_MS, SchedulerSettings())
-        memory.learn(decision.columns, decision.findings, mirror.looked())
+        decision = plan(mirror, cache, NOW_MS, SchedulerSettings())
+        cache.learn(decision.columns, decision.findings, mirror.looked())
         mirror.changes.fresh |= decision.left
         assert len(codec.pack(decision.plan)) <= MESSAGE_BYTES
         assert decision.plan.reasons
