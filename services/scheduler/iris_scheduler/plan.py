@@ -1,7 +1,8 @@
 """One cycle: who goes where, who is stopped for whom, and why the rest waits. A pure function of what is known.
 
 The same mirror, cache, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
-tasks by first fit, then those over quota in the same way; then eviction; then reasons.
+tasks by first fit, then those over quota in the same way; then preemption; then reasons. `Cycle` is what all of them
+read, `Assignments` what the two placers give, `Preemption` what is stopped, `CycleOutcome` what reasons are found in.
 Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 
