@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 
+from iris_bus.listening import listen
 from iris_bus.memory import Memory
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.gateway import Gateway
 from iris_gateway.middleware import Middleware
-from iris_gateway.service import HttpServer, assemble, listen
+from iris_gateway.service import HttpServer, assemble
 from iris_gateway.settings import GatewaySettings
 from tests.support.fake_state import FakeState
 
@@ -44,7 +45,7 @@ def quick(**settings: Any) -> GatewaySettings:
 async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClient]:
     """The same gateway behind a real socket, for what streams."""
     settings = quick(**said)
-    server, socket = HttpServer(house.gateway, settings), listen("127.0.0.1", 0)
+    server, socket = HttpServer(house.gateway, settings), listen("gateway", "127.0.0.1", 0)
     serving = asyncio.create_task(server.serve([socket]))
     await server.ready.wait()
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"

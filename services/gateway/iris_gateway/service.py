@@ -12,7 +12,6 @@ import logging
 import os
 import resource
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any, cast
 import uvicorn
 
 from iris_bus.jetstream import JetStreamConnection
+from iris_bus.listening import listen, write_port
 from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
@@ -62,7 +62,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    listening = listen(*settings.address())
+    listening = listen("gateway", *settings.address())
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
     await connection.streams.ensure()
@@ -111,6 +111,7 @@ def assemble(
         now_ms=now_ms,
         clock=time.monotonic,
         new_id=new_id,
+        proxy_url=settings.proxy_url.rstrip("/"),
     )
 
 
@@ -151,31 +152,6 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready.set()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises BadSetting when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise BadSetting(f"[gateway] http: {host}:{port} cannot be listened on: {error.strerror}") from error
-    return listening
-
-
-def write_port(listening: socket.socket, port_file: str) -> None:
-    """Log the address, and write it to ``port_file`` at one stroke."""
-    host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    log.info("listening on %s", url)
-    if port_file:
-        path = Path(port_file)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(url)
-        Path(file.name).replace(path)
 
 
 def read_keyring(token_file: str) -> Keyring:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from iris_bus.listening import read_address
 from iris_bus.settings import BadSetting
 from iris_gateway.auth import is_loopback
 
@@ -14,6 +15,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     Attributes:
         http: ``host:port``; port 0 takes a free one.
         token_file: who may call; without one only loopback may be listened on, and everybody is admin.
+        proxy_url: where the proxy of deployments answers, e.g. ``https://serve.example.org``; requests below ``/d/``
+            are sent there.
         port_file: where the address is written once the gateway is ready; ``IRIS_PORT_FILE`` says the same.
         command_timeout_s: how long a submission may wait for the state service before it is answered 503.
         query_timeout_s: how long a read is repeated while nobody leads.
@@ -32,6 +35,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     http: str = "127.0.0.1:8080"
     token_file: str = ""
+    proxy_url: str = ""
     port_file: str = ""
     command_timeout_s: float = 10.0
     query_timeout_s: float = 5.0
@@ -54,10 +58,7 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
-        host, colon, port = self.http.rpartition(":")
-        if not (colon and port.isdigit() and int(port) < 65536):
-            raise BadSetting(f"[gateway] http: not host:port: {self.http!r}")
-        host = host.strip("[]") or "127.0.0.1"
+        host, port = read_address("gateway", self.http)
         if not self.token_file and not is_loopback(host):
             raise BadSetting(f"[gateway] http: {host} can be reached by others, so a token_file is needed")
-        return host, int(port)
+        return host, port

@@ -1,0 +1,45 @@
+"""The address a service listens on: read from its settings, bound, and written down for whoever started the service."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import tempfile
+from pathlib import Path
+
+from iris_bus.settings import BadSetting
+
+log = logging.getLogger(__name__)
+
+
+def read_address(section: str, http: str) -> tuple[str, int]:
+    """Host and port of ``host:port``. Raises BadSetting."""
+    host, colon, port = http.rpartition(":")
+    if not (colon and port.isdigit() and int(port) < 65536):
+        raise BadSetting(f"[{section}] http: not host:port: {http!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def listen(section: str, host: str, port: int) -> socket.socket:
+    """A bound socket. Raises BadSetting when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise BadSetting(f"[{section}] http: {host}:{port} cannot be listened on: {error.strerror}") from error
+    return listening
+
+
+def write_port(listening: socket.socket, port_file: str) -> None:
+    """Log the address, and write it to ``port_file`` at one stroke."""
+    host, port = listening.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    log.info("listening on %s", url)
+    if port_file:
+        path = Path(port_file)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+            file.write(url)
+        Path(file.name).replace(path)
