@@ -20,6 +20,7 @@ SECTIONS = {
     "scheduler": ("iris_scheduler.settings:SchedulerSettings", "the scheduler"),
     "worker": ("iris_worker.settings:WorkerSettings", "a worker"),
     "gateway": ("iris_gateway.settings:GatewaySettings", "the gateway"),
+    "proxy": ("iris_proxy.settings:ProxySettings", "the proxy of deployments"),
 }
 
 EXPLAINED = """\

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from drawings.markdown import document, grid
 from iris_gateway.metrics import Metrics
+from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
 from iris_state.machine import Machine
 from iris_state.metrics import StateMetrics
@@ -28,6 +29,7 @@ def registries() -> dict[str, CollectorRegistry]:
         "Scheduler": SchedulerMetrics(lambda: 0.0).registry,
         "Worker": WorkerMetrics(lambda: 0).registry,
         "Gateway": Metrics().registry,
+        "Proxy": ProxyMetrics().registry,
     }
 
 

@@ -9,7 +9,16 @@ import pytest
 
 from tests.house.repository import ROOT, tracked
 
-PACKAGES = {"iris", "iris_bus", "iris_core", "iris_gateway", "iris_scheduler", "iris_state", "iris_worker"}
+PACKAGES = {
+    "iris",
+    "iris_bus",
+    "iris_core",
+    "iris_gateway",
+    "iris_proxy",
+    "iris_scheduler",
+    "iris_state",
+    "iris_worker",
+}
 
 
 @pytest.fixture(scope="module")

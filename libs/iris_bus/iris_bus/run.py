@@ -125,7 +125,7 @@ class Service(Generic[S]):
     """A running process as its main function sees it.
 
     Attributes:
-        name: "state", "scheduler", "worker" or "gateway".
+        name: "state", "scheduler", "worker", "gateway" or "proxy".
         settings: the service's own section.
         stop: set when the process should end; whoever waits for something waits for this as well.
         tracer: makes spans when ``run.otlp_endpoint`` is set.

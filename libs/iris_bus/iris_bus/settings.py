@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway")
+SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway", "proxy")
 """Every section `iris.toml` may have; all services read one file."""
 
 GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})

@@ -27,6 +27,7 @@ class Gateway:
         keyring: replaced as a whole when the token file changes.
         now_ms: the time of day. clock: seconds that only grow.
         pace: requests of each user. intake: bytes of each user.
+        proxy_url: where deployments answer; empty: nobody knows.
         closing: whether the service is draining, so that nothing long may begin.
         streams: event and log streams that are open, by user.
     """
@@ -46,6 +47,7 @@ class Gateway:
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]
+    proxy_url: str = ""
     closing: bool = False
     streams: Counter[str] = field(default_factory=Counter)
 

@@ -80,6 +80,25 @@ class PathRoutes:
         return endpoint
 
 
+class ToProxy:
+    """Sends requests to deployments to the proxy, a process of its own: method and body stay. Nobody is asked who
+    calls, as the proxy does not ask either. Source: docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["iris.route"] = "/d/{deployment}"
+        if not self._gateway.proxy_url:
+            raise ProblemResponse("not_found", "this gateway knows no proxy; its proxy_url says where it is")
+        query = b"?" + scope["query_string"] if scope["query_string"] else b""
+        location = self._gateway.proxy_url.encode() + scope["raw_path"] + query
+        response = Response(status_code=307)
+        response.raw_headers.append((b"location", location))
+        await response(scope, receive, send)
+
+
 class Middleware:
     """The outermost ASGI application."""
 
@@ -89,6 +108,7 @@ class Middleware:
         for endpoint in endpoints:
             doors.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         routes = [Route(path, PathRoutes(gateway, path, methods)) for path, methods in doors.items()]
+        routes.append(Route("/d/{target:path}", ToProxy(gateway)))
         self._router = Router(routes, redirect_slashes=False, default=_nothing_here)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,7 +14,13 @@ from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, r
 
 def blueprint(**settings):
     return ClusterPrograms(
-        ClusterPaths(Path("/data")), ClusterSettings(**settings), "127.0.0.1:1", None, {"PATH": "/bin"}, 8000
+        ClusterPaths(Path("/data")),
+        ClusterSettings(**settings),
+        "127.0.0.1:1",
+        "127.0.0.1:2",
+        None,
+        {"PATH": "/bin"},
+        8000,
     )
 
 
@@ -29,11 +35,20 @@ def test_every_service_runs_once_and_every_host_is_a_worker():
     assert [program.name for program in programs] == [
         "state",
         "scheduler",
+        "proxy",
         "gateway",
         "worker-0",
         "worker-1",
         *(f"slice-{number}-w{vm}" for number in range(2) for vm in range(4)),
     ]
+
+
+def test_the_gateway_is_told_where_the_proxy_listens():
+    made = blueprint()
+    said = {program.service: said_to(program) for program in made.programs("nats://x")}
+
+    assert said["proxy"]["proxy.http"] == "127.0.0.1:2"
+    assert said["gateway"]["gateway.proxy_url"] == made.proxy_url == "http://127.0.0.1:2"
 
 
 def test_the_hosts_of_a_slice_share_its_name_and_are_numbered():
@@ -69,14 +84,14 @@ def test_the_bus_password_is_on_no_command_line():
 def test_only_a_worker_stays_dead_unless_told_otherwise():
     kept = {program.name: program.kept for program in blueprint(workers=1).programs("")}
 
-    assert kept == {"state": True, "scheduler": True, "gateway": True, "worker-0": False}
+    assert kept == {"state": True, "scheduler": True, "proxy": True, "gateway": True, "worker-0": False}
     assert blueprint(workers=1, restart_workers=True).programs("")[-1].kept
 
 
 def test_a_service_with_replicas_runs_under_numbered_names():
     names = [program.name for program in blueprint(workers=0, replicas=("state=2",)).programs("")]
 
-    assert names == ["state-0", "state-1", "scheduler", "gateway"]
+    assert names == ["state-0", "state-1", "scheduler", "proxy", "gateway"]
 
 
 def drawn(tmp_path: Path, metrics: str, *replicas: str) -> ClusterPrograms:
@@ -91,7 +106,7 @@ def test_each_process_has_a_free_port_of_its_own_for_its_metrics(tmp_path: Path)
     programs = drawn(tmp_path, "127.0.0.1:0", "state=2").programs("")
 
     assert [program.name for program in programs if said_to(program).get("run.metrics") is None] == ["gateway"]
-    assert len({program.metrics for program in programs}) == 6
+    assert len({program.metrics for program in programs}) == 7
     assert all(program.metrics.startswith("http://127.0.0.1:") for program in programs)
 
 

@@ -34,12 +34,16 @@ class Address:
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
-    """``DIR/cluster.json`` of a local cluster, for scripts: where it is, which processes it is, and their metrics."""
+    """``DIR/cluster.json`` of a local cluster, for scripts: where it is, which processes it is, and their metrics.
+
+    ``proxy_url``: where deployments answer, under ``/d/<name>/``.
+    """
 
     url: str
     nats_url: str
     pids: dict[str, list[int]] = {}
     metrics: dict[str, list[str]] = {}
+    proxy_url: str = ""
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:

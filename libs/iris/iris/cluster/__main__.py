@@ -37,7 +37,7 @@ def main(reply: int, options: StartOptions) -> int:
     try:
         wait_for_predecessor(paths)
         programs = draw(paths, options)
-        supervisor = Supervisor(paths, programs.url, programs.programs, say)
+        supervisor = Supervisor(paths, programs.url, programs.proxy_url, programs.programs, say)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
@@ -62,8 +62,8 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
         raise InvalidOption(str(error)) from None
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
-        http = hold(held, *read_listen(settings.http))
-        programs = ClusterPrograms(paths, settings, http, config, dict(os.environ), memory)
+        http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))
+        programs = ClusterPrograms(paths, settings, http, proxy, config, dict(os.environ), memory)
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)
             places = {name: hold(held, host, port and port + n) for n, name in enumerate(programs.served())}

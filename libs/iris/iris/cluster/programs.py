@@ -34,7 +34,7 @@ class ClusterPrograms:
     """Everything needed to say how each process is started.
 
     Attributes:
-        http: where the gateway listens, its port decided.
+        http: where the gateway listens, its port decided. proxy: where the proxy does.
         config: the `iris.toml` every service reads, if any.
         environ: of this process; services inherit it.
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
@@ -43,6 +43,7 @@ class ClusterPrograms:
     paths: ClusterPaths
     settings: ClusterSettings
     http: str
+    proxy: str
     config: Path | None
     environ: Mapping[str, str]
     memory_bytes: int
@@ -51,6 +52,10 @@ class ClusterPrograms:
     @property
     def url(self) -> str:
         return f"http://{self.http}"
+
+    @property
+    def proxy_url(self) -> str:
+        return f"http://{self.proxy}"
 
     def hosts(self) -> list[HostProgram]:
         """CPU hosts first, then slice by slice."""
@@ -77,8 +82,11 @@ class ClusterPrograms:
         ]
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
-        given = {"gateway.http": self.http} if service == "gateway" else {}
-        return self._program(service, name, given, nats_url)
+        given = {
+            "gateway": {"gateway.http": self.http, "gateway.proxy_url": self.proxy_url},
+            "proxy": {"proxy.http": self.proxy},
+        }
+        return self._program(service, name, given.get(service, {}), nats_url)
 
     def _workers(self, nats_url: str) -> Iterator[Program]:
         hosts = self.hosts()

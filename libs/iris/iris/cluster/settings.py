@@ -10,7 +10,7 @@ import msgspec
 from iris.client.problems import InvalidOption
 from iris_core.topology import Topology, topology_of
 
-KEPT_SERVICES = ("state", "scheduler", "gateway")
+KEPT_SERVICES = ("state", "scheduler", "proxy", "gateway")
 _SLICES = re.compile(r"(?P<variant>[a-z0-9]+-\d+)(?:x(?P<count>\d{1,3}))?\Z")
 
 ProcessCount = Annotated[int, msgspec.Meta(ge=0, le=1000)]
@@ -20,7 +20,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     """The section ``[cluster]``.
 
     Attributes:
-        http: where the gateway listens; port 0 takes a free one.
+        http: where the gateway listens; port 0 takes a free one. proxy: where the proxy of deployments does.
         workers: CPU hosts, each a worker process. worker_cpu: cores of every host, also of a slice's.
         worker_memory: bytes of every host; 0 is an equal share of this machine's.
         tpu: simulated slices, e.g. ``v5litepod-16x2, v4-8``.
@@ -30,6 +30,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     """
 
     http: str = "127.0.0.1:8080"
+    proxy: str = "127.0.0.1:0"
     workers: ProcessCount = 2
     worker_cpu: Annotated[float, msgspec.Meta(gt=0)] = 8
     worker_memory: Annotated[int, msgspec.Meta(ge=0)] = 0

@@ -33,7 +33,7 @@ class Supervisor:
     """Keeps the programs of one cluster.
 
     Args:
-        url: where the gateway listens, for ``cluster.json``.
+        url: where the gateway listens, for ``cluster.json``. proxy_url: where the proxy does.
         programs: made once the bus' address is known.
         say: told each thing that happens, as a sentence for the log.
     """
@@ -42,11 +42,13 @@ class Supervisor:
         self,
         paths: ClusterPaths,
         url: str,
+        proxy_url: str,
         programs: Callable[[str], Sequence[Program]],
         say: Callable[[str], None],
     ) -> None:
         self._paths = paths
         self._url = url
+        self._proxy_url = proxy_url
         self._programs = programs
         self._say = say
         self._nats = NatsProcess(paths.nats)
@@ -180,7 +182,9 @@ class Supervisor:
         return shown
 
     def _report_ready(self) -> None:
-        write_cluster(self._paths, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics()))
+        write_cluster(
+            self._paths, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url)
+        )
 
     def _listen_to_signals(self) -> None:
         self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

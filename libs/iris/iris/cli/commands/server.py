@@ -13,7 +13,7 @@ _ITS_OWN = {"ignore_unknown_options": True, "allow_interspersed_args": False, "h
 
 
 @click.command(context_settings=_ITS_OWN)
-@click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "worker"]))
+@click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker"]))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(service: str, arguments: tuple[str, ...]) -> None:
     """Run SERVICE; everything after it is the service's own, for example --help, --config FILE or --show-config."""

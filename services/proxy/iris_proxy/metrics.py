@@ -1,0 +1,41 @@
+"""The proxy's figures for Prometheus. Source: docs/design/interfaces.md#metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Histogram
+
+from iris_bus.telemetry import SECONDS, new_registry
+
+
+class ProxyMetrics:
+    """A registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = new_registry()
+        self._requests = Counter(
+            "iris_proxy_requests", "Requests to deployments, by status.", ["status"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "iris_proxy_request_seconds",
+            "From a request's head to the end of its answer.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._retries = Counter(
+            "iris_proxy_retries",
+            "Requests that were sent again, to another route or on another connection.",
+            registry=self.registry,
+        )
+        self._by_status: dict[int, Counter] = {}
+
+    def answered(self, status: int, seconds: float) -> None:
+        """A request has ended; status 499: its client left first."""
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._requests.labels(str(status))
+        counter.inc()
+        self._seconds.observe(seconds)
+
+    def retried(self) -> None:
+        """A request is sent again."""
+        self._retries.inc()

@@ -1,0 +1,122 @@
+"""The proxy's parts together: the sets of routes by deployment, and the handler of every request."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+
+from aiohttp import HttpVersion11, web
+from multidict import CIMultiDict
+
+from iris_bus.contract import Entry
+from iris_core import codec
+from iris_core.serving import Discovery
+from iris_proxy.balancer import Balancer
+from iris_proxy.forward import Exchange
+from iris_proxy.metrics import ProxyMetrics
+from iris_proxy.pool import Pool
+from iris_proxy.refusal import ProxyRefusal, check_head, split_target
+from iris_proxy.retry import RetryBudget
+from iris_proxy.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+_LEFT = 499
+
+
+class Proxy:
+    """Every deployment and its routes.
+
+    Args:
+        clock: seconds that only grow.
+
+    Attributes:
+        tokens: SHA-256 of Iris' own bearer tokens, which are not passed on.
+    """
+
+    def __init__(self, settings: ProxySettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._networks = settings.networks()
+        self._balancers: dict[str, Balancer] = {}
+        self._seen: Mapping[str, Entry] = {}
+        self._pool = Pool(settings.idle_s)
+        self._budget = RetryBudget()
+        self.tokens: frozenset[bytes] = frozenset()
+        self.metrics = ProxyMetrics()
+
+    def update(self, values: Mapping[str, Entry]) -> None:
+        """Take up the whole discovery; a value that cannot be read changes nothing of its deployment."""
+        for name in self._balancers.keys() - values.keys():
+            self._balancers.pop(name).update(Discovery(name, 0))
+        for name, entry in values.items():
+            if self._seen.get(name) == entry:
+                continue
+            try:
+                self._take_up(name, codec.from_json(entry.value, Discovery))
+            except codec.Undecodable as error:
+                log.error("the routes of %s cannot be read: %s", name, error)
+        self._seen = values
+        self._pool.keep({route.address for balancer in self._balancers.values() for route in balancer.routes})
+
+    def _take_up(self, name: str, discovery: Discovery) -> None:
+        if name in self._balancers:
+            self._balancers[name].update(discovery)
+        else:
+            self._balancers[name] = Balancer(discovery, self._clock, self._settings.queue_requests)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        began_s, status = self._clock(), _LEFT
+        try:
+            response = await self._answer(request)
+            status = response.status
+            return response
+        finally:
+            self.metrics.answered(status, self._clock() - began_s)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            target, headers = request.raw_path, request.headers
+            check_head(
+                target,
+                len(headers.getall("Host", ())),
+                headers.getall("Transfer-Encoding", ()),
+                http_1_1=request.version >= HttpVersion11,
+                head_bytes=len(target) + sum(len(name) + len(value) + 4 for name, value in headers.items()),
+                most_bytes=self._settings.head_bytes,
+            )
+            name, inner = split_target(target)
+            balancer = self._balancers.get(name)
+            if balancer is None:
+                raise ProxyRefusal(404, "not_found", f"there is no deployment {name!r}")
+            exchange = Exchange(
+                request,
+                name,
+                inner,
+                balancer,
+                self._pool,
+                tokens=self.tokens,
+                trusted=self._is_trusted(request.remote),
+                clock=self._clock,
+            )
+            return await exchange.run(self._budget, self.metrics.retried)
+        except ProxyRefusal as refusal:
+            return _refused(request, refusal)
+
+    def _is_trusted(self, peer: str | None) -> bool:
+        if not self._networks or not peer:
+            return False
+        address = ipaddress.ip_address(peer)
+        return any(address in network for network in self._networks)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+def _refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
+    response = web.Response(status=refusal.status, body=refusal.body(), headers=CIMultiDict(refusal.headers()))
+    if refusal.closes or request.body_exists:
+        response.force_close()
+    return response

@@ -1,0 +1,77 @@
+"""The proxy's shell: follows the discovery, listens, tells where, and lets requests under way finish when it stops.
+
+Source: docs/design/serving.md#what-to-build, docs/ARCHITECTURE.md#serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+from pathlib import Path
+
+from iris_bus.contract import Watch
+from iris_bus.listening import listen, write_port
+from iris_bus.run import Service
+from iris_bus.settings import BadSetting
+from iris_core.subjects import DISCOVERY_BUCKET
+from iris_proxy.headers import token_digests
+from iris_proxy.listener import Listener
+from iris_proxy.proxy import Proxy
+from iris_proxy.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+_TOKENS_LOOK_S = 5.0
+
+
+async def main(service: Service[ProxySettings]) -> None:
+    """Be the proxy until told to stop."""
+    settings = service.settings
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    proxy = Proxy(settings, asyncio.get_running_loop().time)
+    proxy.tokens = read_tokens(settings.token_file)
+    listener = Listener(proxy.handle, settings)
+    listening = listen("proxy", *settings.address())
+    connection = await service.connect()
+    await connection.streams.ensure()
+    watch = connection.key_value(DISCOVERY_BUCKET).watch()
+    proxy.update(await watch.next())
+    service.spawn(follow(proxy, watch))
+    if settings.token_file:
+        service.spawn(keep_reading_tokens(proxy, settings.token_file))
+    await listener.start(listening)
+    await service.serve_metrics(proxy.metrics.registry)
+    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    await service.stop.wait()
+    await listener.stop()
+    await proxy.close()
+    await connection.close()
+
+
+async def follow(proxy: Proxy, watch: Watch) -> None:
+    """Take up every change of the discovery; while the bus is away the last set stays."""
+    while True:
+        proxy.update(await watch.next())
+
+
+def read_tokens(token_file: str) -> frozenset[bytes]:
+    """The digests of Iris' own tokens. Raises BadSetting."""
+    if not token_file:
+        return frozenset()
+    try:
+        return token_digests(Path(token_file).read_text())
+    except (OSError, ValueError) as error:
+        raise BadSetting(f"[proxy] token_file: {error}") from error
+
+
+async def keep_reading_tokens(proxy: Proxy, token_file: str) -> None:
+    """Take up a changed token file; one that cannot be used changes nothing."""
+    while True:
+        await asyncio.sleep(_TOKENS_LOOK_S)
+        try:
+            proxy.tokens = read_tokens(token_file)
+        except BadSetting as error:
+            log.warning("%s; the tokens stay as they were", error)

@@ -1,0 +1,51 @@
+"""The section ``[proxy]`` of `iris.toml`. What one deployment allows is in its own specification (`ProxyPolicy`)."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+import msgspec
+
+from iris_bus.listening import read_address
+from iris_bus.settings import BadSetting
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+PositiveSeconds = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the proxy listens and what it allows. Times in seconds, sizes in bytes.
+
+    Attributes:
+        http: ``host:port``; port 0 takes a free one.
+        port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
+        token_file: the gateway's; a bearer token that is in it is not passed on to a service.
+        trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
+        head_s: how long the first request of a connection may take to arrive. idle_s: how long a connection without
+            a request stays open, to clients and to routes.
+        head_bytes: of a request's head.
+        queue_requests: of one deployment that may wait for a route with room.
+        drain_s: how long requests under way may take when the proxy stops.
+    """
+
+    http: str = "127.0.0.1:8090"
+    port_file: str = ""
+    token_file: str = ""
+    trusted: tuple[str, ...] = ()
+    head_s: PositiveSeconds = 10.0
+    idle_s: PositiveSeconds = 60.0
+    head_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 << 10
+    queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
+    drain_s: PositiveSeconds = 20.0
+
+    def address(self) -> tuple[str, int]:
+        """Host and port. Raises BadSetting."""
+        return read_address("proxy", self.http)
+
+    def networks(self) -> tuple[Network, ...]:
+        """The trusted networks. Raises BadSetting."""
+        try:
+            return tuple(ipaddress.ip_network(text) for text in self.trusted)
+        except ValueError as error:
+            raise BadSetting(f"[proxy] trusted: {error}") from error

@@ -1,0 +1,71 @@
+"""A websocket once both sides have agreed: bytes both ways, as they are, until either side ends.
+
+Frames are not read, so pings, close codes, extensions and fragments stay whole. Each side is read only as far ahead as
+the other takes it. Source: docs/design/serving.md#proxy-rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_writer import StreamWriter
+
+AHEAD_BYTES = 64 << 10
+
+
+class _Bytes:
+    """What aiohttp's protocols take for a parser of frames: it hands on everything unread."""
+
+    def __init__(self, protocol: BaseProtocol) -> None:
+        self.stream = aiohttp.StreamReader(protocol, AHEAD_BYTES, loop=asyncio.get_running_loop())
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        self.stream.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        self.stream.feed_eof()
+
+
+async def tunnel(
+    request: web.BaseRequest, reply: web.StreamResponse, answer: aiohttp.ClientResponse, idle_s: float
+) -> None:
+    """Copy until either side ends or both were silent for ``idle_s``; ``reply`` has been sent."""
+    connection = answer.connection
+    if connection is None or connection.protocol is None:
+        return
+    route, client = _Bytes(connection.protocol), _Bytes(request.protocol)
+    connection.protocol.set_parser(route, route.stream)
+    request.protocol.set_parser(client)  # type: ignore[arg-type]
+    to_route = StreamWriter(connection.protocol, asyncio.get_running_loop())
+    with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
+        async with asyncio.timeout(idle_s) as timer:
+            both = [
+                asyncio.create_task(_copy(client.stream, to_route.write, timer, idle_s)),
+                asyncio.create_task(_copy(route.stream, reply.write, timer, idle_s)),
+            ]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await _end(both)
+
+
+async def _copy(
+    stream: aiohttp.StreamReader, write: Callable[[bytes], Awaitable[Any]], timer: asyncio.Timeout, idle_s: float
+) -> None:
+    chunks: AsyncIterator[bytes] = stream.iter_any()
+    async for chunk in chunks:
+        timer.reschedule(asyncio.get_running_loop().time() + idle_s)
+        await write(chunk)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,95 @@
+"""Who waits for a route with room, and who gets it."""
+
+import asyncio
+
+import pytest
+
+from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
+from iris_proxy.balancer import Balancer
+from iris_proxy.refusal import ProxyRefusal
+
+
+def found(*ids: str, reason: str = "", **policy: object) -> Discovery:
+    routes = tuple(DiscoveredRoute(each, f"{each}:80") for each in ids)
+    return Discovery("chat", 1, routes, reason, ProxyPolicy(**{"max_outstanding": 1, "queue_s": 30.0, **policy}))
+
+
+def balancer(*ids: str, queue_requests: int = 2, **said: object) -> Balancer:
+    return Balancer(found(*ids, **said), lambda: 0.0, queue_requests)
+
+
+async def begun(awaitable) -> asyncio.Task:
+    """A task that has run as far as it can."""
+    task = asyncio.create_task(awaitable)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_without_a_route_the_reason_of_the_set_is_given_at_once():
+    with pytest.raises(ProxyRefusal) as refusal:
+        await balancer(reason="draining").acquire()
+    assert (refusal.value.status, refusal.value.code) == (503, "draining")
+
+
+async def test_those_who_wait_are_served_in_their_order():
+    chat = balancer("a")
+    route = await chat.acquire()
+    waiting = [await begun(chat.acquire()) for _ in range(2)]
+    chat.release(route)
+    assert await waiting[0] is route
+    assert not waiting[1].done()
+    chat.release(route)
+    assert await waiting[1] is route
+
+
+async def test_nobody_overtakes_those_who_wait():
+    chat = balancer("a")
+    route = await chat.acquire()
+    first = await begun(chat.acquire())
+    chat.release(route)  # it is the first one's already
+    second = await begun(chat.acquire())
+    assert await first is route
+    assert not second.done()
+    second.cancel()
+
+
+async def test_a_new_route_serves_those_who_wait():
+    chat = balancer("a")
+    await chat.acquire()
+    waiting = await begun(chat.acquire())
+    chat.update(found("a", "b"))
+    assert (await waiting).id == "b"
+
+
+async def test_when_the_last_route_leaves_those_who_wait_are_told():
+    chat = balancer("a")
+    await chat.acquire()
+    waiting = await begun(chat.acquire())
+    chat.update(found(reason="draining"))
+    with pytest.raises(ProxyRefusal) as refusal:
+        await waiting
+    assert refusal.value.code == "draining"
+
+
+async def test_no_more_wait_than_may_and_none_longer_than_it_may():
+    chat = balancer("a", queue_s=0.01)
+    await chat.acquire()
+    waiting = [await begun(chat.acquire()) for _ in range(2)]
+    with pytest.raises(ProxyRefusal, match="as many wait as may"):
+        await chat.acquire()
+    for task in waiting:
+        with pytest.raises(ProxyRefusal, match=r"none had room for 0\.01 s"):
+            await task
+
+
+async def test_who_leaves_the_line_takes_nothing_with_him():
+    chat = balancer("a")
+    route = await chat.acquire()
+    early, late = await begun(chat.acquire()), await begun(chat.acquire())
+    early.cancel()
+    await asyncio.wait({early})
+    chat.release(route)
+    late.cancel()  # it was given the route, and does not know yet
+    await asyncio.wait({late})
+    assert route.outstanding == 0
+    assert await chat.acquire() is route

@@ -1,0 +1,104 @@
+"""Which route gets a request."""
+
+from collections import Counter
+
+from iris_core.serving import DiscoveredRoute, Discovery
+from iris_proxy.choice import RouteLoad, choose, eligible, merged
+
+
+def routes(*outstanding: int) -> list[RouteLoad]:
+    return [RouteLoad(f"r{n}", f"10.0.0.{n}:80", outstanding=count) for n, count in enumerate(outstanding)]
+
+
+def first(_: int) -> int:
+    return 0
+
+
+def last(count: int) -> int:
+    return count - 1
+
+
+def test_the_route_with_the_fewest_outstanding_requests_is_chosen():
+    assert choose(routes(3, 1, 2), 10, first).id == "r1"
+
+
+def test_among_equals_chance_decides():
+    assert [choose(routes(1, 0, 0), 10, randomly).id for randomly in (first, last)] == ["r1", "r2"]
+
+
+def test_a_route_with_as_many_requests_as_it_may_have_gets_no_more():
+    assert choose(routes(2, 1), 2, first).id == "r1"
+    assert choose(routes(2, 2), 2, first) is None
+
+
+def test_a_key_belongs_to_one_route_and_few_keys_move_when_a_route_leaves():
+    keys = [f"user-{n}" for n in range(1000)]
+    four = routes(0, 0, 0, 0)
+    before = {key: choose(four, 10, first, key).id for key in keys}
+    after = {key: choose(four[:3], 10, last, key).id for key in keys}
+    assert all(200 < count < 300 for count in Counter(before.values()).values())
+    assert {key for key in keys if before[key] != after[key]} == {key for key in keys if before[key] == "r3"}
+
+
+def test_a_key_goes_elsewhere_while_its_route_has_much_more_than_the_others():
+    free = routes(0, 0, 0)
+    owner = choose(free, 100, first, "k")
+    owner.outstanding = 9
+    assert choose(free, 100, first, "k") is not owner
+    for route in free:
+        route.outstanding = 9
+    assert choose(free, 100, first, "k") is owner
+
+
+def test_stale_routes_get_requests_only_when_no_healthy_one_is_left():
+    stale, healthy = routes(0, 5)
+    stale.stale = True
+    assert eligible([stale, healthy], (), 0) == [healthy]
+    assert eligible([stale], (), 0) == [stale]
+
+
+def test_a_route_that_was_tried_is_not_tried_again():
+    one, other = routes(0, 0)
+    assert eligible([one, other], [one], 0) == [other]
+    assert eligible([one, other], [one, other], 0) == []
+
+
+def test_three_failed_connections_in_a_row_put_a_route_out_and_each_time_twice_as_long():
+    bad, good = routes(0, 0)
+    for _ in range(2):
+        bad.failed(0)
+    assert eligible([bad, good], (), 0) == [bad, good]
+    out_s = []
+    now_s = 0.0
+    for _ in range(6):
+        bad.failed(now_s)
+        out_s.append(bad.ejected_until_s - now_s)
+        assert eligible([bad, good], (), now_s) == [good]
+        now_s = bad.ejected_until_s
+    assert out_s == [5, 10, 20, 40, 60, 60]
+    assert eligible([bad, good], (), now_s) == [bad, good]
+    bad.connected()
+    bad.failed(now_s)
+    assert eligible([bad, good], (), now_s) == [bad, good]
+
+
+def test_never_more_than_half_are_out():
+    three = routes(0, 0, 0)
+    for at, route in enumerate(three):
+        for _ in range(3):
+            route.failed(at)
+    assert eligible(three, (), 3) == three[:2]  # the one that was put out last stays out
+    assert eligible(three[:1], (), 3) == three[:1]
+
+
+def test_a_new_set_keeps_the_counts_of_the_routes_that_stay():
+    before = routes(4, 2)
+    discovery = Discovery(
+        "chat", 2, (DiscoveredRoute("r1", "10.0.0.1:80", "stale"), DiscoveredRoute("r0", "10.0.0.9:80"))
+    )
+    after = merged(before, discovery)
+    assert [(route.id, route.address, route.outstanding, route.stale) for route in after] == [
+        ("r1", "10.0.0.1:80", 2, True),
+        ("r0", "10.0.0.9:80", 0, False),
+    ]
+    assert after[0] is before[1]

@@ -1,0 +1,78 @@
+"""Header fields on their way through."""
+
+import hashlib
+
+from iris_proxy.headers import cookie, end_to_end, to_route, token_digests
+
+HERE = {"deployment": "chat", "peer": "10.1.1.1", "scheme": "http", "host": "front", "trusted": False}
+ADDED = [
+    ("X-Forwarded-For", "10.1.1.1"),
+    ("X-Forwarded-Proto", "http"),
+    ("X-Forwarded-Host", "front"),
+    ("X-Forwarded-Prefix", "/d/chat"),
+]
+
+
+def test_fields_of_one_connection_and_those_it_names_are_dropped_and_the_rest_kept_in_order():
+    fields = [
+        ("Set-Cookie", "a=1"),
+        ("Connection", "close, X-Mine"),
+        ("x-mine", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("Proxy-Authorization", "x"),
+        ("Proxy-Connection", "x"),
+        ("TE", "trailers"),
+        ("Trailer", "X"),
+        ("Transfer-Encoding", "chunked"),
+        ("Upgrade", "h2c"),
+        ("Set-Cookie", "b=2"),
+    ]
+    assert end_to_end(fields) == [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
+
+
+def test_nobody_can_have_the_host_dropped():
+    assert end_to_end([("Host", "a"), ("Connection", "Host")]) == [("Host", "a")]
+
+
+def test_bytes_that_are_no_utf_8_are_sent_as_the_characters_they_were_meant_as():
+    assert end_to_end([("X", b"caf\xe9".decode("utf-8", "surrogateescape")), ("Y", "é")]) == [("X", "café"), ("Y", "é")]
+
+
+def test_framing_is_not_copied_and_who_sent_it_is_added():
+    fields = [("Host", "front"), ("Content-Length", "5"), ("Expect", "100-continue"), ("A", "1")]
+    assert to_route(fields, **HERE) == [("Host", "front"), ("A", "1"), *ADDED]
+
+
+def test_what_a_stranger_says_of_where_it_came_from_is_replaced():
+    fields = [("X-Forwarded-For", "6.6.6.6"), ("Forwarded", "for=6.6.6.6"), ("X-Forwarded-Port", "1")]
+    assert to_route(fields, **HERE) == ADDED
+
+
+def test_what_a_trusted_proxy_says_is_kept_and_continued():
+    fields = [
+        ("X-Forwarded-For", "7.7.7.7"),
+        ("X-Forwarded-For", "8.8.8.8"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Prefix", "/api"),
+        ("X-Forwarded-Port", "443"),
+        ("Forwarded", "for=7.7.7.7"),
+    ]
+    assert to_route(fields, **{**HERE, "trusted": True}) == [
+        ("Forwarded", "for=7.7.7.7"),
+        ("X-Forwarded-For", "7.7.7.7, 8.8.8.8, 10.1.1.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", "front"),
+        ("X-Forwarded-Prefix", "/api/d/chat"),
+        ("X-Forwarded-Port", "443"),
+    ]
+
+
+def test_a_token_of_iris_stays_here_and_a_token_of_the_service_goes_on():
+    tokens = token_digests(f"# who may call\n\nann user {hashlib.sha256(b'secret').hexdigest()}  # laptop\n")
+    ours, theirs = ("Authorization", "bearer secret"), ("Authorization", "Bearer sk-123")
+    assert to_route([ours], **HERE, tokens=tokens) == ADDED
+    assert to_route([theirs], **HERE, tokens=tokens) == [theirs, *ADDED]
+
+
+def test_a_cookie_is_found_among_others():
+    assert [cookie(header, "b") for header in ("a=1; b=2; c=3", "b=", "bb=1", "")] == ["2", "", "", ""]

@@ -1,0 +1,68 @@
+"""What the proxy refuses by itself."""
+
+import json
+
+import pytest
+
+from iris_proxy.refusal import ProxyRefusal, check_head, split_target, without_route
+
+GOOD = {"http_1_1": True, "head_bytes": 100, "most_bytes": 1000}
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("/d/chat/", ("chat", "/")),
+        ("/d/chat", ("chat", "/")),
+        ("/d/chat?x=/d/y/", ("chat", "/?x=/d/y/")),
+        ("/d/chat//a/../b%2F?q=1?2", ("chat", "//a/../b%2F?q=1?2")),
+    ],
+)
+def test_a_target_is_split_and_otherwise_left_as_it_was_sent(target: str, found: tuple[str, str]):
+    assert split_target(target) == found
+
+
+@pytest.mark.parametrize("target", ["/", "/d", "/d/", "/d//x", "/v1/jobs", "/D/chat/"])
+def test_other_paths_are_not_found(target: str):
+    with pytest.raises(ProxyRefusal) as refusal:
+        split_target(target)
+    assert refusal.value.status == 404
+
+
+@pytest.mark.parametrize(
+    ("target", "hosts", "codings", "changes", "status"),
+    [
+        ("/d/c/", 0, [], {}, 400),
+        ("/d/c/", 2, [], {}, 400),
+        ("/d/c/", 1, ["gzip, chunked"], {}, 400),
+        ("/d/c/", 1, ["chunked", "chunked"], {}, 400),
+        ("/d/c/", 1, ["chunked"], {"http_1_1": False}, 400),
+        ("http://a/d/c/", 1, [], {}, 400),
+        ("*", 1, [], {}, 400),
+        ("/d/c/", 1, [], {"head_bytes": 1001}, 431),
+    ],
+)
+def test_a_head_that_could_be_read_in_two_ways_or_is_too_large_is_refused_and_the_connection_closed(
+    target: str, hosts: int, codings: list[str], changes: dict[str, object], status: int
+):
+    with pytest.raises(ProxyRefusal) as refusal:
+        check_head(target, hosts, codings, **{**GOOD, **changes})
+    assert (refusal.value.status, refusal.value.closes) == (status, True)
+
+
+def test_an_ordinary_head_passes():
+    check_head("/d/c/", 1, ["Chunked "], **GOOD)
+    check_head("/d/c/", 1, [], **GOOD)
+
+
+def test_a_deployment_without_a_route_says_why_and_when_to_come_back():
+    refusal = without_route("chat", "starting")
+    assert dict(refusal.headers()) == {
+        "Iris-Proxy": "1",
+        "Content-Type": "application/json",
+        "Cache-Control": "no-store",
+        "Server": "iris",
+        "Retry-After": "5",
+    }
+    detail = "chat has no route that can answer now"
+    assert json.loads(refusal.body()) == {"status": 503, "code": "starting", "detail": detail}
