@@ -49,7 +49,7 @@ class UserLimit:
 
 def _running(name: str, resource: str) -> UserLimit:
     row = RESOURCE[resource]
-    about = f"{row.words} of what runs; beyond it others of the band go first"
+    about = f"what running tasks hold of {row.words}; beyond it others of the band go first"
     return UserLimit(name, name.removeprefix("max_").replace("_", " "), about, row.unit, row)
 
 

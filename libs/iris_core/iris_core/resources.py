@@ -7,8 +7,9 @@ Source: docs/design/semantics.md#constraints-and-resources.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -97,18 +98,28 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
         return msgspec.structs.astuple(self)
 
     def __add__(self, other: Amount) -> Amount:
-        return Amount(*[mine + more for mine, more in zip(self.values, other.values, strict=True)])
+        return _add(self, other)
 
     def __sub__(self, other: Amount) -> Amount:
-        return Amount(*[mine - less for mine, less in zip(self.values, other.values, strict=True)])
+        return _subtract(self, other)
 
     def __mul__(self, count: int) -> Amount:
         return Amount(*[count * amount for amount in self.values])
 
     def fits(self, room: Amount) -> bool:
         """Whether this much can be taken from ``room``; a resource of which 0 is asked always fits."""
-        return all(not asked or asked <= left for asked, left in zip(self.values, room.values, strict=True))
+        return _fits(self, room)
 
+
+def _written_out(expression: str, term: str, joint: str) -> Any:
+    """A function of two amounts with a term for each resource; a loop takes four times as long, in every placement."""
+    terms = joint.join(term.format(resource.name) for resource in RESOURCES)
+    return eval(f"lambda a, b: {expression.format(terms)}", {"Amount": Amount})
+
+
+_add: Callable[[Amount, Amount], Amount] = _written_out("Amount({})", "a.{0} + b.{0}", ", ")
+_subtract: Callable[[Amount, Amount], Amount] = _written_out("Amount({})", "a.{0} - b.{0}", ", ")
+_fits: Callable[[Amount, Amount], bool] = _written_out("({})", "(a.{0} <= b.{0} or not a.{0})", " and ")
 
 NOTHING = Amount()
 

@@ -36,7 +36,7 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
     """``--memory SIZE``."""
     default, unit = getattr(ResourceRequest(), resource.name), resource.unit
     shown = f"  [default: {unit.show(default)}]" if default else ""
-    words = f"{resource.words.capitalize()} of one task, for example {unit.example}.{shown}"
+    words = f"One task's {resource.words}, for example {unit.example}.{shown}"
     return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
 
 
