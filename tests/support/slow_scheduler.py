@@ -7,21 +7,24 @@ docs/design/semantics.md#constraints-and-resources; the order of workers and gro
 
 from __future__ import annotations
 
+from msgspec.structs import astuple
+
 from iris_core import constraints
 from iris_core.messages import FullSnapshot, JobRow, WorkerRow
 from iris_core.priority import priority_key
+from iris_core.resources import NOTHING
 from iris_core.spec import Attribute
 from iris_core.states import PriorityBand, WorkerState
 from iris_scheduler.settings import SchedulerSettings
 
 Amounts = list[int]
+NONE = (*astuple(NOTHING), 0)
 LIMITS = ("max_running_cpu", "max_running_memory", "max_running_accelerators")
 
 
 def ask_of(row: JobRow) -> Amounts:
-    """CPU, memory, disk, chips, and one place in the building window."""
-    amount = row.resources.amount
-    return [amount.cpu_millis, amount.memory_bytes, amount.disk_bytes, amount.chips, 1]
+    """CPU, memory, disk, chips and so on, and one place in the building window."""
+    return [*astuple(row.resources.amount), 1]
 
 
 def fits(ask: Amounts, room: Amounts) -> bool:
@@ -54,13 +57,12 @@ class SlowScheduler:
 
     def _count_holds(self, snapshot: FullSnapshot) -> None:
         for name, row in self.workers.items():
-            total = row.total
-            self.free[name] = [total.cpu_millis, total.memory_bytes, total.disk_bytes, total.chips, row.max_building]
-            self.stopping[name] = [0] * 5
+            self.free[name] = [*astuple(row.total), row.max_building]
+            self.stopping[name] = list(NONE)
         for hold in snapshot.holds:
             job = self.rows[hold.ref.job]
-            held = [*ask_of(job)[:4], int(hold.building)]
-            self.running[job.user] = plus(self.running.get(job.user, [0] * 5), held)
+            held = [*ask_of(job)[:-1], int(hold.building)]
+            self.running[job.user] = plus(self.running.get(job.user, list(NONE)), held)
             if hold.worker in self.workers:
                 self.free[hold.worker] = plus(self.free[hold.worker], held, -1)
                 if hold.stopping and hold.stopping_ms >= self.counted_since_ms:
@@ -88,7 +90,7 @@ class SlowScheduler:
     def _good_promises(self, nominations: dict[tuple[int, int], str]) -> dict[tuple[int, int], str]:
         good = {task: worker for task, worker in nominations.items() if self._may_ever(task, worker)}
         for name in self.workers:
-            wanted = [0] * 5
+            wanted = list(NONE)
             for (job, _), worker in good.items():
                 if worker == name:
                     wanted = plus(wanted, ask_of(self.rows[job]))
@@ -109,12 +111,12 @@ class SlowScheduler:
 
     def _room(self, name: str, *, without: tuple[int, int] | None = None) -> Amounts:
         """What a worker has for somebody to whom nothing is promised there, or for the one promised ``without``."""
-        wanted = [0] * 5
+        wanted = list(NONE)
         for task, worker in self.nominations.items():
             if worker == name and task != without and self.placed.get(task) != name:
                 wanted = plus(wanted, ask_of(self.rows[task[0]]))
         lack = [max(0, w - s) for w, s in zip(wanted, self.stopping[name], strict=True)]
-        return plus(self.free[name], [0] * 5 if without else lack, -1)
+        return plus(self.free[name], list(NONE) if without else lack, -1)
 
     # ── placing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,7 +130,7 @@ class SlowScheduler:
         quota = self.quotas.get(row.user)
         if quota is None:
             return False
-        ask, running = ask_of(row), self.running.get(row.user, [0] * 5)
+        ask, running = ask_of(row), self.running.get(row.user, list(NONE))
         for limit, dimension in zip((getattr(quota, name) for name in LIMITS), (0, 1, 3), strict=True):
             if limit and ask[dimension] and running[dimension] + tasks * ask[dimension] > limit:
                 return True
@@ -137,7 +139,7 @@ class SlowScheduler:
     def _put(self, row: JobRow, index: int, name: str) -> None:
         self.placed[row.job, index] = name
         self.free[name] = plus(self.free[name], ask_of(row), -1)
-        self.running[row.user] = plus(self.running.get(row.user, [0] * 5), ask_of(row))
+        self.running[row.user] = plus(self.running.get(row.user, list(NONE)), ask_of(row))
 
     def _singles(self, row: JobRow, *, over_quota: bool) -> bool:
         """False when some tasks must let everyone else go first."""

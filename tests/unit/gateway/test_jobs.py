@@ -1,6 +1,7 @@
 """Submitting, listing, showing and ending jobs through HTTP."""
 
 from iris_core.messages import AdminCommand, Answer, CancelJob, PlanPreview, PlanRequest, RerunJob, SubmitJob
+from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.spec import JobSpec
 from tests.support.fake_state import refusal
@@ -169,13 +170,8 @@ async def test_draining_a_worker_is_an_operators_command(iris: House):
 async def test_a_quota_is_set_with_the_bands_wire_value(iris: House):
     response = await iris.http.put("/v1/quotas/ada", json={"max_running_cpu": 8000, "max_band": "batch"})
     assert response.status_code == 200
-    assert iris.state.commands[-1].arguments == {
-        "max_running_cpu": 8000,
-        "max_running_memory": 0,
-        "max_running_accelerators": 0,
-        "max_pending_tasks": 0,
-        "max_band": 3,
-    }
+    unlimited = {limit.name: 0 for limit in QUOTA_LIMITS}
+    assert iris.state.commands[-1].arguments == unlimited | {"max_running_cpu": 8000, "max_band": 3}
 
 
 async def test_a_quota_below_nothing_is_refused_with_its_field(iris: House):

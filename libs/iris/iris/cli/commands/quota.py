@@ -39,14 +39,14 @@ def describe(found: Row) -> list[tuple[str, str]]:
     """Each limit as ``used of limit``."""
     return [
         ("user", found["user"]),
-        *((limit.words, limit.show(found[limit.used], found[limit.name])) for limit in QUOTA_LIMITS),
+        *((limit.words, limit.show(found.get(limit.used, 0), found.get(limit.name, 0))) for limit in QUOTA_LIMITS),
         ("best band", str(found["max_band"])),
     ]
 
 
 def everybodys(limits: Row) -> list[tuple[str, str]]:
     """What the gateway lets each user do."""
-    return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS]
+    return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS if limit.name in limits]
 
 
 def limit_options(command: F) -> F:
@@ -70,7 +70,7 @@ def set_quota(client: Client, user: str, **given: Any) -> None:
     limits |= {limit.name: PARSERS[limit.unit](limits[limit.name]) for limit in QUOTA_LIMITS if limit.name in limits}
     path = f"/v1/quotas/{in_path(user)}"
     present: Row = client.get(path, dict)
-    wanted = {key: limits.get(key, present[key]) for key in given}
+    wanted = {key: limits.get(key, present[key]) for key in given if key in limits or key in present}
     headers = {"Content-Type": "application/json"}
     answer = client.transport.send(HttpRequest("PUT", path, body=msgspec.json.encode(wanted), headers=headers))
     for name, value in describe(decode(answer, dict)):
