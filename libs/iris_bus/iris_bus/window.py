@@ -14,6 +14,7 @@ from itertools import islice
 from iris_bus.contract import Fenced, Publication, Unavailable
 
 KEPT = 20_000
+"""The newest stored events are kept, because a stream that persists lazily may forget so many in a crash."""
 
 
 class Window:

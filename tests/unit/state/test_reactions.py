@@ -7,6 +7,7 @@ import pytest
 from iris_state.apply import WRITERS
 from iris_state.changes import Assigned, Led
 from iris_state.deltas import DeltaBuilder
+from iris_state.deployments.reconciler import Reconciler
 from iris_state.metrics import StateMetrics
 from iris_state.orders import OrderBook
 from iris_state.reactions import KINDS, bind, complete
@@ -14,7 +15,7 @@ from iris_state.retention import Retention
 from iris_state.round import Round
 from iris_state.snapshots.snapshot import Cutter
 
-CONSUMERS = (Retention, OrderBook, DeltaBuilder, Round, StateMetrics, Cutter)
+CONSUMERS = (Retention, OrderBook, DeltaBuilder, Reconciler, Round, StateMetrics, Cutter)
 
 
 def _ignored(*_: object) -> None: ...

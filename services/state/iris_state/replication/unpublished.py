@@ -1,8 +1,8 @@
 """Public facts of commits that may not have been published yet, kept until it is known that they have. Pure.
 
 A replica that follows makes no events; when it takes over it makes those behind the last event published. Some facts
-are kept longer, because the stream of events may forget its newest ones in a crash. Source:
-docs/design/reliability.md#promises.
+are kept longer, because the stream of events may forget its newest ones in a crash. See also: `iris_bus.window` keeps
+the worded events of the one that leads. Source: docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from iris_bus.contract import Publication
+from iris_bus.window import KEPT
 from iris_state.deployments.records import PublicFact
 from iris_state.outbox import event_place, unheard
 
-KEPT = 20_000
 _WHOLE = 1 << 62
 """A place behind every event of a commit."""
 
