@@ -10,6 +10,7 @@ from iris.cluster.options import StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
+from iris.cluster.supervisor import stop_phase
 
 
 def blueprint(**settings):
@@ -41,6 +42,13 @@ def test_every_service_runs_once_and_every_host_is_a_worker():
         "worker-1",
         *(f"slice-{number}-w{vm}" for number in range(2) for vm in range(4)),
     ]
+
+
+def test_every_service_has_its_turn_to_end_as_the_cluster_stops():
+    programs = blueprint(workers=1).programs("nats://x")
+
+    turns = {program.service: stop_phase(program.service) for program in programs}
+    assert turns == {"worker": 0, "scheduler": 1, "gateway": 1, "proxy": 1, "state": 2}
 
 
 def test_the_gateway_is_told_where_the_proxy_listens():

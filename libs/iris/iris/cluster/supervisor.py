@@ -21,8 +21,9 @@ from iris.cluster.process import children
 from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed, adopt_orphans
 from iris_bus.nats_process import NatsProcess
 
-_STOP_ORDER = ((("worker",), 12.0), (("scheduler", "gateway"), 6.0), (("state",), 6.0), (("nats",), 5.0))
-"""Which services end together, and the seconds they have; workers first, so that they can report how tasks ended."""
+_STOP_PHASE = {"worker": 0, "state": 2, "nats": 3}
+"""Who ends before whom; any other service ends in phase 1. Workers first, so that they can report how tasks ended."""
+_GRACE_S = (12.0, 6.0, 6.0, 5.0)
 _LAST_GRACE_S = 3.0
 _LOOK_S = 3.0
 _ROUND_S = 0.05
@@ -77,10 +78,10 @@ class Supervisor:
         self.stop()
 
     def stop(self) -> None:
-        """In the order of `_STOP_ORDER`. Bounded."""
+        """Phase by phase. Bounded."""
         self._stopping = True
-        for services, grace_s in _STOP_ORDER:
-            self._end([child for child in self._children if child.program.service in services], grace_s)
+        for phase, grace_s in enumerate(_GRACE_S):
+            self._end([child for child in self._children if stop_phase(child.program.service) == phase], grace_s)
         self._kill_orphans(time.monotonic() + _LAST_GRACE_S)
         with contextlib.suppress(FileNotFoundError):
             self._paths.cluster_file.unlink()
@@ -202,3 +203,8 @@ class Supervisor:
         if ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
+
+
+def stop_phase(service: str) -> int:
+    """When a service ends as the cluster stops."""
+    return _STOP_PHASE.get(service, 1)
