@@ -291,12 +291,6 @@ class Ledger:
         for route in deployment.held():
             if route.job:
                 self.route_of_job[route.job] = (deployment.number, route.number)
-        if deployment.is_terminal:
-            self.file_destroyed(deployment)
-
-    def file_destroyed(self, deployment: Deployment) -> None:
-        """It stands in line to be forgotten."""
-        self.destroyed[deployment.number] = None
 
     def forget_deployment(self, deployment: Deployment) -> None:
         """Nothing is left of it; its name may belong to a newer one."""

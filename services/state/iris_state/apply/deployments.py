@@ -75,7 +75,7 @@ def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
     if change.status is D.READY:
         deployment.reached = deployment.spec.replicas
     if change.status is D.DESTROYED:
-        ledger.file_destroyed(deployment)
+        ledger.destroyed[deployment.number] = None  # it stands in line to be forgotten
     _say(ledger, deployment, None, change.status.value, before.value, at_ms)
 
 

@@ -68,6 +68,7 @@ class Rest(msgspec.Struct, array_like=True):
     deployments: list[Deployment] = []
     next_deployment: int = 1
     discovery_version: int = 0
+    destroyed: list[int] = []
 
 
 def _compacted_form() -> Any:
@@ -205,6 +206,7 @@ def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published
         deployments=list(ledger.deployments.values()),
         next_deployment=ledger.next_deployment,
         discovery_version=ledger.discovery_version,
+        destroyed=list(ledger.destroyed),
     )
 
 
@@ -294,8 +296,7 @@ def _restore_deployments(ledger: Ledger, rest: Rest) -> None:
     ledger.next_deployment, ledger.discovery_version = rest.next_deployment, rest.discovery_version
     for deployment in rest.deployments:
         ledger.index_deployment(deployment)
-    ended = sorted(ledger.destroyed, key=lambda number: (ledger.deployments[number].since_ms, number))
-    ledger.destroyed = dict.fromkeys(ended)
+    ledger.destroyed = dict.fromkeys(rest.destroyed)
 
 
 def _compacted_job(stored: Any) -> Job:
