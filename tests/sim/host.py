@@ -7,12 +7,14 @@ has none. Out of scope: what a task does when it runs; that is the fate of its a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages import AttemptRef, Ended, Order, ProbeResult, Register, ReportTaken, Stage, WorkerReport
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
@@ -39,6 +41,9 @@ class Running:
     ended: Ended | None = None
 
 
+Answers = Callable[[Running, float], tuple[int, int]]
+"""How many probes of a route have passed, or failed, in a row as of a time."""
+
 Fate = Callable[[AttemptRef], tuple[float, int]]
 """How long an attempt runs, in seconds, and the exit code it ends with."""
 
@@ -51,13 +56,19 @@ class Machine:
     """
 
     def __init__(
-        self, name: str, attributes: dict[str, Attribute], fate: Fate, started: Callable[[Running], None]
+        self,
+        name: str,
+        attributes: dict[str, Attribute],
+        fate: Fate,
+        started: Callable[[Running], None],
+        answers: Answers,
     ) -> None:
         self.name = name
         self.attributes = attributes
         self.total = Amount(4000, 8 << 30, 8 << 30, 4)
         self.fate = fate
         self.started = started
+        self.answers = answers
         self.running: dict[AttemptRef, Running] = {}
         self.unreachable_until_s = 0.0
         """Its worker says what it says and hears no order before that."""
@@ -83,6 +94,7 @@ class Worker:
         self._heart = HeartbeatSchedule(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
         self._registered = self._settled = False
+        self._probed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
@@ -124,6 +136,7 @@ class Worker:
             self._doubt()
         taken, todo = self.agent.on_order(order, self._now_ms(), to_ms(self._steady()))
         self._bus.publish(message.reply, codec.pack(taken))
+        self._probed.update(template.job for template in order.templates if template.probe is not None)
         if taken.taken:
             self._stall_detector.touch(self._steady())
         if order.register:
@@ -267,8 +280,16 @@ class Worker:
         while True:
             await asyncio.sleep(self._heart.wait_s(self._steady()))
             heartbeat, _ = self._heart.heartbeat(self.agent.attempts(), self._steady(), self._now_ms())
+            heartbeat = msgspec.structs.replace(heartbeat, probes=tuple(self._probes()))
             if self._registered:
                 self._bus.publish(subjects.heartbeat(self.machine.name), codec.pack(heartbeat))
+
+    def _probes(self) -> Iterator[ProbeResult]:
+        """The newest result of each route that runs here; of what an earlier worker began nothing is known."""
+        for ref, running in self.machine.running.items():
+            if running.ended is None and ref.job in self._probed:
+                passes, failures = self.machine.answers(running, self._steady())
+                yield ProbeResult(ref, f"{self.machine.name}:{ref.job}", passes, failures)
 
     async def _watch_pulse(self) -> None:
         while True:

@@ -14,10 +14,12 @@ from operator import or_
 
 from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
+from iris_core.serving import Discovery
 from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state.changes import Assigned, Commit, JobAdmitted, JobPruned, Led
 from iris_state.check import check
+from iris_state.deployments.records import discovery_of
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
 from iris_state.outbox import event_place
@@ -121,12 +123,21 @@ class Judge:
         self._events_match_the_ledger(machine, heard)
         self._gangs_succeeded_together(machine, heard)
         self._replays_are_equal(machine, policy)
+        self._proxies_know_the_routes(machine)
         digest = hashlib.sha256()
         for entry in self._server.journal_of_all_times:
             digest.update(entry.data)
         for message in self._server.streams[subjects.EVENTS.name].messages.values():
             digest.update(message.data)
         return digest.hexdigest()
+
+    def _proxies_know_the_routes(self, machine: Machine) -> None:
+        """The bucket that proxies watch holds the set of every deployment, as it was said last, and nothing else."""
+        stored = self._server.key_values.get(subjects.DISCOVERY_BUCKET, {})
+        sets = {name: codec.from_json(entry.value, Discovery) for name, entry in stored.items()}
+        known = machine.ledger.deployments
+        wanted = {name: discovery_of(known[number]) for name, number in machine.ledger.deployment_names.items()}
+        expect(sets == wanted, f"proxies know {sets}, the ledger {wanted}")
 
     def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
         expect(promises.answered == promises.asked, f"{promises.asked} asked, {promises.answered} answered")
@@ -141,7 +152,7 @@ class Judge:
         pruned: dict[int, int] = {}
         for entry in self._server.journal_of_all_times:
             for change in codec.unpack(entry.data, Commit).changes:
-                if isinstance(change, JobAdmitted):
+                if isinstance(change, JobAdmitted) and change.request_id:  # the job of a route has none
                     expect(change.request_id not in asked, f"{change.request_id} made two jobs")
                     asked[change.request_id] = change.number
                 elif isinstance(change, JobPruned):
@@ -302,6 +313,9 @@ def image(machine: Machine) -> bytes:
             ledger.epoch,
             sorted(ledger.quotas.items()),
             sorted(ledger.names.items()),
+            sorted(ledger.deployments.items()),
+            sorted(ledger.route_of_job.items()),
+            [ledger.next_deployment, ledger.discovery_version, list(ledger.destroyed)],
         ]
     )
 

@@ -17,9 +17,10 @@ from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.limits import SENTENCE
-from iris_core.messages import BEHIND, AdminCommand, Answer, Caller, CancelJob, Query, SubmitJob
+from iris_core.messages import BEHIND, AdminCommand, Answer, Caller, CancelJob, DeployCommand, Query, SubmitJob
 from iris_core.resources import ResourceRequest
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec
+from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec, Probe
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
 from tests.sim.network import Link
@@ -100,7 +101,10 @@ class People:
             command for _, command in self._plan if isinstance(command, AdminCommand) and command.action == "drain"
         )
         drained = next(drains, None)
-        self._promises.asked += drained is not None
+        created = [
+            command for _, command in self._plan if isinstance(command, DeployCommand) and command.action == "create"
+        ]
+        self._promises.asked += (drained is not None) + len(created)
         for at, command in self._plan:
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
@@ -108,12 +112,23 @@ class People:
         await asyncio.gather(*asking)
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
+        for command in created:  # a late create may have come after every other word about it
+            await self._ask(
+                msgspec.structs.replace(
+                    command, action="delete", spec=None, request_id=f"delete-{command.name}-at-last"
+                )
+            )
         await looking
 
     async def _ask(self, command: object) -> None:
         """Until there is an answer; the same request every time."""
-        assert isinstance(command, SubmitJob | CancelJob | AdminCommand)
-        subject = {SubmitJob: subjects.CMD_SUBMIT, CancelJob: subjects.CMD_CANCEL, AdminCommand: subjects.CMD_ADMIN}
+        assert isinstance(command, SubmitJob | CancelJob | AdminCommand | DeployCommand)
+        subject = {
+            SubmitJob: subjects.CMD_SUBMIT,
+            CancelJob: subjects.CMD_CANCEL,
+            AdminCommand: subjects.CMD_ADMIN,
+            DeployCommand: subjects.CMD_DEPLOY,
+        }
         token = command.request_id
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
@@ -178,7 +193,7 @@ class People:
             self._promises.note(command, answer)
 
 
-def _to(command: SubmitJob | CancelJob | AdminCommand, inbox: str) -> object:
+def _to(command: SubmitJob | CancelJob | AdminCommand | DeployCommand, inbox: str) -> object:
     return msgspec.structs.replace(command, answer_to=inbox)
 
 
@@ -221,6 +236,54 @@ def wishes(
     if rng.random() < 0.2:
         plan.append((rng.random() * seconds, AdminCommand("mark_lost", rng.choice(hosts), ADMIN, "lost", 1)))
     return sorted(plan, key=lambda each: each[0])
+
+
+PROBE = Probe(interval_s=2.0, failures=2, start_timeout_s=8.0, grace_s=4.0)
+
+
+def rollouts(rng: random.Random, seconds: float) -> list[tuple[float, object]]:
+    """A plan for deployments, in some worlds: created, updated to what serves and to what does not, scaled, held.
+
+    The command says what a version is: ``good``, ``bad`` (it exits at once) or ``never`` (it never gets healthy).
+    """
+    plan: list[tuple[float, object]] = []
+    for number in range(rng.choice((0, 0, 1, 1, 2))):
+        name, at = f"serve-{number}", rng.random() * 8
+        for turn in range(rng.randint(2, 7)):
+            action = rng.choice(("update", "update", "scale", "rollback", "pause", "resume")) if turn else "create"
+            spec = _deployment(rng, name) if action in ("create", "update") else None
+            request = f"{name}-{turn}"
+            plan.append((at, DeployCommand(action, name, USER, request, 1, spec, replicas=rng.randint(0, 4))))
+            at += rng.random() * seconds / 5
+        if rng.random() < 0.3:
+            plan.append((at, DeployCommand("delete", name, USER, f"{name}-delete", 1)))
+    return plan
+
+
+def _deployment(rng: random.Random, name: str) -> DeploymentSpec:
+    surge = rng.choice((0, 1, 1, 2, "50%"))
+    unavailable = rng.choice((0, 1)) if surge else 1
+    return DeploymentSpec(
+        name=name,
+        template=RouteTemplate(
+            command=("serve", rng.choice(("good", "good", "good", "bad", "never"))),
+            env={"TURN": str(rng.random())},
+            resources=ResourceRequest(cpu_millis=rng.choice((500, 1000, 4000))),
+            band=rng.choice(("production", "interactive", "batch")),
+            probe=PROBE,
+        ),
+        replicas=rng.randint(0, 4),
+        update=UpdatePolicy(
+            max_surge=surge,
+            max_unavailable=unavailable,
+            min_ready_s=rng.choice((0.0, 1.0, 3.0)),
+            progress_deadline_s=12.0,
+            pause_after=rng.choice((None, None, 1)),
+            rollback=rng.random() < 0.8,
+        ),
+        settle_s=0.5,
+        grace_s=1.0,
+    )
 
 
 def _enlarged(rng: random.Random, spec: JobSpec) -> JobSpec:

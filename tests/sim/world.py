@@ -28,10 +28,10 @@ from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
-from tests.sim.host import Machine, Worker
+from tests.sim.host import Machine, Running, Worker
 from tests.sim.judge import Judge, Violation
 from tests.sim.network import FAIR, Crash, Link, Server, Weather
-from tests.sim.people import ADMIN, People, Promises, wishes
+from tests.sim.people import ADMIN, People, Promises, rollouts, wishes
 from tests.sim.process import Process
 
 WALL_MS = 1_700_000_000_000
@@ -113,12 +113,14 @@ class World:
     def _build(self) -> None:
         hosts = [f"w{n}" for n in range(self.rng.choice((3, 4, 5)))]
         for n, host in enumerate(hosts):
-            self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start)
+            self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start, self._answers)
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
+        self._plan += rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
+        self._plan.sort(key=lambda each: each[0])
         self._mains["people"] = self._people
         for name in self._mains:
             self._start(name)
@@ -176,9 +178,23 @@ class World:
         rng = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
         leader = self.leader()
         job = leader.replica.machine.ledger.jobs.get(ref.job) if leader is not None else None
+        if job is not None and job.spec.probe is not None:
+            return (FOR_EVER_S, 0) if job.spec.command[1] != "bad" else (0.5, 1)
         if job is not None and job.timeout_ms is not None and rng.random() < 0.4:
             return FOR_EVER_S, 0
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
+
+    def _answers(self, running: Running, now_s: float) -> tuple[int, int]:
+        """One probe a second: it passes after a while, unless the version is ``never``; some routes fall ill later."""
+        rng = random.Random(f"{self.seed}/probe/{running.ref.job}/{running.ref.attempt}")
+        ready_s, ill_s, well_s = rng.choice((0.0, 1.0, 4.0)), rng.choice((1e9, 1e9, 6.0, 20.0)), rng.choice((3.0, 30.0))
+        leader = self.leader()
+        job = leader.replica.machine.ledger.jobs.get(running.ref.job) if leader is not None else None
+        never = job is not None and job.spec.command[1] == "never"
+        past = range(int(now_s - running.since_s), -1, -1)
+        results = [not never and ready_s <= t and not ill_s <= t < ill_s + well_s for t in past]
+        alike = next((n for n, passed in enumerate(results) if passed is not results[0]), len(results))
+        return (alike, 0) if results[0] else (0, alike)
 
     def _appended(self, link: Link, sequence: int) -> None:
         state = self.states.get(link.process.name)
@@ -388,6 +404,8 @@ class World:
             return False
         machine = leader.replica.machine
         if any(not job.is_terminal for job in machine.ledger.jobs.values()):
+            return False
+        if any(not one.is_terminal or one.held() for one in machine.ledger.deployments.values()):
             return False
         if any(presence.open for presence in machine.ledger.presence.values()):
             return False
