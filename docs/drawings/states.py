@@ -39,7 +39,8 @@ task's attempt is left as. A failure is charged to the named counter and is a re
 limit; from the statuses under "free from" it costs nothing of that, counts against `max_reschedules` only, and leads
 where the last column says when that is spent. A result that nobody can claim of a row, and no clock, has no cell: the
 import of a table that has one fails. Some test fails for every other cell that is changed
-(`tests/unit/state/test_mutated_tables.py`)."""
+(`tests/unit/state/test_mutated_tables.py`,
+`tests/unit/state/deployments/test_mutated_deployment_tables.py`)."""
 
 AnyRule = Rule[Any, Any]
 AnyDerivation = Derivation[Any, Any]

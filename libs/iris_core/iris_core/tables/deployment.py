@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from iris_core.guard import guard
-from iris_core.lifecycle import SUCCEEDS, Rule, To
+from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
 from iris_core.states import DeploymentLifecycle, SchedulingResult
 
 D = DeploymentLifecycle
@@ -20,11 +20,15 @@ TERMINAL = frozenset({D.DESTROYED})
 LIVE = frozenset({D.PENDING, D.CREATED, D.SCALING, D.READY, D.DEPLOYING})
 
 CHECK_PENDING = DeploymentRule(
-    name="CheckPendingDeployment", sources=frozenset({D.PENDING, D.CREATED}), success=To(D.SCALING)
+    name="CheckPendingDeployment", sources=frozenset({D.PENDING, D.CREATED}), outcomes=SUCCEEDS, success=To(D.SCALING)
 )
-SCALE = DeploymentRule(name="ScalingDeployment", sources=frozenset({D.SCALING}), success=To(D.READY))
-CHECK_REPLICA = DeploymentRule(name="CheckReplicaDeployment", sources=frozenset({D.READY}), success=To(D.SCALING))
-RECONCILE = DeploymentRule(name="ReconcileDeployment", sources=frozenset({D.READY}), give_up=To(D.SCALING))
+SCALE = DeploymentRule(name="ScalingDeployment", sources=frozenset({D.SCALING}), outcomes=SUCCEEDS, success=To(D.READY))
+CHECK_REPLICA = DeploymentRule(
+    name="CheckReplicaDeployment", sources=frozenset({D.READY}), outcomes=SUCCEEDS, success=To(D.SCALING)
+)
+RECONCILE = DeploymentRule(
+    name="ReconcileDeployment", sources=frozenset({D.READY}), outcomes=FAILS, give_up=To(D.SCALING)
+)
 DESTROYING = DeploymentRule(
     name="DestroyingDeployment",
     sources=frozenset({D.DESTROYING}),

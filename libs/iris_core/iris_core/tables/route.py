@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from iris_core.guard import guard
-from iris_core.lifecycle import SUCCEEDS, Rule, To
+from iris_core.lifecycle import FAILS, SUCCEEDS, Rule, To
 from iris_core.states import RouteStatus, SchedulingResult
 
 R = RouteStatus
@@ -36,6 +36,7 @@ HEALTH_CHECK = RouteRule(
 RUNNING = RouteRule(
     name="RunningRoute",
     sources=frozenset({R.DEGRADED, R.HEALTHY, R.UNHEALTHY, R.FAILED_TO_START}),
+    outcomes=FAILS,
     give_up=To(R.TERMINATING),
 )
 EVICT = RouteRule(name="RouteEviction", sources=frozenset({R.UNHEALTHY}), outcomes=SUCCEEDS, success=To(R.TERMINATING))
