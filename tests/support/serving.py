@@ -61,15 +61,19 @@ class Serving(World):
 
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def deploy(self, action: str, caller: Caller = ANN, name: str = "chat", **fields: Any) -> Answer:
-        request, reply = self._fresh(), self._fresh()
+    def deploy(self, action: str, caller: Caller = ANN, name: str = "chat", request: str = "", **fields: Any) -> Answer:
+        request, reply = request or self._fresh(), self._fresh()
         message = DeployCommand(action, name, caller, request, self.now_ms, answer_to=reply, **fields)
         return self.command(subjects.CMD_DEPLOY, message)
 
     def create(self, replicas: int = 3, **fields: Any) -> dict[str, Any]:
-        answer = self.deploy("create", spec=spec(replicas, **fields))
+        answer = self.deploy("create", request=f"create-{self.now_ms}", spec=spec(replicas, **fields))
         assert answer.status == "created", answer
         return json.loads(answer.body)
+
+    def create_again(self) -> dict[str, Any]:
+        """What is answered to the same request at the same time."""
+        return json.loads(self.deploy("create", request=f"create-{self.now_ms}", spec=spec()).body)
 
     def update(self, version: str, replicas: int = 3, **fields: Any) -> None:
         answer = self.deploy("update", spec=spec(replicas, version, **fields))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from iris_bus.contract import Blob
+from iris_state.deployments.records import Deployment
 from iris_state.records import Job
 
 REST_MS = 3_600_000
@@ -22,6 +23,13 @@ class Uses(msgspec.Struct):
 
     live: set[str]
     ended_ms: dict[str, int]
+
+    def keep(self, deployments: Iterable[Deployment]) -> None:
+        """What any revision of a deployment is made of is used while that is there: a route may be made of it again."""
+        for deployment in deployments:
+            if not deployment.is_terminal:
+                bundles = (revision.template.bundle for revision in deployment.revisions.values())
+                self.live.update(bundle for bundle in bundles if bundle is not None)
 
     def note(self, jobs: Iterable[Job]) -> None:
         for job in jobs:

@@ -66,4 +66,5 @@ class Housekeeper:
         for start in range(0, len(jobs), _SLICE):
             uses.note(jobs[start : start + _SLICE])
             await asyncio.sleep(0)
+        uses.keep(self._replica.machine.ledger.deployments.values())
         return uses

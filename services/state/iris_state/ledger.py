@@ -113,11 +113,15 @@ class Ledger:
         return self.jobs.get(number) if number is not None else None
 
     def find_deployment(self, text: str) -> Deployment | None:
-        """The deployment of a name (its newest) or of an opaque id ``d<number>``."""
-        number = self.deployment_names.get(text)
-        if number is None and text.startswith("d"):
-            number = whole_number(text[1:])
-        return self.deployments.get(number) if number is not None else None
+        """The deployment of a name (its newest), else of an opaque id ``d<number>``."""
+        named = self.deployment_named(text)
+        number = whole_number(text[1:]) if named is None and text.startswith("d") else None
+        return self.deployments.get(number) if number is not None else named
+
+    def deployment_named(self, name: str) -> Deployment | None:
+        """The newest deployment of a name."""
+        number = self.deployment_names.get(name)
+        return self.deployments[number] if number is not None else None
 
     def route_for(self, job: int) -> tuple[Deployment, Route] | None:
         """The deployment and the route that a job is for, until that has ended; None for any other job."""

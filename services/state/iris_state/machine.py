@@ -382,7 +382,7 @@ class Machine:
             word = views.admitted if status == "created" else views.job
             body = word(self.ledger, job)
         elif body.startswith(b"d"):
-            deployment = self.ledger.find_deployment(body.decode())
+            deployment = self.ledger.deployments.get(int(body[1:]))
             if deployment is None:
                 return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
             body = views.deployment(self.ledger, deployment)

@@ -61,7 +61,7 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[
     spec = _checked(command)
     user = spec.user or command.caller.user or ANONYMOUS
     check_may_act_for(command.caller, user, "create a deployment")
-    known = ledger.find_deployment(spec.name)
+    known = ledger.deployment_named(spec.name)
     if known is not None and not known.is_terminal:
         raise Refused(Code.CONFLICT, f"{known.name} exists and is {known.status.value}")
     if len(ledger.deployments) - len(ledger.destroyed) >= policy.max_deployments:

@@ -102,7 +102,7 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
 
 def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
     """The names below that of a deployment are those of its routes, and of what these submit themselves."""
-    deployment = ledger.find_deployment(name.namespace)
+    deployment = ledger.deployment_named(name.namespace)
     if parent is None and deployment is not None and not deployment.is_terminal:
         words = f"{name.namespace} is a deployment, and the names below /{name.namespace} are its routes'"
         raise Refused(Code.CONFLICT, f"{words}; choose another name for {name}")

@@ -53,8 +53,10 @@ def wanted(deployment: Deployment) -> Target:
 def is_held(deployment: Deployment) -> bool:
     """Whether an update goes no further until it is resumed: paused, or as far as its owner wanted to see first."""
     known = deployment.rollout
-    if deployment.status is not D.DEPLOYING or known.pause_after is None or known.paused:
-        return known.paused
+    if known.paused:
+        return True
+    if deployment.status is not D.DEPLOYING or known.pause_after is None:
+        return False
     new = sum(route.is_live and route.revision == deployment.revision for route in deployment.held())
     return known.pause_after < deployment.spec.replicas and new >= known.pause_after
 

@@ -9,8 +9,9 @@ import pytest
 
 from iris_core.messages import Caller
 from iris_core.quota import Quota
-from iris_core.serving import UpdatePolicy
+from iris_core.serving import DeploymentSpec, UpdatePolicy
 from iris_core.spec import JobSpec, Probe
+from iris_state.bundles import Uses
 from iris_state.policy import Policy
 from tests.support.serving import ADMIN, ANN, Serving, answered, spec, template
 
@@ -60,9 +61,7 @@ def test_the_same_name_twice_is_refused(world: Serving):
 
 
 def test_the_same_request_twice_makes_one_deployment(world: Serving):
-    world.create(1)
-    world._asked -= 2  # the same request id and reply again
-    assert world.deploy("create", spec=spec(1)).status == "created"
+    assert world.create(1) == world.create_again()
     assert len(world.ledger.deployments) == 1
 
 
@@ -172,3 +171,26 @@ def test_the_environment_of_a_deployment_is_its_owners(world: Serving):
         world.reader = reader
         view = world.query("deployment", deployment="chat")
         assert view["spec"]["template"]["env"] == {"MODE": shown, "API_TOKEN": "***"}
+
+
+def test_a_deployment_may_be_called_as_the_id_of_another(world: Serving):
+    """The answer to a request shows the deployment that it has made."""
+    world.create(1)
+    named = DeploymentSpec(name="d1", template=template())
+    answer = world.deploy("create", name="d1", spec=named)
+    assert json.loads(answer.body)["name"] == "d1"
+    assert world.submit(job("/d2/x"), ANN).status == "created"
+    assert world.create_again()["name"] == "chat"
+
+
+def test_the_bundles_of_every_revision_are_kept(world: Serving):
+    world.create(1, template=template("1", bundle="a" * 64))
+    world.deploy("update", spec=spec(1, template=template("2", bundle="b" * 64)))
+    uses = Uses(set(), {})
+    uses.keep(world.ledger.deployments.values())
+    assert uses.live == {"a" * 64, "b" * 64}
+    world.deploy("delete")
+    world.go(3)
+    uses = Uses(set(), {})
+    uses.keep(world.ledger.deployments.values())
+    assert uses.live == set()
