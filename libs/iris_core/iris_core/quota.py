@@ -17,7 +17,7 @@ from iris_core.units import BYTES, COUNT, Unit
 
 @dataclass(frozen=True, slots=True)
 class UserLimit:
-    """One row; 0 is unlimited, but for what is counted at once.
+    """One row. 0 is unlimited; of what may be open at once, it is none.
 
     Attributes:
         name: the field of `Quota` or the key of ``[gateway]``; in JSON it has the same name.

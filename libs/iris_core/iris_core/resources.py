@@ -125,7 +125,7 @@ NOTHING = Amount()
 
 
 class DeclaredCapacity(msgspec.Struct, frozen=True):
-    """What a host is said to have, for those settings of a worker.
+    """What the settings of a worker say its host has.
 
     Attributes:
         cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from iris.cli import main
+from iris.cli.commands.quota import describe
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {
@@ -154,6 +155,12 @@ LOOKS = [
     (("session", "show", "j7-0"), "j7-0"),
     (("quota", "show", "ann"), "ann"),
 ]
+
+
+def test_a_limit_that_the_gateway_does_not_know_yet_is_unlimited():
+    older = {"user": "ann", "max_band": "batch", "max_pending_tasks": 3, "pending_tasks": 1}
+    shown = dict(describe(older))
+    assert (shown["running accelerators"], shown["pending tasks"]) == ("0 of unlimited", "1 of 3")
 
 
 def test_a_quota_is_shown_with_what_holds_for_everybody(iris):
