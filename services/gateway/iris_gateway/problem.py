@@ -28,7 +28,7 @@ class ProblemKind(NamedTuple):
 
 KINDS: Mapping[str, ProblemKind] = {
     "malformed": ProblemKind(400, "Not understood"),
-    "unauthenticated": ProblemKind(401, "Who are you?"),
+    "unauthenticated": ProblemKind(401, "Authentication required"),
     "forbidden": ProblemKind(403, "Not allowed"),
     "not_found": ProblemKind(404, "Not found"),
     "method_not_allowed": ProblemKind(405, "Method not allowed"),
