@@ -35,24 +35,19 @@ class GangPlacer:
             assignments.note_pause(job, "places")
             return False
         indexes = assignments.waiting(job)
-        nominated = (job, indexes[0]) in assignments.nominations
-        if nominated and self._give(job, indexes, self._nominated_seats(job, indexes)):
-            return False
-        size = len(indexes)
-        if not over_quota and assignments.within_quota(job, size) < size:
-            return True
-        if self._give(job, indexes, self._seat(job, size)):
+        size, nominated = len(indexes), (job, indexes[0]) in assignments.nominations
+        seats = self._nominated_seats(job, indexes) if nominated else None
+        if seats is None:
+            if not over_quota and assignments.within_quota(job, size) < size:
+                return True
+            seats = self._seat(job, size)
+        if seats is not None:
+            assignments.give(job, indexes, seats, ())
             for index in indexes:
                 assignments.nominations.leave((job, index))
         elif not nominated and not cycle.may_wait(job):
             assignments.reservations.reserve(job, size)
         return False
-
-    def _give(self, job: int, indexes: Sequence[int], seats: Sequence[int] | None) -> bool:
-        if seats is None:
-            return False
-        self._assignments.give(job, indexes, seats, ())
-        return True
 
     def _nominated_seats(self, job: int, indexes: Sequence[int]) -> list[int] | None:
         nominations, room = self._assignments.nominations, self._assignments.room

@@ -100,10 +100,7 @@ class Reservations:
         return self._cycle.mirror.hosts.host(self._cycle.columns.names[slot])
 
     def _free_at(self, slot: int, need: Need) -> int:
-        """When one task will fit on a worker beside those nominated to it, by the time limits of what runs there.
-
-        NEVER_MS when nothing says.
-        """
+        """When one task fits on a worker beside those nominated to it, by the time limits there; else NEVER_MS."""
         now_ms, host = self._cycle.now_ms, self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
         if covers(room, need):

@@ -19,7 +19,8 @@ class Evictions:
         victims: everything that could be stopped when the cycle began.
         future: the room when everything has stopped that is stopping in time or evicted, and every nomination is kept.
             Workers kept for gangs are open until `keep_groups` shuts them.
-        made: in the order in which they were made. freed: slots on which something was evicted, in the same order.
+        made: in the order in which they were made. stopped: the victims of all of them.
+        freed: the slots they were on, in the order in which they were evicted.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
@@ -28,7 +29,7 @@ class Evictions:
         self.future = Room(assignments.room.matrix.copy())
         self.made: list[Eviction] = []
         self.freed: list[int] = []
-        self._stopped: set[Victim] = set()
+        self.stopped: set[Victim] = set()
         assignments.nominations.give_back(self.future)
         for name in sorted(cycle.mirror.hosts.ending):
             slot = cycle.columns.slot.get(name)
@@ -38,10 +39,6 @@ class Evictions:
         self._reserved = assignments.reservations.gangs()
         for slot, _ in self._reserved:
             self.future.reopen(slot)
-
-    def is_stopped(self, victim: Victim) -> bool:
-        """Whether a victim is evicted already."""
-        return victim in self._stopped
 
     def keep_groups(self, band: PriorityBand) -> None:
         """Shut the workers that are kept for gangs of a band: this one and lower ones preempt nobody there."""
@@ -61,7 +58,7 @@ class Evictions:
         for slot in slots:
             self.future.take(slot, self._cycle.mirror.kinds[job].need)
         if going:
-            self._stopped.update(going)
+            self.stopped.update(going)
             names = self._cycle.columns.names
             nominations = (Nomination(job, index, names[slot]) for index, slot in zip(indexes, slots, strict=True))
             self.made.append(Eviction(tuple(victim.ref for victim in going), tuple(nominations)))

@@ -71,7 +71,7 @@ class GangPreemptor:
         mask = self._cycle.columns.usable(kind).mask.copy()
         mask[list(delayed)] = False
         evictions = self._evictions
-        remaining = [v for v in evictions.victims.all if v.band > kind.band and not evictions.is_stopped(v)]
+        remaining = [v for v in evictions.victims.all if v.band > kind.band and v not in evictions.stopped]
         by_group: dict[int, list[Victim]] = {}
         for victim in remaining:
             by_group.setdefault(int(groups.codes[victim.slot]), []).append(victim)

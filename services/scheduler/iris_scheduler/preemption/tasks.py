@@ -53,7 +53,7 @@ class VictimSearch:
         while self._heap:
             victim = self._evictions.victims.all[heappop(self._heap)]
             left = plus(future.at(victim.slot), victim.frees)
-            if not self._evictions.is_stopped(victim) and covers(left, self._kind.need):
+            if victim not in self._evictions.stopped and covers(left, self._kind.need):
                 return victim
         return None
 
@@ -93,24 +93,16 @@ class TaskPreemptor:
             if (job, index) in self._assignments.nominations:
                 continue
             delayed = self._cycle.delayed(job, index)
-            search = self._search(kind, delayed)
+            search = self._searches.get((kind, delayed))
+            if search is None:
+                search = self._searches[kind, delayed] = VictimSearch(self._cycle, self._evictions, kind, delayed)
             if search.waits():
                 self.claiming.add(kind)
             elif (victim := search.victim()) is not None:
                 self._evictions.make(job, [index], [victim.slot], [victim])
             elif not delayed:
-                self._note_several(kind)
+                slots = self._cycle.columns.usable(kind).slots
+                if fitting(self._evictions.relieved(kind.band), kind.need, slots).any():
+                    self.several.add(kind)
                 return False
         return True
-
-    def _search(self, kind: JobClass, delayed: tuple[int, ...]) -> VictimSearch:
-        search = self._searches.get((kind, delayed))
-        if search is None:
-            search = self._searches[kind, delayed] = VictimSearch(self._cycle, self._evictions, kind, delayed)
-        return search
-
-    def _note_several(self, kind: JobClass) -> None:
-        """A task would fit somewhere if everything of lower bands there stopped."""
-        slots = self._cycle.columns.usable(kind).slots
-        if fitting(self._evictions.relieved(kind.band), kind.need, slots).any():
-            self.several.add(kind)
