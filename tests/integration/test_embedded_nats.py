@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
+from iris_bus.child import StartFailed
 from iris_bus.jetstream import connect
 from iris_bus.lock import DirectoryInUse
-from iris_bus.nats_process import NatsProcess
+from iris_bus.nats_process import NatsProcess, streams_of
+from tests.support.cluster import until
 
 pytestmark = pytest.mark.integration
 
@@ -42,6 +45,43 @@ async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
     await connection.close()
     server.stop()
     assert not stale.exists()
+
+
+async def damaged(directory: Path, stream: str) -> NatsProcess:
+    """A server that has declared every stream and was killed, one of them unreadable since."""
+    server = NatsProcess(directory)
+    server.start()
+    connection = await connect(server.url, name="test")
+    await connection.streams.ensure()
+    await connection.close()
+    server.kill()
+    (streams_of(directory) / stream / "meta.inf").write_bytes(b"{")
+    return server
+
+
+async def test_a_stream_that_can_be_rebuilt_is_set_aside_when_it_cannot_be_recovered(tmp_path):
+    server = await damaged(tmp_path / "nats", "IRIS_EVENTS")
+    server.start()
+    server.stop()
+    assert list((tmp_path / "nats").glob("damaged-IRIS_EVENTS-*"))
+    assert not (streams_of(tmp_path / "nats") / "IRIS_EVENTS").exists()
+
+
+async def test_it_is_set_aside_by_the_restart_that_the_server_asks_for_then(tmp_path):
+    server = await damaged(tmp_path / "nats", "IRIS_EVENTS")
+    server.spawn(0.0)
+    until(lambda: "IRIS_EVENTS' could not be recovered" in server.why_restart(), "it asks for a restart")
+    server.kill()
+    server.spawn(0.0)
+    assert list((tmp_path / "nats").glob("damaged-IRIS_EVENTS-*"))
+    server.stop()
+
+
+async def test_a_server_whose_journal_cannot_be_recovered_is_not_left_running(tmp_path):
+    server = await damaged(tmp_path / "nats", "IRIS_JOURNAL")
+    with pytest.raises(StartFailed, match=r"cannot use its store: .*IRIS_JOURNAL"):
+        server.start()
+    assert server.pid == 0
 
 
 def test_its_files_are_for_the_owner_only(tmp_path):
