@@ -3,12 +3,17 @@
 import pytest
 
 from iris_worker import seen
-from tests.soak.slopes import ARENAS, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
+from tests.soak.slopes import ARENAS, JOURNAL_BYTES, MIB, NATS_BLOCK, WARM_JOBS, Sample, after_warm_up, fitted, judge
+
+FULL = 2 * NATS_BLOCK // JOURNAL_BYTES
+"""Jobs by which the journal has begun another block."""
 
 
-def grows(name: str, by: float, jobs: float = 0) -> bool:
-    """Whether a figure that grows by so much while it is warm, with noise, is let through."""
-    samples = [Sample(at, round(jobs * at / 60), {name: 50 * MIB + by * at / 60 + (at % 3) * 1000}) for at in range(61)]
+def grows(name: str, by: float, jobs: float = 0, since: int = FULL) -> bool:
+    """Whether a figure that grows by so much while it is warm, ``since`` so many jobs, with noise, is let through."""
+    samples = [
+        Sample(at, since + round(jobs * at / 60), {name: 50 * MIB + by * at / 60 + (at % 3) * 1000}) for at in range(61)
+    ]
     [verdict] = judge(samples)
     return verdict.holds
 
@@ -23,6 +28,14 @@ def test_a_line_is_fitted():
 )
 def test_what_grows_more_than_it_may_is_seen(name, most):
     assert (grows(name, most * 0.9), grows(name, most * 1.1)) == (True, False)
+
+
+@pytest.mark.parametrize(("since", "blocks"), [(0, 4), (NATS_BLOCK // JOURNAL_BYTES // 2, 3), (FULL, 2)])
+def test_the_nats_server_may_fill_the_journals_first_block_and_as_much_garbage(since, blocks):
+    most = blocks * NATS_BLOCK
+    assert grows("nats-0 memory", most * 0.9, since=since)
+    assert not grows("nats-0 memory", most * 1.1, since=since)
+    assert not grows("gateway-0 memory", 2 * ARENAS, since=since)
 
 
 def test_what_fills_before_it_is_warm_is_let_through():
