@@ -5,10 +5,13 @@ import subprocess
 import sys
 from urllib.parse import parse_qs, urlsplit
 
+import click
 import pytest
 
 from iris.cli import main
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
+from iris.cli.parsing import CliCommand, CliGroup
+from iris.cli.root import root
 from iris.client.jobs import TERMINAL
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
@@ -331,6 +334,36 @@ def test_the_output_of_an_attempt_that_no_task_has_made_is_not_found(iris):
 def test_every_mistake_in_the_options_is_told_on_a_line_of_its_own(iris):
     code, _, err = iris("run", "--url", "http://127.0.0.1:9", "--cpu", "x", "--memory", "y", "--", "true")
     assert (code, err.count("error: ")) == (ExitCode.USAGE, 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "mistakes"),
+    [
+        ("ls --frob --limit x --state nope", ["No such option '--frob'", "'--limit'", "'nope' is not one of"]),
+        ("show --frob=3 -o nope", ["No such option '--frob'", "'nope' is not one of", "Missing argument 'JOB|TASK'"]),
+        ("wait --timeout", ["'--timeout' requires an argument", "Missing argument 'JOB...'"]),
+        ("worker drain --frob", ["No such option '--frob'", "Missing argument 'WORKER...'"]),
+    ],
+)
+def test_every_mistake_in_a_line_that_cannot_be_read_is_told_at_once(iris, line, mistakes):
+    code, _, err = iris(*line.split())
+    _, said = err.split("Error: ")
+    first, *rest = said.splitlines()
+    assert (code, first) == (ExitCode.USAGE, f"{len(mistakes)} mistakes:")
+    assert [words in row for words, row in zip(mistakes, rest, strict=True)] == [True] * len(mistakes)
+
+
+def test_no_command_tells_one_mistake_after_the_other():
+    ctx = click.Context(root)
+    commands = [root.get_command(ctx, name) for name in root.list_commands(ctx)]
+    commands += [one for group in commands if isinstance(group, click.Group) for one in group.commands.values()]
+    assert [one.name for one in commands if not isinstance(one, (CliCommand, CliGroup))] == []
+
+
+@pytest.mark.parametrize("line", ["ls --limit x", "show", "ls --frob", "ls -zq", "show a b"])
+def test_one_mistake_in_a_line_is_told_as_it_is(iris, line):
+    code, _, err = iris(*line.split())
+    assert (code, err.count("Error: "), "mistakes" in err) == (ExitCode.USAGE, 1, False)
 
 
 def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):

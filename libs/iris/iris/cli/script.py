@@ -13,12 +13,14 @@ from pathlib import Path
 
 import click
 
+from iris.cli.parsing import CliCommand
+
 MARK = "#IRIS"
 _LINES = 200
 _INTERPRETERS = ("python", "bash", "sh", "zsh", "dash", "perl", "ruby", "node", "Rscript", "julia")
 
 
-class ScriptedCommand(click.Command):
+class ScriptedCommand(CliCommand):
     """A command whose options may also stand in the script it is to run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

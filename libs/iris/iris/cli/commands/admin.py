@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from iris.cli.parsing import CliGroup
 from iris.client.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
 
@@ -53,7 +54,7 @@ def become(program: list[str]) -> None:
     os.execv(sys.executable, program)
 
 
-@click.group()
+@click.group(cls=CliGroup)
 def admin() -> None:
     """Verify, repair, back up and restore what a cluster has stored.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from iris.cli.options import NAME, connected
+from iris.cli.parsing import CliCommand
 from iris.client.client import Client
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
 @click.option("--reason", default="", help="Kept with the job.")
 @connected

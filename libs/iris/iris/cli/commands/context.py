@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from iris.cli.options import form_option
+from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, print_page
 from iris.client.address import check_url
 from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
@@ -19,7 +20,7 @@ COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=CliGroup)
 def context() -> None:
     """Name gateways and choose one."""
 

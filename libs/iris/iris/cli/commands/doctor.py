@@ -14,6 +14,7 @@ import click
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.options import connect
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row
 from iris.client.address import DAMAGE_FILE, data_dir, read_cluster
 from iris.client.problems import ClientError
@@ -28,7 +29,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.pass_context
 def doctor(ctx: click.Context, url: str | None) -> int:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from iris.cli.parsing import CliCommand
 from iris.client.address import data_dir
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Which cluster.")
 def down(data: Path | None) -> int:
     """Stop the cluster on this machine, tasks included. Its data stays, and `iris up` goes on where it was."""

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row, print_json, state_word
 from iris.cli.times import show_millis
 from iris.client.client import Client
@@ -14,7 +15,7 @@ from iris.client.transport import UrlQuery
 DETAILS = ("attempt", "worker", "cause", "exit_code")
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")

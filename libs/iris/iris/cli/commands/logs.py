@@ -11,6 +11,7 @@ import click
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note, print_line
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.api import is_task
@@ -19,7 +20,7 @@ from iris.client.transport import UrlQuery, in_path
 from iris_core.views import LogLineView, TaskView
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
 @click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
 @click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")

@@ -7,6 +7,7 @@ import time
 import click
 
 from iris.cli.options import connected, form_option, full
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_page, state_word
 from iris.cli.times import age, show_moment, span_between, standing
 from iris.client.client import Client
@@ -44,7 +45,7 @@ COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--user", help="Only this user's jobs.")
 @click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Only this band.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.options import connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_page
 from iris.cli.times import age
 from iris.client.client import Client
@@ -30,7 +31,7 @@ COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many jobs.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The whole queue.")
 @form_option()

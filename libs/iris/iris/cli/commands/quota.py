@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from iris.cli.options import connected, form_option
+from iris.cli.parsing import CliGroup
 from iris.cli.tables import Row, print_facts, print_object
 from iris.client.api import decode
 from iris.client.client import Client
@@ -19,7 +20,7 @@ from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(cls=CliGroup)
 def quota() -> None:
     """Show and set what users may take; 0 is unlimited."""
 

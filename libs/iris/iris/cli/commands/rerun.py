@@ -6,10 +6,11 @@ import click
 
 from iris.cli.follow import follow_to_end
 from iris.cli.options import NAME, connected
+from iris.cli.parsing import CliCommand
 from iris.client.client import Client
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="JOB")
 @click.option("--failed", is_flag=True, help="Only the tasks that did not succeed.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the new job's name.")

@@ -7,12 +7,13 @@ import sys
 
 import click
 
+from iris.cli.parsing import CliCommand
 from iris.cluster.process import ISOLATED
 
 _ITS_OWN = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
 
 
-@click.command(context_settings=_ITS_OWN)
+@click.command(cls=CliCommand, context_settings=_ITS_OWN)
 @click.argument("service", type=click.Choice(["state", "scheduler", "gateway", "proxy", "worker"]))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def server(service: str, arguments: tuple[str, ...]) -> None:

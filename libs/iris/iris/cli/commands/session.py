@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_facts, print_object, print_page, print_table, state_word
 from iris.cli.times import age
 from iris.client.client import Client
@@ -32,7 +33,7 @@ KERNELS = (
 )
 
 
-@click.group()
+@click.group(cls=CliGroup)
 def session() -> None:
     """Look at sessions: the units that are placed all or none."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
 from iris.cli.times import show_moment, span_between, standing
 from iris.client.api import is_task
@@ -70,7 +71,7 @@ HISTORY = (
 )
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
 @form_option()
 @connected

@@ -9,6 +9,7 @@ import click
 
 from iris.cli.commands import ls, worker
 from iris.cli.options import connected
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row, print_table, state_word
 from iris.client.client import Client
 from iris_core.resources import RESOURCES
@@ -16,7 +17,7 @@ from iris_core.resources import RESOURCES
 _ROWS = 15
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds.")
 @click.option("--once", is_flag=True, help="Show it once.")
 @connected

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import click
 
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row, print_object, state_word
 from iris.cli.times import span_between, standing
 from iris.client.client import Client
 from iris.client.transport import in_path
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("job", type=NAME, metavar="JOB")
 @form_option()
 @connected

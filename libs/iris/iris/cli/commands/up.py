@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from iris.cli.parsing import CliCommand
 from iris.client.address import data_dir
 
 _DATA = "Where it keeps everything.  [default: $IRIS_DATA, else ~/.local/state/iris]"
 _HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.1:8080]"
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=_DATA)
 @click.option("--http", help=_HTTP, metavar="HOST:PORT")
 @click.option("--workers", type=click.IntRange(0, 1000), help="CPU hosts, each a process.  [default: 2]")

@@ -9,6 +9,7 @@ import click
 from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.follow import detached, note, summarise
 from iris.cli.options import NAME, connected
+from iris.cli.parsing import CliCommand
 from iris.client.client import Client
 from iris.client.events import read_events
 from iris.client.jobs import TERMINAL, Job
@@ -18,7 +19,7 @@ from iris.client.units import parse_duration
 _SHOW_S = 0.5
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
 @click.option("--timeout", help="Give up waiting after this time, with exit code 7; jobs go on.", metavar="TIME")
 @click.option("--progress", is_flag=True, help="Show how far they are.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 
 from iris.cli.options import NAME, connected, form_option
+from iris.cli.parsing import CliCommand
 from iris.cli.tables import Row, print_json, state_word
 from iris.cli.times import age, standing
 from iris.client.api import is_task
@@ -19,7 +20,7 @@ _GIVEN_UP_SHOWN = 3
 ENDED = TERMINAL | {"preempted"}
 
 
-@click.command()
+@click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
 @form_option(forms=("table", "json"))
 @connected

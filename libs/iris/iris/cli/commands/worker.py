@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from iris.cli.options import connected, form_option
+from iris.cli.parsing import CliGroup
 from iris.cli.tables import Column, Row, print_facts, print_object, print_page, state_word
 from iris.cli.times import age
 from iris.client.client import Client
@@ -40,7 +41,7 @@ COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=CliGroup)
 def worker() -> None:
     """Look at hosts, drain them, give them up."""
 

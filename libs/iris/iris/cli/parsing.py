@@ -1,0 +1,48 @@
+"""Command lines that are wrong in several ways: every mistake is told at once.
+
+What the command itself finds wrong with its options is told by the command. Out of scope: wording (`click`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+
+class CliCommand(click.Command):
+    """A command that says everything that is wrong with its options and arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as first:
+            found = {one.format_message(): one for one in _mistakes(self, ctx, given)}
+            if len(found) < 2:
+                raise
+            lines = "\n".join(f"  {message}" for message in found)
+            raise click.UsageError(f"{len(found)} mistakes:\n{lines}", first.ctx) from None
+
+
+class CliGroup(click.Group):
+    """A group of such commands."""
+
+    command_class = CliCommand
+
+
+def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:
+    """Options nobody knows or that lack their value, then values that are missing or wrong."""
+    try:
+        values, rest, order = command.make_parser(ctx).parse_args(list(args))
+    except (click.NoSuchOption, click.BadOptionUsage) as mistake:
+        yield mistake
+        without = [word for word in args if word.partition("=")[0] != mistake.option_name]
+        if len(without) < len(args):  # it may stand among other letters behind one dash
+            yield from _mistakes(command, ctx, without)
+        return
+    for parameter in sorted(command.get_params(ctx), key=lambda one: order.index(one) if one in order else len(order)):
+        try:
+            _, rest = parameter.handle_parse_result(ctx, values, rest)
+        except click.UsageError as mistake:
+            yield mistake
