@@ -29,8 +29,9 @@ Timed = tuple[int, int, HistoryEntry]
 """A row with its time, and its place among the rows of that millisecond."""
 
 
-def parts(job: Job, start: Part) -> Iterator[Part]:
-    """The parts of a job's history from one on, so that no more than one is worked on for a few rows.
+def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
+    """The parts of a job's history from one on, so that no more than one is worked on for a few rows; of those of one
+    ``task`` where it is named, and of its gang, which are in the first.
 
     A part has the rows of at most `TASKS` tasks, and `ATTEMPTS` attempts of them. The number of tasks alone says where
     parts end, so a history that goes on meanwhile is divided as before.
@@ -38,20 +39,22 @@ def parts(job: Job, start: Part) -> Iterator[Part]:
     tasks, attempts = _sizes(job)
     first, number = start
     while first < len(job.tasks):
-        yield first, number
+        if task is None or first in (0, task - task % tasks):
+            yield first, number
         number += attempts
         if all(len(task.attempts) <= number for task in job.tasks[first : first + tasks]):
             first, number = first + tasks, 0
 
 
-def entries(job: Job, part: Part) -> list[HistoryEntry]:
-    """Every judgement about the sessions of one part, oldest first."""
+def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]:
+    """Every judgement about the sessions of one part, oldest first; of one ``task`` and its gang, where it is named."""
     first, number = part
     timed = _derived(job, part)
     if not number:
         of_part = range(first, first + _sizes(job)[0])
         timed += _stored(entry for entry in job.history if max(entry.index, 0) in of_part)
-    return _in_order(timed)
+    found = _in_order(timed)
+    return found if task is None else [entry for entry in found if entry.index in (GANG, task)]
 
 
 def newest(job: Job, index: int, count: int) -> list[HistoryRow]:

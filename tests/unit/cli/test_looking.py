@@ -81,9 +81,10 @@ def iris(tmp_path, monkeypatch, capfd):
         return Said(200, {"items": list(items), "next_cursor": None})
 
     def answer(request):
-        path = request.path.partition("?")[0]
+        path, _, asked = request.path.partition("?")
+        others = [] if "task=0" in asked.split("&") else [{**SKIPPED, "entity": "j7-1", "reason": "another task's"}]
         views = {
-            "history": page(WENT_WELL, SKIPPED, {**SKIPPED, "entity": "j7-1", "reason": "another task's"}),
+            "history": page(WENT_WELL, SKIPPED, *others),
             "tasks": page(ATTEMPTED),
             "events": page(EVENT),
             "tree": Said(200, {"job": job_view(), "children": []}),
@@ -124,6 +125,7 @@ def test_show_tells_of_a_task_what_has_kept_that_task(iris):
     shown = iris("show", "/train/0")
     assert "waiting for chips" in shown
     assert "another task's" not in shown
+    assert "another task's" in iris("show", "/train")
 
 
 def test_an_event_is_printed_with_its_time_and_exit_code(iris):

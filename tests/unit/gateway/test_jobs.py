@@ -185,6 +185,7 @@ async def test_every_view_is_asked_for_by_its_name(iris: House):
         "/v1/jobs/j1/tasks?state=failed": ("tasks", {"job": "j1", "state": "failed", "limit": 100, "cursor": ""}),
         "/v1/jobs/j1/why": ("why", {"job": "j1"}),
         "/v1/jobs/j1/history": ("history", {"job": "j1", "limit": 100, "cursor": ""}),
+        "/v1/jobs/j1/history?task=9000": ("history", {"task": "j1/9000", "limit": 100, "cursor": ""}),
         "/v1/tasks/j1%2F0/attempts": ("attempts", {"task": "j1/0", "limit": 100, "cursor": ""}),
         "/v1/tasks/%2Ftrain%2F0/why": ("why", {"task": "/train/0"}),
         "/v1/workers": ("workers", {"state": "", "limit": 100, "cursor": ""}),

@@ -62,7 +62,7 @@ def rows(world, **arguments):
     """Every row of the job, page by page."""
     found, cursor = [], None
     while True:
-        page = world.query("history", job="/a", cursor=cursor, **arguments)
+        page = world.query("history", **{"job": "/a", "cursor": cursor, **arguments})
         found += page["items"]
         cursor = page["next_cursor"]
         if cursor is None:
@@ -115,6 +115,28 @@ def test_pages_of_any_size_tell_each_session_what_one_page_tells(tasks, attempts
         found = rows(world, limit=limit)
         assert of_each_session(found) == of_each_session(whole)
         assert len(found) == len(whole)
+        for index in range(tasks):
+            assert rows(world, task=f"/a/{index}", limit=limit) == of_each_session(whole)[f"j1-{index}"]
+
+
+def test_of_a_task_the_rows_of_its_gang_are_told_too(script):
+    script.play("""
+        worker w0 rack=a
+        worker w1 rack=a
+        submit /a replicas=2 gang=rack
+        schedule                -> placed 2
+    """)
+    whole = rows(script.world)
+    assert {row["entity"] for row in whole} == {"j1"}
+    assert rows(script.world, task="/a/1") == whole
+
+
+def test_the_rows_made_for_a_late_task_of_a_large_job_are_few(built):
+    world = large_job(1000)
+    built.clear()
+    assert {row["entity"] for row in rows(world, task="/a/999")} == {"j1-999"}
+    assert built["HistoryRow"] < 20
+    assert built["HistoryEntry"] < 5 * history.ATTEMPTS
 
 
 def test_a_cursor_that_no_page_gave_is_refused(script):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from iris_bus.telemetry import Trace
 from iris_core.errors import Mistake
 from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
-from iris_core.spec import JobSpec
+from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import HistoryRow, JobView, SessionView, TreeView
@@ -132,7 +132,10 @@ async def tree(call: Call) -> Response:
 
 
 async def history(call: Call) -> Response:
-    return await page(call, "history", call.parameters(), job=job_of(call))
+    job, parameters = job_of(call), call.parameters()
+    if "task" not in call.request.query_params:
+        return await page(call, "history", parameters, job=job)
+    return await page(call, "history", parameters, task=f"{job}/{parameters.number('task', 0, 0, MAX_REPLICAS)}")
 
 
 async def sessions(call: Call) -> Response:
@@ -184,6 +187,11 @@ _BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": 
 _NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": f"^{_A_PREFIX}$"})
 _LABEL = Parameter("label", "Only jobs with this label, `key=value`.", {"type": "string", "maxLength": 512})
 _PARENT = Parameter("parent", "Only the jobs right below this one.", {"type": "string"})
+_TASK = Parameter(
+    "task",
+    "Only of the task with this index, and of its gang.",
+    {"type": "integer", "minimum": 0, "maximum": MAX_REPLICAS},
+)
 _IF_EXISTS = Parameter(
     "if_exists",
     "What to do when a job of this name lives: refuse, return it, or cancel it first.",
@@ -228,7 +236,7 @@ ENDPOINTS = (
         history,
         "What was decided about a job",
         {200: Answers("One page.", page_of(HistoryRow))},
-        parameters=PAGING,
+        parameters=(_TASK, *PAGING),
     ),
     Endpoint(
         "GET",

@@ -196,16 +196,21 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Oldest first; in a job of many tasks or attempts, part by part."""
-    record = found_job(ledger, arguments)
-    rows = _history_behind(record, *(numbers_behind(arguments, 3) or (0, 0, -1)))
+    """Oldest first; in a job of many tasks or attempts, part by part. Of one task: its own, and those of its gang."""
+    if arguments.get("task"):
+        record, task = found_task(ledger, arguments)
+    else:
+        record, task = found_job(ledger, arguments), None
+    rows = _history_behind(record, task, *(numbers_behind(arguments, 3) or (0, 0, -1)))
     return page(rows, lambda entry: row_of(record, entry), arguments)
 
 
-def _history_behind(record: Job, first: int, number: int, shown: int) -> Iterator[tuple[str, HistoryEntry]]:
+def _history_behind(
+    record: Job, task: int | None, first: int, number: int, shown: int
+) -> Iterator[tuple[str, HistoryEntry]]:
     """The rows of a part behind the one that was shown, and of every part after it, with their cursors."""
     begin = shown + 1
-    for part in parts(record, (first, number)):
-        for at, entry in enumerate(entries(record, part)[begin:], begin):
+    for part in parts(record, (first, number), task):
+        for at, entry in enumerate(entries(record, part, task)[begin:], begin):
             yield f"{part[0]}-{part[1]}-{at}", entry
         begin = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -83,11 +84,11 @@ def show(client: Client, name: str, form: str) -> None:
         return
     if kind == "tasks":
         show_task(found, wide=form == "wide")
-        show_history(client, found["log_subject"].partition(".")[0], f"-{found['index']}", wide=form == "wide")
+        show_history(client, found["log_subject"].partition(".")[0], found["index"], wide=form == "wide")
     else:
         tasks = client.pages(f"/v1/jobs/{found['id']}/tasks", dict)
         show_job(found, tasks, wide=form == "wide")
-        show_history(client, found["id"], "", wide=form == "wide")
+        show_history(client, found["id"], None, wide=form == "wide")
 
 
 def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
@@ -100,11 +101,17 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
         click.echo(f"... and {job['replicas'] - len(some)} more; see them with -o wide", err=True)
 
 
-def show_history(client: Client, job: str, session: str, *, wide: bool) -> None:
-    """What was judged of a job's sessions, or of the one that ends so; without ``wide`` only what did not succeed."""
-    kept = islice(client.pages(f"/v1/jobs/{in_path(job)}/history", dict), _JUDGEMENTS_READ)
-    rows = [row for row in kept if "-" not in row["entity"] or row["entity"].endswith(session)]
-    shown = [row for row in rows if wide or row["result"] != "SUCCESS"][-_JUDGEMENTS_SHOWN:]
+def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:
+    """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed.
+
+    Of a job's the first `_JUDGEMENTS_READ` are looked at, of a task's all.
+    """
+    path = f"/v1/jobs/{in_path(job)}/history"
+    if task is None:
+        rows = client.pages(path, dict, limit=_JUDGEMENTS_READ)
+    else:
+        rows = client.pages(path, dict, {"task": task})
+    shown = deque((row for row in rows if wide or row["result"] != "SUCCESS"), _JUDGEMENTS_SHOWN)
     if shown:
         click.echo("\nhistory:")
         print_table(shown, HISTORY)
