@@ -200,7 +200,9 @@ class Script:
         return _status(self.world.submit(spec(line.words[1], options), caller, request=request, **extra))
 
     def _cancel(self, line: Line) -> str:
-        return _status(self.world.cancel(line.words[1], _caller(line.options), line.options.get("reason", "")))
+        options = line.options
+        reason, request = options.get("reason", ""), options.get("request", "")
+        return _status(self.world.cancel(line.words[1], _caller(options), reason, request))
 
     def _rerun(self, line: Line) -> str:
         failed = "--failed" in line.words

@@ -236,8 +236,9 @@ class World:
         message = SubmitJob(spec, caller, request, self.now_ms, answer_to=self._fresh(), **options)
         return self.command(subjects.CMD_SUBMIT, message)
 
-    def cancel(self, job: str, caller: Caller = ADMIN, reason: str = "") -> Answer:
-        message = CancelJob(job, caller, self._fresh(), self.now_ms, reason, answer_to=self._fresh())
+    def cancel(self, job: str, caller: Caller = ADMIN, reason: str = "", request: str = "") -> Answer:
+        request = request or self._fresh()
+        message = CancelJob(job, caller, request, self.now_ms, reason, answer_to=self._fresh())
         return self.command(subjects.CMD_CANCEL, message)
 
     def admin(self, action: str, target: str, caller: Caller = ADMIN, **arguments: Any) -> Answer:

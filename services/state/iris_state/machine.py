@@ -72,6 +72,9 @@ _COMMANDS: dict[str, type[UserCommand]] = {
 }
 _DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS.items()}
 
+_FOUND = frozenset({"accepted", "ok"})
+"""Answers with a job that was there before the command: one that is cancelled, or kept."""
+
 UNMARKED = 100
 """Repeated commands that may be read without a commit; then one marks how far, so that they can be dropped."""
 
@@ -377,7 +380,8 @@ class Machine:
         if body.startswith(b"j"):
             job = self.ledger.find_job(body.decode())
             if job is None:
-                words = views.refusal(f"this request has made job {body.decode()}, which has ended and is forgotten")
+                what = "is about" if status in _FOUND else "has made"
+                words = views.refusal(f"this request {what} job {body.decode()}, which has ended and is forgotten")
                 return Answer(Code.CONFLICT.value, words)
             word = views.admitted if status == "created" else views.job
             body = word(self.ledger, job)

@@ -180,6 +180,18 @@ def test_a_request_is_answered_with_its_job_as_it_is_now_or_that_it_is_forgotten
     """)
 
 
+def test_a_cancellation_that_is_repeated_when_its_job_is_forgotten_has_not_made_it(script):
+    script.play("""
+        policy keep_jobs=1
+        submit /a
+        submit /b
+        cancel /a request=once      -> accepted j1
+        cancel /b
+        wait 1
+        cancel /a request=once      -> conflict ~this request is about job j1, which has ended and is forgotten
+    """)
+
+
 def test_of_answers_the_newest_are_kept_by_number_and_by_bytes(script):
     world = script.world
     for number in range(30):
