@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import tarfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from iris_core import subjects
 from iris_core.messages import AttemptRef, Gang, Stop
 from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
+from iris_worker.process.adopt import boot_id
 from tests.support.state import FakeState, template
 from tests.support.worker import WorkerProcess
 
@@ -517,6 +519,16 @@ async def test_a_beat_that_tells_an_end_tells_the_start_before_it(state: FakeSta
         (ref, KernelStatus.RUNNING),
         (ref, KernelStatus.TERMINATED),
     ]
+
+
+async def test_a_start_says_when_it_was_by_a_clock_that_nobody_sets(state: FakeState, worker: WorkerProcess):
+    since_boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    first = state.registered[0]
+    await worker.kill()
+    await worker.start()
+    second = await state.registration(2)
+    assert (first.boot, second.boot) == (boot_id(), boot_id())
+    assert first.monotonic_ms <= since_boot_ms < second.monotonic_ms
 
 
 async def test_an_order_for_the_worker_before_is_not_taken(state: FakeState, worker: WorkerProcess):

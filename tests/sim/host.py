@@ -240,8 +240,8 @@ class Worker:
                 self._taken(stages, answer)
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
-        machine = self.machine
-        return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, self._now_ms(), stages)
+        machine, now_ms = self.machine, to_ms(self._steady())
+        return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, now_ms, stages)
 
     async def stop(self) -> None:
         """Told to end: nothing new, an end to what runs, a last word."""

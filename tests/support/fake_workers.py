@@ -54,7 +54,13 @@ class FakeWorker:
         while True:
             stages = self.agent.report_all()
             register = Register(
-                self.name, self.agent.incarnation, self._attributes, self._total, now_ms(), stages, "127.0.0.1"
+                self.name,
+                self.agent.incarnation,
+                self._attributes,
+                self._total,
+                to_ms(time.monotonic()),
+                stages,
+                "127.0.0.1",
             )
             if await self._ask(self._said(register=register)) is not None:
                 return

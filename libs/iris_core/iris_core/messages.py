@@ -184,18 +184,20 @@ class Register(_Message, frozen=True):
     """A worker's start: who it is, what it has, and every attempt whose process it found still alive or can still
     tell the end of. Open attempts it does not name are missing.
 
-    ``max_attempts``: how many may be open here at a time.
+    ``boot`` names the present start of the host, and ``monotonic_ms`` is its clock since then: of two registrations in
+    one boot they tell the later. ``max_attempts``: how many may be open here at a time.
     """
 
     worker: str
     incarnation: str
     attributes: dict[str, Attribute]
     total: Amount
-    at_ms: int
+    monotonic_ms: int
     attempts: tuple[Stage, ...] = ()
     address: str = ""
     version: str = ""
     max_attempts: int = ATTEMPTS
+    boot: str = ""
 
 
 class WorkerReport(_Message, frozen=True):

@@ -154,8 +154,9 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     total: Amount
     address: str = ""
     version: str = ""
-    reported_ms: int = 0
+    monotonic_ms: int = 0
     max_attempts: int = ATTEMPTS
+    boot: str = ""
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):

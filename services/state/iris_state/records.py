@@ -208,8 +208,8 @@ class Job(msgspec.Struct, array_like=True):
 class Worker(msgspec.Struct, array_like=True):
     """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored.
 
-    ``reported_ms`` is when it registered by its own clock; ``drained`` stays true of a drained host that is lost
-    meanwhile. ``lost_ms`` is when it was last found to be LOST.
+    ``monotonic_ms`` is when it registered, by its own clock since its ``boot``; ``drained`` stays true of a drained
+    host that is lost meanwhile. ``lost_ms`` is when it was last found to be LOST.
     """
 
     id: str
@@ -221,10 +221,11 @@ class Worker(msgspec.Struct, array_like=True):
     address: str = ""
     version: str = ""
     registered_ms: int = 0
-    reported_ms: int = 0
+    monotonic_ms: int = 0
     drained: bool = False
     lost_ms: int = 0
     max_attempts: int = ATTEMPTS
+    boot: str = ""
 
 
 class Ordered(NamedTuple):

@@ -34,6 +34,7 @@ from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
 from iris_worker.output.shipper import LogShipper
 from iris_worker.process import limits, spawn
+from iris_worker.process.adopt import boot_id
 from iris_worker.process.childwatch import ChildWatch
 from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings
@@ -235,9 +236,11 @@ class WorkerService:
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total, address = self._about
-        incarnation, now_ms = self.agent.incarnation, self._clock.wall_ms()
+        incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
-        return Register(self.id, incarnation, attributes, total, now_ms, stages, address, VERSION, limit)
+        return Register(
+            self.id, incarnation, attributes, total, since_boot_ms, stages, address, VERSION, limit, boot_id()
+        )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         """A report is committed."""

@@ -5,6 +5,8 @@ docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraint
 
 import pytest
 
+from iris_core.messages import Register
+
 
 def test_a_worker_that_restarts_keeps_the_processes_that_still_run(script):
     script.play("""
@@ -54,8 +56,6 @@ def test_a_restarted_worker_is_told_to_stop_what_was_taken_from_it(script):
 
 
 def test_the_same_start_told_twice_declares_nothing_missing(script):
-    from iris_core.messages import Register
-
     script.play("""
         worker w0 cpu=2
         submit /a
@@ -72,7 +72,7 @@ def test_the_same_start_told_twice_declares_nothing_missing(script):
 
 def test_what_the_same_start_tells_the_second_time_counts(script):
     """Its first answer was lost, and its second acknowledges everything it says, ends too."""
-    from iris_core.messages import Ended, Register, Stage
+    from iris_core.messages import Ended, Stage
     from iris_core.states import Cause, KernelStatus
 
     script.play("""
@@ -123,8 +123,6 @@ def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
 
 
 def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
-    from iris_core.messages import Register
-
     script.play("""
         worker w0
         wait 5
@@ -140,6 +138,20 @@ def test_a_start_that_a_later_one_has_overtaken_counts_for_nothing(script):
         /a/0            -> RUNNING
         heartbeat w0         -> healthy
     """)
+
+
+def test_a_host_that_was_booted_anew_is_taken_up_though_its_clock_began_anew_too(script):
+    script.play("""
+        worker w0
+        wait 5
+        submit /a
+        schedule
+        /a/0 running
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    world._report(host, register=Register("w0", "2", {}, host.total, 7, boot="another"))
+    script.play("/a/0            -> PENDING preemptions=1")
+    assert world.ledger.workers["w0"].incarnation == "2"
 
 
 def test_a_silent_worker_is_lost_after_its_grace_and_not_before(script):

@@ -29,9 +29,10 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
         address=change.address,
         version=change.version,
         registered_ms=at_ms,
-        reported_ms=change.reported_ms,
+        monotonic_ms=change.monotonic_ms,
         drained=drained,
         max_attempts=change.max_attempts,
+        boot=change.boot,
     )
     ledger.lost.leave(change.worker)
     ledger.presence.setdefault(change.worker, Presence(at_ms)).begin()

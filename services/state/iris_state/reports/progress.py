@@ -55,7 +55,7 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         if known.incarnation == register.incarnation:
             yield from _on_stages(ledger, register)
             return
-        if register.at_ms < known.reported_ms:
+        if register.boot == known.boot and register.monotonic_ms < known.monotonic_ms:
             return
     yield WorkerRegistered(
         register.worker,
@@ -64,8 +64,9 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         register.total,
         register.address,
         register.version,
-        register.at_ms,
+        register.monotonic_ms,
         min(register.max_attempts, ATTEMPTS),
+        register.boot,
     )
     yield from _on_stages(ledger, register)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
