@@ -12,7 +12,7 @@ import contextlib
 import heapq
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -189,9 +189,19 @@ class Server:
             if matches(some[0].tokens, tokens):
                 found += some
         reached = [each for each in found if each.link.known and each.link.process.alive]
-        for each in reached:
+        for each in self._one_of_each_queue(reached):
             each.link.deliver(message, each.callback)
         return bool(reached)
+
+    def _one_of_each_queue(self, reached: list[Listening]) -> Iterator[Listening]:
+        """Of those in one queue group the server chooses one; it does not know which of them hear it."""
+        groups: dict[str, list[Listening]] = {}
+        for each in reached:
+            if each.queue:
+                groups.setdefault(each.queue, []).append(each)
+            else:
+                yield each
+        yield from map(self.rng.choice, groups.values())
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
         self.weigh(subject, data)
@@ -460,6 +470,7 @@ class Listening:
     link: Link
     pattern: str
     callback: Callback
+    queue: str = ""
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -504,7 +515,7 @@ class SimBus:
         return answer
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Listening:
-        listening = Listening(self._link, subject, callback)
+        listening = Listening(self._link, subject, callback, queue)
         if self._link.process.alive:
             self._link.listening.add(listening)
             self._link.server.listen(listening)
