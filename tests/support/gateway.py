@@ -52,6 +52,7 @@ async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClien
     async with httpx.AsyncClient(base_url=url, timeout=10) as http:
         yield http
     await house.gateway.feed.close()
+    house.gateway.discovered.close()
     server.should_exit = True
     await serving
 
@@ -68,11 +69,13 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.commands.start()
     await gateway.feed.wake()
+    following = asyncio.create_task(gateway.discovered.follow())
     transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:
             yield House(gateway, state, http, memory)
         finally:
+            following.cancel()
             await gateway.feed.close()
             await gateway.commands.close()
             await state.stop()

@@ -11,6 +11,7 @@ from iris_bus.tracing import Tracer
 from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
+from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
 from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
@@ -38,6 +39,7 @@ class Gateway:
     feed: Feed
     logs: LogReader
     bundles: Bundles
+    discovered: DiscoveredSets
     metrics: Metrics
     tracer: Tracer
     keyring: Keyring

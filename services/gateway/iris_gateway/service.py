@@ -27,12 +27,13 @@ from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
 from iris_bus.tracing import Tracer
-from iris_core.subjects import BUNDLES_BUCKET
+from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import BadTokenFile, Keyring, parse_tokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.dashboard.pages import PAGES
+from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
 from iris_gateway.gateway import Gateway
 from iris_gateway.heap import shrink_after_bursts
@@ -68,6 +69,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await connection.streams.ensure()
     gateway = assemble(settings, connection, keyring, service.tracer)
     await gateway.commands.start()
+    service.spawn(gateway.discovered.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings)
@@ -78,6 +80,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await service.stop.wait()
     gateway.closing = True
     await gateway.feed.close()
+    gateway.discovered.close()
     server.should_exit = True
     await serving
     await gateway.commands.close()
@@ -102,6 +105,7 @@ def assemble(
             held=partial(streams.size, f"OBJ_{BUNDLES_BUCKET}"),
             room_bytes=settings.bundles_bytes,
         ),
+        discovered=DiscoveredSets(connection.key_value(DISCOVERY_BUCKET)),
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,

@@ -35,6 +35,7 @@ COMMANDS = {
     "top": ("Watch the cluster.", "top:top"),
     "worker": ("Look at hosts, drain them, give them up.", "worker:worker"),
     "quota": ("Show and set what users may take.", "quota:quota"),
+    "deploy": ("Look after services.", "deploy:deploy"),
     "session": ("Look at sessions.", "session:session"),
     "doctor": ("Check this machine and the way to the gateway.", "doctor:doctor"),
     "context": ("Name gateways and choose one.", "context:context"),

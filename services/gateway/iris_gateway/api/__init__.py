@@ -3,10 +3,23 @@
 Frequent ones first, for routes are tried in order.
 """
 
-from iris_gateway.api import bundles, cluster, documentation, events, health, jobs, logs, meta, plans, quotas, tasks
+from iris_gateway.api import (
+    bundles,
+    cluster,
+    discovery,
+    documentation,
+    events,
+    health,
+    jobs,
+    logs,
+    meta,
+    plans,
+    quotas,
+    tasks,
+)
 from iris_gateway.endpoint import Endpoint
 
-_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, meta, health)
+_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, discovery, meta, health)
 
 ENDPOINTS: tuple[Endpoint, ...] = documentation.documented(
     [endpoint for module in _MODULES for endpoint in module.ENDPOINTS]

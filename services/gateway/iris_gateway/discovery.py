@@ -1,0 +1,96 @@
+"""Where every deployment answers, as the bucket says: followed all the time, so that asking costs nothing.
+
+While the bus is silent the last sets stay. Source: docs/design/serving.md#discovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from iris_bus.contract import Entry, KeyValue
+from iris_core import codec
+from iris_core.serving import Discovery
+
+log = logging.getLogger(__name__)
+
+
+class ScrapeTarget(msgspec.Struct, frozen=True):
+    """One route in the format of Prometheus' HTTP service discovery."""
+
+    targets: tuple[str, ...]
+    labels: dict[str, str]
+
+
+class DiscoveredSets:
+    """The routes of every deployment."""
+
+    def __init__(self, bucket: KeyValue) -> None:
+        self._bucket = bucket
+        self._seen: Mapping[str, Entry] = {}
+        self._sets: dict[str, Discovery] | None = None
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the sets have been read at all."""
+        return self._sets is not None
+
+    async def follow(self) -> None:
+        """Take up every change, for ever."""
+        watch = self._bucket.watch()
+        try:
+            while True:
+                self._update(await watch.next())
+        finally:
+            await watch.close()
+
+    def close(self) -> None:
+        """Answer everybody who waits."""
+        self._closed = True
+        self._changed.set()
+
+    def get(self, deployment: str) -> Discovery | None:
+        """One set, None when there is no such deployment."""
+        return (self._sets or {}).get(deployment)
+
+    async def changed(self, deployment: str, after: int, seconds: float) -> Discovery | None:
+        """One set as soon as its version is another than ``after``; as it is after so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._closed and (found := self.get(deployment)) is not None and found.version == after:
+                    await self._changed.wait()
+        return self.get(deployment)
+
+    def targets(self) -> Sequence[ScrapeTarget]:
+        """Every route of every deployment."""
+        return [
+            ScrapeTarget(
+                (route.address,),
+                {
+                    "__meta_iris_deployment": found.deployment,
+                    "__meta_iris_route": route.id,
+                    "__meta_iris_state": route.state,
+                },
+            )
+            for found in (self._sets or {}).values()
+            for route in found.routes
+        ]
+
+    def _update(self, values: Mapping[str, Entry]) -> None:
+        before = self._sets or {}
+        sets = {}
+        for name, entry in sorted(values.items()):
+            try:
+                same = name in before and self._seen.get(name) == entry
+                sets[name] = before[name] if same else codec.from_json(entry.value, Discovery)
+            except codec.Undecodable as error:
+                log.error("the routes of %s cannot be read: %s", name, error)
+        self._seen, self._sets = values, sets
+        self._changed.set()
+        self._changed = asyncio.Event()
