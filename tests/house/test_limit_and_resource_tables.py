@@ -81,5 +81,5 @@ NAMED_BESIDE_THE_TABLE = {
 @pytest.mark.parametrize("name", [row.name for row in REQUESTED])
 def test_a_resource_is_named_in_its_table_and_where_it_is_found_only(name):
     product = [s for s in sources() if s.path.parts[0] in ("libs", "services") and s.module != "iris_core.resources"]
-    used = {s.module for s in product if re.search(rf"\b{name}\b", s.path.read_text())}
+    used = {s.module for s in product if re.search(rf"\b{name}\b", texts()[s.path])}
     assert used - {"iris_core.quota"} <= NAMED_BESIDE_THE_TABLE[name]
