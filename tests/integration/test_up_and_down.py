@@ -53,7 +53,7 @@ def test_a_second_cluster_on_the_same_data_is_refused_in_a_sentence(tmp_path):
 
 
 def test_every_process_serves_its_metrics_on_a_port_of_its_own_from_the_one_that_is_set_on(tmp_path):
-    base = row_of_free_ports(5)
+    base = row_of_free_ports(6)
     config = settings(tmp_path / "data", f'[run]\nmetrics = "127.0.0.1:{base}"\n')
     with cluster_on(tmp_path / "data", *config, "--workers", "2", "--replicas", "state=2") as cluster:
         metrics = cluster.file["metrics"]
@@ -61,7 +61,8 @@ def test_every_process_serves_its_metrics_on_a_port_of_its_own_from_the_one_that
         doctor = cluster.iris("doctor").out
 
         assert ports.pop("gateway") == [urlsplit(cluster.url).port]
-        assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "worker": [base + 3, base + 4]}
+        assert ports.pop("worker") == [base + 4, base + 5]
+        assert ports == {"state": [base, base + 1], "scheduler": [base + 2], "proxy": [base + 3]}
         assert all(serves(url) for urls in metrics.values() for url in urls)
         assert all(f"metrics of {service}: {' '.join(urls)}\n" in doctor for service, urls in metrics.items())
 
