@@ -86,6 +86,8 @@ class Machine:
         leader: a name for this replica, unique per start.
 
     Attributes:
+        floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms: from when on the
+            silence of hosts counts; one that goes on after a torn machine counts what that one has counted.
         sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
         torn: some changes of an input that was set aside stand in the ledger, which must be read anew.
     """
@@ -98,7 +100,9 @@ class Machine:
         self.sequence = self.previous = 0
         self.cursor = self._marked = 0
         self.serial = -1
-        self.floor_ms = 0
+        self.floor_ms = self.silent_from_ms = 0
+        self._torn_ms = 0
+        self._heard_ms: dict[str, int] = {}
         self.retention = Retention(self.ledger)
         self.round = Round(self.ledger, policy, self.retention)
         self.timers = Timers(self.round)
@@ -150,11 +154,18 @@ class Machine:
         return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
-        """Our bid and all behind it was replayed: a full grace for every worker, every open order again."""
-        self.round.now_ms = self.floor_ms = max(now_ms, self.round.now_ms)
-        for worker in self.ledger.workers.values():
+        """Our bid and all behind it was replayed: a full grace for every worker, every open order again.
+
+        After a torn machine workers have what is left of their grace, unless reading anew took long: inputs that go on
+        raising would keep dead hosts for ever.
+        """
+        self.round.now_ms = self.floor_ms = now_ms = max(now_ms, self.round.now_ms)
+        if now_ms - self._torn_ms > self.policy.stall_ms:
+            self.silent_from_ms = now_ms
+        heard_ms = {worker: self._heard_ms.get(worker, now_ms) for worker in self.ledger.workers}
+        for worker in sorted(self.ledger.workers.values(), key=lambda one: heard_ms[one.id]):
             if worker.state is not WorkerState.LOST:
-                self.ledger.hear(worker.id, self.round.now_ms)
+                self.ledger.hear(worker.id, heard_ms[worker.id])
                 self.ledger.presence[worker.id].answered = False
                 self.round.orders.probe(worker.id)
             if worker.state is WorkerState.DEGRADED:  # orders may be what does not reach it: let one do so first
@@ -169,6 +180,8 @@ class Machine:
     def succeed(self, torn: Machine) -> None:
         """Go on where a torn machine of the same leader ends, having read what stands in the journal."""
         self.serial, self.quarantine, self.timers.aside = torn.serial, torn.quarantine, torn.timers.aside
+        self.silent_from_ms, self._torn_ms = torn.silent_from_ms, torn.round.now_ms
+        self._heard_ms = dict(torn.ledger.heard.items())
 
     # ── one round ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,11 +191,11 @@ class Machine:
         What raises is set aside and changes nothing, be it an input or a timer. Raises InvariantBroken.
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
-            self.floor_ms = now_ms  # it was this service that stood still, not the workers
+            self.floor_ms = self.silent_from_ms = now_ms  # it was this service that stood still, not the workers
             self.round.deployments.probes.floor_ms = now_ms
         self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
-        for one in chain(arrived, self.timers.expired(self.floor_ms)):
+        for one in chain(arrived, self.timers.expired(self.silent_from_ms)):
             mark = self._mark()
             try:
                 self._handle(one)

@@ -42,10 +42,10 @@ class Timers:
         self._round = round_
         self.aside: dict[TimerKey, tuple[int, int]] = {}
 
-    def expired(self, floor_ms: int) -> Iterator[Timer]:
+    def expired(self, silent_from_ms: int) -> Iterator[Timer]:
         """Every timer that has come due, in order. Ask for the next when the one before was judged or set aside.
 
-        ``floor_ms``: when this leader began, or last stood still.
+        ``silent_from_ms``: from when on the silence of hosts counts.
         """
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         now_ms, retention = round_.now_ms, round_.retention
@@ -57,7 +57,7 @@ class Timers:
             yield from self._timers(rule.name, late, partial(round_.show, rule))
         for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
             yield from self._change("forget", forgotten.worker, forgotten)
-        silent = liveness.silent(ledger, policy.lost_after_ms, floor_ms, now_ms)
+        silent = liveness.silent(ledger, policy.lost_after_ms, silent_from_ms, now_ms)
         yield from self._timers("silent", silent, self._lose)
         for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             yield from self._change("prune", pruned.job, pruned)

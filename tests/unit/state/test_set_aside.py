@@ -314,6 +314,30 @@ def test_a_timer_that_always_raises_is_judged_less_and_less_often(
     assert len(world.machine.timers.aside) == 1
 
 
+def test_a_dead_host_is_lost_in_time_though_one_input_after_the_other_raises(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+):
+    poison(monkeypatch, b"/bad", 0)
+    script.play("""
+        worker w0
+        worker w1
+        submit /a
+        place /a/0 w0
+        /a/0 running
+    """)
+    script.world.hosts["w0"].silent = True
+    for number in range(5):
+        script.play(f"""
+            wait 8
+            submit /bad{number} -> internal
+        """)
+    script.play("""
+        worker? w0 -> lost
+        worker? w1 -> healthy
+        /a/0       -> PENDING
+    """)
+
+
 @pytest.mark.parametrize("after", [-1, 0, 1])
 def test_of_hosts_that_fall_silent_together_only_the_one_that_raises_is_not_lost(
     script: Script, monkeypatch: pytest.MonkeyPatch, after: int
@@ -330,7 +354,7 @@ def test_of_hosts_that_fall_silent_together_only_the_one_that_raises_is_not_lost
     """)
     for host in script.world.hosts.values():
         host.silent = True
-    script.play("wait 100")  # a ledger that was read anew gives every host its grace anew
+    script.play("wait 100")
     states = {worker.id: worker.state for worker in script.world.ledger.workers.values()}
     lost = WorkerState.LOST
     assert states == {"w0": lost, "w1": WorkerState.HEALTHY, "w2": lost}

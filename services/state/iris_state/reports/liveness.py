@@ -175,9 +175,9 @@ def stop_if_astray(ledger: Ledger, orders: OrderBook, worker: str, stage: Stage)
     return not wanted
 
 
-def silent(ledger: Ledger, lost_after_ms: int, floor_ms: int, now_ms: int) -> list[str]:
-    """Hosts that have not been heard of, by message time; none before ``floor_ms + lost_after_ms``."""
-    return ledger.heard.over(lost_after_ms, now_ms) if now_ms - floor_ms > lost_after_ms else []
+def silent(ledger: Ledger, lost_after_ms: int, silent_from_ms: int, now_ms: int) -> list[str]:
+    """Hosts that have not been heard of, by message time; none before ``silent_from_ms + lost_after_ms``."""
+    return ledger.heard.over(lost_after_ms, now_ms) if now_ms - silent_from_ms > lost_after_ms else []
 
 
 def lose_silent(ledger: Ledger, lost_after_ms: int, workers: Iterable[str], now_ms: int) -> Iterator[Step]:
