@@ -73,13 +73,13 @@ class Judge:
     def on_commit(self, machine: Machine) -> None:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
-        check(machine.ledger)
+        check(machine.ledger, machine.timers.aside)
         self._note_hosts(machine.ledger)
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
             restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
-            check(restored.ledger)
+            check(restored.ledger, machine.timers.aside)
             expect(image(restored) == image(machine), "a snapshot restores to another ledger")
         check_timeouts(machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside)
         self._growth.look(machine.ledger)

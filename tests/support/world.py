@@ -201,7 +201,7 @@ class World:
 
     def check(self) -> None:
         """Raises InvariantBroken, or AssertionError when the mirror differs from a full snapshot."""
-        check(self.ledger)
+        check(self.ledger, self.machine.timers.aside)
         check_timeouts(self.ledger, self.policy, self.now_ms, aside=self.machine.timers.aside)
         self.growth.look(self.ledger)
         full = Mirror.of([self.snapshot()])

@@ -449,6 +449,7 @@ class Machine:
         self.round.take(on_deploy(self.ledger, self.policy, user_command))
         self.round.settle()
         deployment = known_deployment(self.ledger, user_command.name)
+        self.round.reconcile(deployment.number)
         return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
 
     def _full(self) -> Iterable[bytes]:

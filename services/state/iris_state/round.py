@@ -100,7 +100,6 @@ class Round:
         del self.changes[count:]
         self._claims.clear()
         self._dirty.clear()
-        self.deployments.drop()
 
     # ── what follows from a change ──────────────────────────────────────────────────────────────────────────────
 
@@ -149,15 +148,24 @@ class Round:
     )
 
     def settle(self) -> None:
-        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions, routes."""
-        while self._claims or self._dirty or self.deployments:
+        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
+        while self._claims or self._dirty:
             while self._claims:
                 self._claim(self._claims.popleft())
             if self._dirty:
                 number = next(iter(self._dirty))
                 self._derive(number, self._dirty.pop(number))
-            elif self.deployments and not self._claims:
-                self.take(self.deployments.steps(self.now_ms))
+
+    def reconcile(self, number: int) -> None:
+        """Have follow what follows from the records of a deployment, if it is time to look at it."""
+        due = self.deployments.due
+        while due.is_due(number, self.now_ms):
+            try:
+                self.take(self.deployments.steps(number, self.now_ms))
+                self.settle()
+            except Exception:
+                self.deployments.look(number)
+                raise
 
     def _derive(self, number: int, has_moved: bool) -> None:
         """What one job is now, as its tasks are: its session first, then, when one of them has moved, the job."""

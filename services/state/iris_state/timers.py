@@ -16,6 +16,7 @@ from typing import TypeVar
 from iris_core.messages import AttemptRef
 from iris_state import coordinator, timeouts
 from iris_state.changes import Change
+from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.handlers import SessionId
 from iris_state.inputs import Timer, TimerKey
 from iris_state.reports import liveness
@@ -52,13 +53,13 @@ class Timers:
         yield from self._queue("limit", ledger.timers, self._pass_limit)
         yield from self._queue("order", round_.deliveries.again, self._order_again)
         yield from self._queue("stop", round_.stop_again, self._stop_again)
-        yield from self._queue("deployment", round_.deployments.due, round_.deployments.look)
         for rule, late in list(coordinator.overdue(ledger, policy, now_ms)):
             yield from self._timers(rule.name, late, partial(round_.show, rule))
         for forgotten in liveness.long_lost(ledger, policy.forget_workers_after_ms, now_ms):
             yield from self._change("forget", forgotten.worker, forgotten)
         silent = liveness.silent(ledger, policy.lost_after_ms, silent_from_ms, now_ms)
         yield from self._timers("silent", silent, self._lose)
+        yield from self._queue(DEPLOYMENT, round_.deployments.due, round_.reconcile)
         for pruned in retention.forgettable(policy.keep_jobs, policy.keep_ms, now_ms, policy.keep_jobs_bytes):
             yield from self._change("prune", pruned.job, pruned)
         for gone in retention.forgettable_deployments(policy.keep_deployments):

@@ -1,7 +1,9 @@
 """Deployments that must be looked at, because something about them has changed or their time has come.
 
 Level-triggered: each is brought nearer to what its records say until nothing more follows. Kept here is what is not
-recorded: the newest results of probes, and the timers. Source: docs/design/semantics.md#deployments-and-routes.
+recorded: the newest results of probes, and when each is looked at. That is always a timer of its own, also when
+something has happened: many reports of one round are one pass, and a pass that raises blames no report.
+Source: docs/design/semantics.md#deployments-and-routes.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from iris_state.policy import Policy
 from iris_state.reactions import complete
 from iris_state.timer_queue import TimerQueue
 
+DEPLOYMENT = "deployment"
+"""What the timer of a deployment is called, beside its number."""
 ADDRESS = 300
 """Characters of an address at most; a longer one is none."""
 
@@ -29,19 +33,14 @@ class Reconciler:
     """The deployments of one leader.
 
     Attributes:
-        due: when each is looked at though nothing has happened.
+        due: when each is looked at: now, if something about it has changed.
     """
 
     def __init__(self, ledger: Ledger, policy: Policy) -> None:
         self._ledger = ledger
         self._policy = policy
-        self._dirty: dict[int, None] = {}
         self.probes = Probes()
         self.due: TimerQueue[int] = TimerQueue()
-
-    def __bool__(self) -> bool:
-        """Whether any must be looked at."""
-        return bool(self._dirty)
 
     def begin(self, floor_ms: int) -> None:
         """A leader begins: no route was silent before, and every deployment is looked at, each by its own timer."""
@@ -50,24 +49,19 @@ class Reconciler:
             self.due.set(number, floor_ms)
 
     def look(self, number: int) -> None:
-        """The time of a deployment has come."""
-        self._dirty[number] = None
+        """Something about a deployment has changed."""
+        self.due.set(number, self._ledger.now_ms)
 
-    def drop(self) -> None:
-        self._dirty.clear()
-
-    def steps(self, now_ms: int) -> Iterator[Step]:
-        """What follows for one of those that must be looked at; whatever that changes has it looked at again."""
-        number = next(iter(self._dirty))
-        del self._dirty[number]
+    def steps(self, number: int, now_ms: int) -> Iterator[Step]:
+        """What follows for a deployment now; whatever that changes has it looked at again."""
+        self.due.clear(number)
         deployment = self._ledger.deployments.get(number)
         if deployment is None:
-            self.due.clear(number)
             return
         yield from routes.steps(self._ledger, self.probes, deployment, now_ms)
         yield from lifecycle.steps(self._ledger, self._policy, deployment, now_ms)
         yield from routes.discovery(self._ledger, deployment)
-        if number not in self._dirty:
+        if number not in self.due:
             self._wind(deployment, now_ms)
 
     def _wind(self, deployment: Deployment, now_ms: int) -> None:
@@ -75,9 +69,7 @@ class Reconciler:
         ledger, policy = self._ledger, self._policy
         times = (*routes.clocks(ledger, self.probes, deployment), *lifecycle.clocks(policy, deployment))
         first = min((at for at in times if at > now_ms), default=None)
-        if first is None:
-            self.due.clear(deployment.number)
-        else:
+        if first is not None:
             self.due.set(deployment.number, first)
 
     def on_probes(self, worker: str, results: Iterable[ProbeResult], now_ms: int) -> Iterator[RouteProbed]:
@@ -95,7 +87,7 @@ class Reconciler:
                 heard = ProbeReport(now_ms - max(0, result.age_ms), result.passes, result.failures, detail)
                 self.probes.results[route.job] = heard
                 if routes.is_news(self._ledger, self.probes, deployment, route, now_ms):
-                    self._dirty[deployment.number] = None
+                    self.look(deployment.number)
             if (route.address, route.ready) != (result.address, result.ready) and len(result.address) <= ADDRESS:
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
@@ -104,16 +96,16 @@ class Reconciler:
     def _job_changed(self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned) -> None:
         found = self._ledger.route_of_job.get(change.job)
         if found is not None:
-            self._dirty[found[0]] = None
+            self.look(found[0])
 
     def _created(self, change: c.DeploymentCreated) -> None:
-        self._dirty[change.number] = None
+        self.look(change.number)
 
     def _changed(self, change: c.DeploymentChanged) -> None:
-        self._dirty[change.deployment] = None
+        self.look(change.deployment)
 
     def _route_moved(self, change: c.RouteMoved) -> None:
-        self._dirty[change.deployment] = None
+        self.look(change.deployment)
         deployment = self._ledger.deployments[change.deployment]
         route = deployment.routes.get(change.route)
         if route is not None and not route.is_live:

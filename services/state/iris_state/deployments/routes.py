@@ -227,6 +227,8 @@ def healths(ledger: Ledger, probes: Probes, deployment: Deployment) -> list[Heal
 
 def _evict(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """Let go of unhealthy routes. Those of one revision are held against its probe."""
+    if not any(route.status is R.UNHEALTHY for route in deployment.routes.values()):
+        return
     by_revision: dict[int, list[Health]] = {}
     for health in healths(ledger, probes, deployment):
         by_revision.setdefault(deployment.routes[health.number].revision, []).append(health)

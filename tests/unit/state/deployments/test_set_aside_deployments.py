@@ -1,0 +1,33 @@
+"""A deployment whose pass raises waits for its next turn, and nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from iris_state.deployments import lifecycle
+from tests.support.raising import Planted
+from tests.support.serving import Serving
+
+
+def test_a_pass_that_raises_blames_no_report_and_is_made_again(monkeypatch: pytest.MonkeyPatch):
+    world = Serving()
+    world.create(2)
+    world.go(8)
+    real, left = lifecycle.steps, [2]
+
+    def steps(*given: Any) -> Iterator[Any]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise Planted
+        yield from real(*given)
+
+    monkeypatch.setattr(lifecycle, "steps", steps)
+    number = world.route("r1-1").job
+    world.kill("r1-1")
+    assert world.ledger.jobs[number].is_terminal, "the report was taken"
+    assert world.route("r1-1").is_live, "what follows from it was set aside"
+    world.go(60)
+    assert world.routes() == {"r1-2": "healthy", "r1-3": "healthy"}
