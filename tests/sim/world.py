@@ -55,6 +55,7 @@ POLICY = Policy(
     events_settle_s=SETTLE_S,
     ping_interval_s=0.5,
     keep_jobs=0,
+    keep_deployments=1,
 )
 
 

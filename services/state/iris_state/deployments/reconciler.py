@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from iris_core.limits import SENTENCE, clipped
 from iris_core.messages import ProbeResult
+from iris_core.subjects import is_plain
 from iris_state import changes as c
 from iris_state.changes import RouteProbed
 from iris_state.claims import Step
@@ -26,7 +27,7 @@ from iris_state.timer_queue import TimerQueue
 DEPLOYMENT = "deployment"
 """What the timer of a deployment is called, beside its number."""
 ADDRESS = 300
-"""Characters of an address at most; a longer one is none."""
+"""Characters of an address at most; a longer one, or one with spaces in it, is none."""
 
 
 class Reconciler:
@@ -88,7 +89,8 @@ class Reconciler:
                 self.probes.results[route.job] = heard
                 if routes.is_news(self._ledger, self.probes, deployment, route, now_ms):
                     self.look(deployment.number)
-            if (route.address, route.ready) != (result.address, result.ready) and len(result.address) <= ADDRESS:
+            is_news = (route.address, route.ready) != (result.address, result.ready)
+            if is_news and len(result.address) <= ADDRESS and is_plain(result.address):
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
     # ── what a change is to deployments ─────────────────────────────────────────────────────────────────────────
