@@ -33,6 +33,7 @@ ROWS = {
     "B7": "b7_recovery",
     "B8": "b8_queue",
     "B9": "b9_gateway",
+    "B10": "b10_proxy",
     "B11": "b11_reads",
 }
 RESULTS = Path(__file__).resolve().parent / "results"
