@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,21 @@ def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **told}
     node = ["sh", EXAMPLES / "ray" / "node.sh", "true"]
     assert subprocess.run(node, env=environ, timeout=30, check=False).returncode == code
+
+
+def test_a_plain_client_submits_durably_also_while_no_state_service_answers(cluster: Cluster):
+    [state] = cluster.pids("state")
+    os.kill(state, signal.SIGSTOP)
+    try:
+        submitting = subprocess.Popen(
+            [sys.executable, EXAMPLES / "submit.py", cluster.file["nats_url"], "/plain", "true"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert submitting.stdout is not None
+        assert submitting.stdout.readline().startswith("stored as command ")
+    finally:
+        os.kill(state, signal.SIGCONT)
+    with submitting:
+        assert submitting.stdout.readline().startswith('created {"id":"j')
+    assert cluster.client.job("/plain").wait(30).state == "succeeded"
