@@ -61,10 +61,11 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """TERM, then KILL, the whole process group; answer with `on_ended`."""
+    """TERM after ``settle_ms``, then KILL, the whole process group; answer with `on_ended`."""
 
     ref: AttemptRef
     grace_ms: int
+    settle_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +185,23 @@ class Agent:
         if held is None:
             self._missing(stop.ref, now_ms)
         else:
-            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo)
+            self._let_go(held, Cause.CANCELLED, stop.grace_ms, now_ms, todo, stop.settle_ms)
 
-    def _let_go(self, held: LocalAttempt, why: Cause, grace_ms: int, now_ms: int, todo: list[Instruction]) -> None:
+    def _let_go(
+        self,
+        held: LocalAttempt,
+        why: Cause,
+        grace_ms: int,
+        now_ms: int,
+        todo: list[Instruction],
+        settle_ms: int = 0,
+    ) -> None:
         """End an attempt wherever it stands; being told twice changes nothing."""
         if held.is_over or held.stopping is not None:
             return
         held.stopping = why
         if held.launched:
-            todo.append(Kill(held.ref, grace_ms))
+            todo.append(Kill(held.ref, grace_ms, settle_ms))
         else:
             if held.stage.status is not K.PULLING:  # what is still arriving is discarded when it has arrived
                 todo.append(Discard(held.ref))
@@ -211,6 +220,8 @@ class Agent:
         self.closing = True
         todo: list[Instruction] = []
         for held in self._held.values():
+            if held.stopping is not None and not held.is_over:
+                todo.append(Kill(held.ref, grace_ms))  # it may serve on still, for longer than this worker will
             self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo)
         return todo
 

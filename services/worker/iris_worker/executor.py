@@ -166,8 +166,8 @@ class Executor:
             env |= environment.gang_words(held.gang, held.ref.index)
         return env
 
-    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
-        self.runner.stop(ref, grace_ms)
+    def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
+        self.runner.stop(ref, grace_ms, settle_ms)
 
     def kill_all(self) -> None:
         """Now, whatever grace was given."""

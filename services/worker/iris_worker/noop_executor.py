@@ -35,7 +35,7 @@ class NoopExecutor:
         self._agent.on_started(held.ref, now_ms)
         self._agent.on_ended(held.ref, _SUCCESS, now_ms)
 
-    def kill(self, ref: AttemptRef, grace_ms: int) -> None:
+    def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         """Nothing runs."""
 
     def kill_all(self) -> None:

@@ -177,7 +177,7 @@ class WorkerService:
         """Carry out what the agent wants, and go on with what it may launch."""
         for one in todo:
             if isinstance(one, Kill):
-                self._executor.kill(one.ref, one.grace_ms)
+                self._executor.kill(one.ref, one.grace_ms, one.settle_ms)
             elif isinstance(one, Discard):
                 self._executor.discard(one.ref)
             else:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent
-from tests.unit.worker.story import Story
+from iris_worker.agent import Agent, Kill
+from tests.unit.worker.story import SELF, Story, ref_of
 
 
 @pytest.fixture
@@ -415,3 +415,15 @@ def test_whatever_is_lost_no_end_is_heard_of_without_its_start(steps: list[tuple
 
 def starts(stages: tuple[Stage, ...]) -> set[AttemptRef]:
     return {stage.ref for stage in stages if stage.status is KernelStatus.RUNNING}
+
+
+def test_a_stop_says_how_long_a_process_serves_on_before_term(story: Story):
+    story.play("run 1-0-0 -> taken, launch 1-0-0")
+    _, todo = story.agent.on_order(Order(SELF, 1, stop=(Stop(ref_of("1-0-0"), 30_000, settle_ms=2000),)), 0)
+    assert todo == [Kill(ref_of("1-0-0"), 30_000, 2000)]
+
+
+def test_a_worker_that_ends_lets_nothing_serve_on(story: Story):
+    story.play("run 1-0-0 -> taken, launch 1-0-0")
+    story.agent.on_order(Order(SELF, 1, stop=(Stop(ref_of("1-0-0"), 30_000, settle_ms=2000),)), 0)
+    assert story.agent.stop_all(1000, 0) == [Kill(ref_of("1-0-0"), 1000)]

@@ -51,6 +51,7 @@ class Process:
 
     Attributes:
         strays: processes of this attempt that left its group, and were found.
+        terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
         sampled: the most memory it was seen to hold.
     """
 
@@ -61,6 +62,7 @@ class Process:
     strays: set[int] = field(default_factory=set)
     sampled: int = 0
     rounds: int = 0
+    terminated: bool = False
     killer: Any = None
 
     @property
@@ -120,11 +122,20 @@ class Runner:
     def _add(self, process: Process) -> None:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
 
-    def stop(self, ref: AttemptRef, grace_ms: int) -> None:
-        """TERM to the whole group now, KILL after ``grace_ms`` unless it is over by then."""
+    def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
+        """TERM to the whole group after ``settle_ms``, KILL after ``grace_ms`` more unless it is over by then."""
         process = self._by_ref.get(ref)
-        if process is None or process.killer is not None:
+        if process is None or process.terminated:
             return
+        if process.killer is not None:
+            process.killer.cancel()
+        if settle_ms > 0:
+            process.killer = self._loop.call_later(settle_ms / 1000, self._terminate, process, grace_ms)
+        else:
+            self._terminate(process, grace_ms)
+
+    def _terminate(self, process: Process, grace_ms: int) -> None:
+        process.terminated = True
         signal_group(process.pid, signal.SIGTERM if grace_ms > 0 else signal.SIGKILL)
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
