@@ -19,6 +19,7 @@ from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
+from iris_worker.ports import PortUse
 from iris_worker.process import adopt
 from iris_worker.process.limits import memory_limits
 from iris_worker.process.runner import Exit, Loop, Runner
@@ -76,6 +77,7 @@ class Executor:
         self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
         self._alive: set[int] = set()
+        self._ports = PortUse()
         self._prepared: dict[AttemptRef, Workspace] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
 
@@ -104,6 +106,7 @@ class Executor:
         slot.ref = ref
         self._agent.adopt(was_started(ref, entry))
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+        self._ports.hold(ref, entry.started.ports.values())
         if entry.started.timeout_ms is not None:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if not self.runner.adopt(slot, entry.started.pid):
@@ -112,6 +115,8 @@ class Executor:
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
         """Its end is reported with the registration; what it printed is sent as far as it is not stored."""
         self._agent.adopt(was_started(ref, entry), stage)
+        self._ports.hold(ref, entry.started.ports.values())
+        self._ports.free(ref, self._clock.steady_s())
         if entry.over is None:
             self._store.over(stage)
         if not entry.reused and stage.ended is not None:
@@ -136,7 +141,9 @@ class Executor:
         self.logs.follow(slot, began_s)
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
-            pid = self.runner.start(slot, template.command, self._environment(held, template, slot), limits)
+            ports = self._take_ports(held.ref, template.ports)
+            env = self._environment(held, template, slot, ports)
+            pid = self.runner.start(slot, template.command, env, limits)
         except NotRunnable as error:
             with contextlib.suppress(OSError):  # the disk is full: the report says it as well
                 os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
@@ -144,23 +151,33 @@ class Executor:
         except OSError as error:
             self._end(slot, cannot_start(error))
         else:
-            self._started(held.ref, template, slot, pid, began_s)
+            now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+            self._started(Started(held.ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms, ports))
 
-    def _started(self, ref: AttemptRef, template: TaskTemplate, slot: Workspace, pid: int, began_s: float) -> None:
-        now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
-        self._store.started(Started(ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms))
+    def _started(self, started: Started) -> None:
+        ref, now_ms = started.ref, started.at_ms
+        self._store.started(started)
         self._agent.on_started(ref, now_ms)
-        self._on_started(now_s - began_s)
-        if template.timeout_ms is not None:
-            self._on_limited(ref, template.timeout_ms / 1000)
+        self._on_started(started.before_s - started.after_s)
+        if started.timeout_ms is not None:
+            self._on_limited(ref, started.timeout_ms / 1000)
 
-    def _environment(self, held: LocalAttempt, template: TaskTemplate, slot: Workspace) -> dict[str, str]:
+    def _take_ports(self, ref: AttemptRef, names: tuple[str, ...]) -> dict[str, int]:
+        if not names:
+            return {}
+        now_s = self._clock.steady_s()
+        ports = host.free_ports(names, lambda port: self._ports.rest_s(port, now_s))
+        self._ports.hold(ref, ports.values())
+        return ports
+
+    def _environment(
+        self, held: LocalAttempt, template: TaskTemplate, slot: Workspace, ports: dict[str, int]
+    ) -> dict[str, str]:
         shared = self._shared.get(held.ref.job)
         if shared is None:
             if len(self._shared) >= _JOBS_KEPT:
                 self._shared.clear()
             shared = self._shared[held.ref.job] = environment.common(self._place, template)
-        ports = host.free_ports(template.ports) if template.ports else {}
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         if held.gang is not None:
             env |= environment.gang_words(held.gang, held.ref.index)
@@ -202,6 +219,7 @@ class Executor:
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
         """An attempt is over: reported at once when it printed nothing, else when its output is stored."""
+        self._ports.free(slot.ref, self._clock.steady_s())
         self._clean(slot)
         reported = self._agent.as_reported(slot.ref, ended)
         self._store.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), reported))

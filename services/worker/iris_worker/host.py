@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import math
 import os
 import platform
 import shutil
@@ -19,6 +22,8 @@ _VFIO = "/dev/vfio"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 _NATS_PORT = 4222
+_PORTS_TRIED = 64
+"""Beyond those asked for, before one is given that should rest."""
 _MIN_FREE_DISK = 64 * 1024 * 1024
 
 
@@ -86,16 +91,27 @@ def variables() -> dict[str, str]:
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
 
 
-def free_ports(names: tuple[str, ...]) -> dict[str, int]:
-    """A free port for each name; nobody holds them, so they are told to the task at once. Raises OSError."""
-    sockets = [socket.socket() for _ in names]
-    try:
-        for held in sockets:
-            held.bind(("", 0))
-        return {name: held.getsockname()[1] for name, held in zip(names, sockets, strict=True)}
-    finally:
-        for held in sockets:
-            held.close()
+def free_ports(names: tuple[str, ...], rest_s: Callable[[int], float] = lambda port: 0.0) -> dict[str, int]:
+    """A free port for each name; nobody holds them, so they are told to the task at once. Raises OSError.
+
+    Args:
+        rest_s: how long a port should not be given yet. Where many rest, those are given that have to for the
+            shortest; infinite is never.
+    """
+    found: dict[int, float] = {}
+    with contextlib.ExitStack() as opened:
+        while sum(not rest for rest in found.values()) < len(names) and len(found) < len(names) + _PORTS_TRIED:
+            held = opened.enter_context(socket.socket())
+            try:
+                held.bind(("", 0))
+            except OSError:
+                break
+            port = held.getsockname()[1]
+            found[port] = rest_s(port)
+    best = sorted((port for port, rest in found.items() if rest < math.inf), key=lambda port: found[port])
+    if len(best) < len(names):
+        raise OSError(errno.EADDRINUSE, "no port is free")
+    return dict(zip(names, best, strict=False))
 
 
 def _cpu_millis() -> int:

@@ -23,7 +23,9 @@ _LENGTH = 4
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
-    """An attempt's first process: between which steady times (of this boot) it was started, and its slot's number."""
+    """An attempt's first process: between which steady times (of this boot) it was started, its slot's number, and
+    its ports by name.
+    """
 
     ref: AttemptRef
     pid: int
@@ -32,6 +34,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=Fa
     before_s: float
     at_ms: int
     timeout_ms: int | None
+    ports: dict[str, int] = {}
 
 
 class Over(msgspec.Struct, frozen=True, array_like=True, tag="over", gc=False):
