@@ -270,7 +270,10 @@ class HeartbeatMessage(_Message, frozen=True):
 
 
 class TaskTemplate(_Message, frozen=True):
-    """What the tasks of one job run; sent once per order, not once per task."""
+    """What the tasks of one job run; sent once per order, not once per task.
+
+    ``serves``: for a route, the name of the port that gets its requests; its probe may ask another one.
+    """
 
     job: int
     name: str
@@ -283,6 +286,7 @@ class TaskTemplate(_Message, frozen=True):
     ports: tuple[str, ...] = ()
     timeout_ms: int | None = None
     probe: Probe | None = None
+    serves: str = ""
 
 
 class Gang(_Message, frozen=True):

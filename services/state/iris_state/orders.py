@@ -167,7 +167,7 @@ class OrderBook:
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
             epoch=epoch,
-            templates=tuple(template(self._ledger.jobs[number]) for number in jobs),
+            templates=tuple(self._template(number) for number in jobs),
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
@@ -176,6 +176,11 @@ class OrderBook:
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
         )
+
+    def _template(self, number: int) -> TaskTemplate:
+        """What the tasks of a job run, and of a route the port that gets its requests."""
+        made, found = template(self._ledger.jobs[number]), self._ledger.route_for(number)
+        return made if found is None else msgspec.structs.replace(made, serves=found[0].spec.port)
 
     def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
         """How an attempt is ended: a route serves on until nobody sends it requests any more, and ends what it has.

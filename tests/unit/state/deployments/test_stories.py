@@ -274,6 +274,14 @@ def test_another_policy_alone_makes_no_revision(world: Serving):
     assert (world.status(), world.record.revision, world.record.spec.settle_s) == ("ready", 1, 9.0)
 
 
+def test_a_host_is_given_the_port_that_gets_requests_and_how_to_probe(world: Serving):
+    probe = Probe(port="http", start_timeout_s=60.0)
+    world.create(1, port="api", template=template(ports=("http", "api"), probe=probe))
+    world.go(10)
+    given = [made for host in world.hosts.values() for order in host.orders for made in order.templates]
+    assert {(made.serves, made.probe) for made in given} == {("api", probe)}
+
+
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
