@@ -26,6 +26,7 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.resources import ResourceRequest
+from iris_core.spec import Probe
 from iris_core.states import KernelStatus
 
 RETRY_FOR_S = 20.0
@@ -42,10 +43,12 @@ def template(
     ports: tuple[str, ...] = (),
     timeout_ms: int | None = None,
     memory_bytes: int = 0,
+    probe: Probe | None = None,
+    serves: str = "",
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = ResourceRequest(memory_bytes=memory_bytes)
-    return TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms)
+    return TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms, probe, serves)
 
 
 class FakeState:

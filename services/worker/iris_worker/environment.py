@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
+PROBE_VARIABLE = "IRIS_PROBE"
+"""Set for the command of a probe, which has the environment of its task otherwise. A worker that starts ends what has
+it, for that is a probe of the worker before; so no task has it.
+"""
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""
@@ -33,9 +37,10 @@ class Place:
 
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """What all tasks of one job are told alike; worth keeping per job."""
+    owners = {name: value for name, value in template.env.items() if name != PROBE_VARIABLE}
     return {
         **place.host,
-        **template.env,
+        **owners,
         "IRIS_JOB": template.name,
         "IRIS_NUM_TASKS": str(template.replicas),
         "IRIS_WORKER_ID": place.worker,

@@ -9,6 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec import structs
 
@@ -20,11 +21,12 @@ from iris_worker.clock import HostClock
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
+from iris_worker.probes.prober import Prober
 from iris_worker.process import adopt
-from iris_worker.process.limits import memory_limits
+from iris_worker.process.limits import Limits, memory_limits
 from iris_worker.process.runner import Exit, Loop, Runner
 from iris_worker.process.spawn import NotRunnable
-from iris_worker.process.store import ProcessStore, Started, StoredProcess
+from iris_worker.process.store import ProcessStore, Started, StoredProbe, StoredProcess
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file
 
@@ -46,6 +48,7 @@ class Executor:
     """Runs real processes.
 
     Args:
+        prober: has those probed that are to be.
         on_started: told how many seconds a start took.
         on_limited: told in how many seconds an attempt is past its timeout.
         on_change: told at the end of each round that there may be something to report.
@@ -57,6 +60,7 @@ class Executor:
         agent: Agent,
         clock: HostClock,
         loop: Loop,
+        prober: Prober,
         on_started: Callable[[float], None],
         on_limited: Callable[[AttemptRef, float], None],
         on_change: Callable[[], None],
@@ -69,6 +73,7 @@ class Executor:
         self.trouble = ""
         self._agent = agent
         self._clock = clock
+        self._prober = prober
         self._on_started = on_started
         self._on_limited = on_limited
         self._on_change = on_change
@@ -111,6 +116,8 @@ class Executor:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if not self.runner.adopt(slot, entry.started.pid):
             self._on_over(slot, Exit(known=False))
+        elif entry.started.probe is not None:
+            self._probe(entry.started, entry.started.probe, adopted=True)
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
         """Its end is reported with the registration; what it printed is sent as far as it is not stored."""
@@ -152,7 +159,10 @@ class Executor:
             self._end(slot, cannot_start(error))
         else:
             now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
-            self._started(Started(held.ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms, ports))
+            probe = stored_probe(template, env, limits)
+            self._started(
+                Started(held.ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms, ports, probe)
+            )
 
     def _started(self, started: Started) -> None:
         ref, now_ms = started.ref, started.at_ms
@@ -161,6 +171,15 @@ class Executor:
         self._on_started(started.before_s - started.after_s)
         if started.timeout_ms is not None:
             self._on_limited(ref, started.timeout_ms / 1000)
+        if started.probe is not None:
+            self._probe(started, started.probe)
+
+    def _probe(self, started: Started, stored: StoredProbe, adopted: bool = False) -> None:
+        """Have a process probed until it is over."""
+        probe, ports = stored.probe, started.ports
+        start = partial(self.runner.start_probe, started.ref, probe.command, stored.env, stored.limits)
+        serves = ports.get(stored.serves or probe.port, 0)
+        self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.before_s, adopted)
 
     def _take_ports(self, ref: AttemptRef, names: tuple[str, ...]) -> dict[str, int]:
         if not names:
@@ -219,6 +238,7 @@ class Executor:
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
         """An attempt is over: reported at once when it printed nothing, else when its output is stored."""
+        self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
         self._clean(slot)
         reported = self._agent.as_reported(slot.ref, ended)
@@ -292,6 +312,14 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
     return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
+
+
+def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
+    """The probe of a route as a worker after this one needs it; only a command has an environment."""
+    probe = template.probe
+    if probe is None or probe.kind != "command":
+        return None if probe is None else StoredProbe(probe, template.serves)
+    return StoredProbe(probe, template.serves, {**env, environment.PROBE_VARIABLE: "1"}, limits)
 
 
 def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iris_core.messages import HeartbeatMessage, Stage
+from iris_core.messages import HeartbeatMessage, ProbeResult, Stage
 
 
 @dataclass(slots=True)
@@ -51,6 +51,10 @@ class StallDetector:
         return not self.slept(now_s) and now_s - self.contact_s <= self.fresh_s
 
 
+EARLY = 10
+"""Early heartbeats in an interval, at most: with thousands of attempts each is a large message."""
+
+
 @dataclass(slots=True)
 class HeartbeatSchedule:
     """Beats are numbered and due at fixed times, so that one late heartbeat does not make all later ones late."""
@@ -60,12 +64,23 @@ class HeartbeatSchedule:
     interval_s: float
     sequence: int = 0
     due_s: float = 0.0
+    sent_s: float = 0.0
 
     def wait_s(self, now_s: float) -> float:
         return max(0.0, self.due_s - now_s)
 
+    def advance(self, now_s: float) -> None:
+        """There is something to say: the next heartbeat is due now, or very soon after the one before."""
+        if self.due_s:
+            self.due_s = min(self.due_s, max(now_s, self.sent_s + self.interval_s / EARLY))
+
     def heartbeat(
-        self, attempts: tuple[Stage, ...], now_s: float, now_ms: int, detail: str = ""
+        self,
+        attempts: tuple[Stage, ...],
+        now_s: float,
+        now_ms: int,
+        detail: str = "",
+        probes: tuple[ProbeResult, ...] = (),
     ) -> tuple[HeartbeatMessage, float]:
         """The next heartbeat and by how many seconds it is late.
 
@@ -75,10 +90,11 @@ class HeartbeatSchedule:
         self.due_s = max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
         if lag > self.interval_s:
             self.due_s = now_s + self.interval_s
-        self.sequence += 1
+        self.sequence, self.sent_s = self.sequence + 1, now_s
         monotonic_ms = to_ms(now_s)
         heartbeat = HeartbeatMessage(
-            self.worker, self.incarnation, self.sequence, now_ms, attempts, not detail, detail, monotonic_ms
+            *(self.worker, self.incarnation, self.sequence, now_ms, attempts),
+            *(not detail, detail, monotonic_ms, probes),
         )
         return heartbeat, lag
 

@@ -29,10 +29,18 @@ class WorkerMetrics:
         self._dropped = Counter(
             "iris_worker_log_dropped_bytes", "Output of tasks left out of the log.", registry=self.registry
         )
+        self._probes = Histogram(
+            "iris_route_probe_seconds",
+            "Time of one probe of a route.",
+            ["result"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
         running = Gauge("iris_worker_attempts", "Attempts that are not over.", registry=self.registry)
         running.set_function(attempts)
         self._spawn = self._build.labels("start")
         self._taken, self._lost = self._reports.labels("taken"), self._reports.labels("unanswered")
+        self._passed, self._failed = self._probes.labels("passed"), self._probes.labels("failed")
 
     def started(self, seconds: float) -> None:
         self._spawn.observe(seconds)
@@ -46,6 +54,9 @@ class WorkerMetrics:
 
     def reported(self, taken: bool) -> None:
         (self._taken if taken else self._lost).inc()
+
+    def probed(self, passed: bool, seconds: float) -> None:
+        (self._passed if passed else self._failed).observe(seconds)
 
     def dropped(self, count: int) -> None:
         if count:

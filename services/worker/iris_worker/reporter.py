@@ -8,13 +8,14 @@ Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
-from iris_core.messages import Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages import ProbeResult, Register, ReportTaken, Stage, WorkerReport
 from iris_worker.agent import Agent
 from iris_worker.clock import HostClock
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
@@ -61,6 +62,7 @@ class Reporter:
         self._registration = registration
         self._on_taken = on_taken
         self._changed = asyncio.Event()
+        self._advanced = asyncio.Event()
         self._turn = asyncio.Lock()
         self._registered = False
         self._doubts = 0
@@ -167,12 +169,25 @@ class Reporter:
         self._stall_detector.touch(self._clock.steady_s())
         return taken
 
-    async def heartbeat(self, trouble: Callable[[], str]) -> None:
-        """Sends heartbeats until cancelled, once registered. ``trouble`` says what ails this host."""
+    def advance(self) -> None:
+        """A heartbeat has something to say that should not wait for its time."""
+        self._heart.advance(self._clock.steady_s())
+        self._advanced.set()
+
+    async def heartbeat(self, trouble: Callable[[], str], probes: Callable[[], tuple[ProbeResult, ...]]) -> None:
+        """Sends heartbeats until cancelled, once registered.
+
+        Args:
+            trouble: says what ails this host. probes: the newest result of each.
+        """
         while True:
-            await asyncio.sleep(self._heart.wait_s(self._clock.steady_s()))
-            attempts = self._agent.attempts()
-            heartbeat, lag_s = self._heart.heartbeat(attempts, self._clock.steady_s(), self._clock.wall_ms(), trouble())
+            while wait_s := self._heart.wait_s(self._clock.steady_s()):
+                self._advanced.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._advanced.wait()
+            now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
+            heartbeat, lag_s = self._heart.heartbeat(self._agent.attempts(), now_s, now_ms, trouble(), probes())
             self._metrics.heartbeat(lag_s)
             if self._registered:
                 self._bus.publish(subjects.heartbeat(self._heart.worker), codec.pack(heartbeat))

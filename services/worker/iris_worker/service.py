@@ -33,6 +33,7 @@ from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
 from iris_worker.output.shipper import LogShipper
+from iris_worker.probes.prober import Prober
 from iris_worker.process import limits, spawn
 from iris_worker.process.adopt import boot_id
 from iris_worker.process.childwatch import ChildWatch
@@ -64,11 +65,13 @@ class WorkerService:
         self._loop = asyncio.get_running_loop()
         self._clock = HostClock()
         self._stall_detector = StallDetector(settings.pause_s, settings.fresh_s)
-        self._executor = self._open_executor()
+        self._address = host.address(settings, nats_url)
         self.reporter = self._open_reporter()
+        self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
+        self._executor = self._open_executor()
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
-        self._about = (host.attributes(settings), host.total(settings), host.address(settings, nats_url))
+        self._about = (host.attributes(settings), host.total(settings))
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +82,8 @@ class WorkerService:
         if self.settings.runner == "noop":
             return NoopExecutor(self.agent, self._clock, self._changed)
         return Executor(
-            self.settings, self.agent, self._clock, self._loop, self.metrics.started, self._limit, self._changed
+            *(self.settings, self.agent, self._clock, self._loop, self._prober),
+            *(self.metrics.started, self._limit, self._changed),
         )
 
     def _open_reporter(self) -> Reporter:
@@ -119,9 +123,10 @@ class WorkerService:
         log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
-            for work in (*(self.reporter.report() for _ in range(HANDS)), self.reporter.heartbeat(self._trouble)):
+            heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results)
+            for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
                 self._spawn(work)
-            for work in (self._watch_stalls(), self._shipper.run()):
+            for work in (self._watch_stalls(), self._shipper.run(), self._prober.run()):
                 self._spawn(work)
             self._changed()
             await self._until_stopped()
@@ -235,11 +240,11 @@ class WorkerService:
     # ── what is reported ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
-        attributes, total, address = self._about
+        attributes, total = self._about
         incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
         return Register(
-            self.id, incarnation, attributes, total, since_boot_ms, stages, address, VERSION, limit, boot_id()
+            self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, VERSION, limit, boot_id()
         )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:

@@ -39,6 +39,10 @@ def test_the_owners_words_outweigh_the_hosts_and_not_ours():
     assert (shared["PATH"], shared["IRIS_WORKER_ID"], shared["IRIS_TOKEN"]) == ("/opt/bin", "w0", "secret")
 
 
+def test_no_task_is_taken_for_a_probe():
+    assert environment.PROBE_VARIABLE not in environment.common(PLACE, template(IRIS_PROBE="1"))
+
+
 def test_the_members_of_a_gang_agree_on_each_other():
     gang = Gang(7, ("10.0.0.1", "10.0.0.2"))
     first, second = environment.gang_words(gang, 0), environment.gang_words(gang, 1)

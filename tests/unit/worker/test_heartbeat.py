@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iris_core.messages import HeartbeatMessage
+from iris_core.messages import AttemptRef, HeartbeatMessage, ProbeResult
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector
 
 
@@ -55,3 +55,34 @@ def test_a_beat_says_what_ails_the_host():
         0.0,
     )
     assert heart.heartbeat((), 5.0, 8)[0] == HeartbeatMessage("w0", "me", 2, 8, monotonic_ms=5000)
+
+
+def test_a_heartbeat_with_news_is_due_at_once_and_the_next_an_interval_later():
+    heart = HeartbeatSchedule("w0", "me", 5.0)
+    heart.heartbeat((), 100.0, 7)
+    heart.advance(102.0)
+    assert heart.wait_s(102.0) == 0.0
+    assert heart.heartbeat((), 102.0, 7)[1] == 0.0
+    assert heart.wait_s(102.0) == 5.0
+
+
+def test_news_without_end_make_no_more_than_ten_heartbeats_of_one():
+    heart = HeartbeatSchedule("w0", "me", 5.0)
+    heart.heartbeat((), 100.0, 7)
+    heart.advance(100.1)
+    assert heart.wait_s(100.1) == pytest.approx(0.4)
+
+
+def test_news_delay_no_heartbeat():
+    heart = HeartbeatSchedule("w0", "me", 5.0)
+    heart.advance(99.0)
+    assert heart.wait_s(99.0) == 0.0
+    heart.heartbeat((), 100.0, 7)
+    heart.advance(104.9)
+    heart.advance(106.0)
+    assert heart.wait_s(104.9) == 0.0
+
+
+def test_a_beat_has_the_newest_result_of_each_probe():
+    result = ProbeResult(AttemptRef(1, 0, 0), "10.0.0.4:31002", 3)
+    assert HeartbeatSchedule("w0", "me", 5.0).heartbeat((), 0.0, 7, "", (result,))[0].probes == (result,)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from iris_core import codec
 from iris_core.messages import AttemptRef, Ended, Stage
+from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
-from iris_worker.process.store import ProcessStore, Started, StoredProcess
+from iris_worker.process.store import Boot, ProcessStore, Started, StoredProbe, StoredProcess, frame
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0)
 
@@ -45,6 +47,23 @@ def test_the_next_worker_finds_what_was_flushed(path: Path):
     store.close()
     _, found = opened(path)
     assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=ended(B))}
+
+
+def test_the_next_worker_finds_where_an_attempt_serves_and_how_it_is_probed(path: Path):
+    store, _ = opened(path)
+    probe = StoredProbe(Probe(kind="command", command=("true",)), "http", {"A": "b"}, ((9, 1 << 30),))
+    serves = Started(A, 4711, 0, 10.0, 10.1, 99, None, {"http": 31002}, probe)
+    store.started(serves)
+    store.flush()
+    store.close()
+    assert opened(path)[1] == {A: StoredProcess(serves)}
+    assert opened(path)[1] == {A: StoredProcess(serves)}
+
+
+def test_a_store_of_a_worker_that_knew_no_probes_is_read(path: Path):
+    old = codec.pack(("started", A, 4711, 0, 10.0, 10.1, 99, None))
+    path.write_bytes(frame(Boot("boot")) + len(old).to_bytes(4, "big") + old)
+    assert opened(path)[1] == {A: StoredProcess(started(A))}
 
 
 def test_what_is_acknowledged_is_forgotten(path: Path):

@@ -14,6 +14,7 @@ import resource
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from iris_core.messages import AttemptRef
@@ -52,6 +53,7 @@ class Process:
     Attributes:
         strays: processes of this attempt that left its group, and were found.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
+        probe: the process group of a probe's command that runs beside it; 0 while none does.
         sampled: the most memory it was seen to hold.
     """
 
@@ -60,6 +62,7 @@ class Process:
     pidfd: int = -1
     exit: Exit | None = None
     strays: set[int] = field(default_factory=set)
+    probe: int = 0
     sampled: int = 0
     rounds: int = 0
     terminated: bool = False
@@ -92,6 +95,7 @@ class Runner:
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
+        self._probes: dict[int, tuple[Process, Callable[[Exit], None]]] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
         self._watching = False
@@ -118,6 +122,40 @@ class Runner:
         self._add(process)
         self._loop.add_reader(pidfd, self._adopted_ended, process)
         return True
+
+    def start_probe(
+        self,
+        ref: AttemptRef,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        limits: Limits,
+        stderr: int,
+        on_end: Callable[[Exit], None],
+    ) -> Callable[[], None]:
+        """Start a command beside an attempt, in its directory; it ends with the attempt, and its group with it.
+
+        Returns what kills it. Raises NotRunnable, OSError.
+        """
+        process = self._by_ref.get(ref)
+        if process is None or process.exit is not None:
+            raise ProcessLookupError("the process has ended")
+        if process.probe:
+            raise OSError("the last probe could not be killed")
+        process.probe = pid = spawn(command, env, process.slot.workdir, (self._null, self._null, stderr))
+        self._probes[pid] = (process, on_end)
+        hold(pid, limits)
+        return partial(self._kill_probe, pid)
+
+    def _kill_probe(self, pid: int) -> None:
+        if pid in self._probes:
+            signal_group(pid, signal.SIGKILL)
+
+    def _probe_ended(self, pid: int, status: int) -> None:
+        """What is left of its group ends with it."""
+        process, on_end = self._probes.pop(pid)
+        process.probe = 0
+        signal_group(pid, signal.SIGKILL)
+        on_end(to_exit(status, 0))
 
     def _add(self, process: Process) -> None:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
@@ -159,6 +197,9 @@ class Runner:
         ended = []
         while (found := wait_any()) is not None:
             pid, status, usage = found
+            if pid in self._probes:
+                self._probe_ended(pid, status)
+                continue
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
                 self._unowned.pop(pid, None)
@@ -218,6 +259,8 @@ class Runner:
         """Kill what there is; True when nothing is left, or only what cannot be helped."""
         process.rounds += 1
         group = signal_group(process.pid, signal.SIGKILL)
+        if process.probe:
+            group |= signal_group(process.probe, signal.SIGKILL)
         process.strays = {pid for pid in process.strays if signal_process(pid, signal.SIGKILL)}
         if not group and not process.strays:
             return True
@@ -235,7 +278,7 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find this process' children that it did not start: orphans of tasks, live or ended."""
         gone = {process.ref for process in ended}
-        for pid in self._children.pids() - self._by_pid.keys() - self._foreign:
+        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self._foreign:
             process = self._owner(pid)
             if process is not None:
                 process.strays.add(pid)
@@ -265,7 +308,8 @@ class Runner:
 
 def is_bare(process: Process) -> bool:
     """What is left of an attempt are zombies that others ought to reap."""
-    return not tree.group_lives(process.pid) and not any(map(tree.is_alive, process.strays))
+    groups = [group for group in (process.pid, process.probe) if group]
+    return not any(map(tree.group_lives, groups)) and not any(map(tree.is_alive, process.strays))
 
 
 def wait_any() -> tuple[int, int, resource.struct_rusage] | None:

@@ -16,10 +16,24 @@ import msgspec
 
 from iris_core import codec
 from iris_core.messages import AttemptRef, Stage
+from iris_core.spec import Probe
+from iris_worker.process.limits import Limits
 
 COMPACT_BYTES = 4 * 1024 * 1024
 """A file that is longer is begun anew, with what still matters."""
 _LENGTH = 4
+
+
+class StoredProbe(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How an attempt is probed. ``env`` and ``limits``: of the command that probes it, if one does.
+
+    ``serves``: the name of the port that gets requests.
+    """
+
+    probe: Probe
+    serves: str = ""
+    env: dict[str, str] = {}
+    limits: Limits = ()
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
@@ -35,6 +49,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=Fa
     at_ms: int
     timeout_ms: int | None
     ports: dict[str, int] = {}
+    probe: StoredProbe | None = None
 
 
 class Over(msgspec.Struct, frozen=True, array_like=True, tag="over", gc=False):

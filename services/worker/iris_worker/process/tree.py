@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import os
 
+from iris_worker.environment import PROBE_VARIABLE
+
 _PAGE = 1 << 16
 _WORKDIR = b"IRIS_WORKDIR="
+_PROBE = f"{PROBE_VARIABLE}=".encode()
 _GROUP = 5 - 3
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
@@ -51,16 +54,16 @@ def session_of(pid: int) -> int:
 
 def slot_of(pid: int, attempts: str) -> int | None:
     """The slot below directory ``attempts`` that ``pid`` was started in, by its first environment."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            environ = file.read(1 << 20)
-    except OSError:
-        return None
-    for entry in environ.split(b"\0"):
+    for entry in _environ(pid):
         if entry.startswith(_WORKDIR):
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
             return int(name) if directory == attempts and name.isdigit() else None
     return None
+
+
+def is_probe(pid: int) -> bool:
+    """Whether it is a probe's command, or came of one."""
+    return any(entry.startswith(_PROBE) for entry in _environ(pid))
 
 
 def group_lives(group: int) -> bool:
@@ -112,6 +115,15 @@ def _stat(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
+def _environ(pid: int) -> list[bytes]:
+    """The environment it began with; none when it is gone, or somebody else's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return file.read(1 << 20).split(b"\0")
     except OSError:
         return []
 

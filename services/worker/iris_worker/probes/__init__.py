@@ -1,0 +1,1 @@
+"""Probes of the routes that run here: when, how, and what came of them."""

@@ -1,0 +1,144 @@
+"""Which routes are to be probed now, and what the results of each amount to. Pure; times are steady.
+
+A worker counts, the state service judges: thresholds decide here only whether the next heartbeat is worth sending
+early. Out of scope: how a probe is made (check), and waiting for it (prober).
+Source: docs/design/serving.md#probes, docs/design/semantics.md#deployments-and-routes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iris_core.messages import AttemptRef, ProbeResult
+from iris_core.spec import Probe
+
+AT_ONCE = 32
+"""Probes under way on one worker; others that are due wait for them, the longest overdue first."""
+START_INTERVAL_S = 1.0
+"""Between probes until the first one passes, unless the probe's own interval is shorter."""
+SHORTEST_S = 0.1
+"""Between the starts of two probes of one route, whatever its interval."""
+STALL_S = 3.0
+"""A probe that took this much longer than its timeout waited for this process, which was stopped, and says nothing."""
+DETAIL, DETAILS = 200, 400_000
+"""Characters of one failure, and of all of them in one heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOutcome:
+    """What one probe found: why it failed, and why its ready path did. Empty is a pass."""
+
+    failure: str = ""
+    not_ready: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Probed:
+    """One running attempt whose job has a probe.
+
+    Attributes:
+        asked_s: when the probe under way, or the last one, began. heard_s: the last result, or the process' begin.
+        adopted: it began under an earlier worker, and what that worker knew is not known.
+        healthy: what the thresholds last came to; None while neither was reached.
+    """
+
+    probe: Probe
+    address: str
+    due_s: float
+    heard_s: float
+    ready: bool
+    adopted: bool
+    asked_s: float = 0.0
+    under_way: bool = False
+    passed: bool = False
+    passes: int = 0
+    failures: int = 0
+    healthy: bool | None = None
+    detail: str = ""
+
+    def take(self, outcome: ProbeOutcome, now_s: float) -> bool:
+        """Count a result; whether it changes what may be sent to this route."""
+        before = (self.healthy, self.ready)
+        self.heard_s = now_s
+        self.ready = not outcome.not_ready
+        if outcome.failure:
+            self.passes, self.failures = 0, self.failures + 1
+        else:
+            self.passes, self.failures, self.passed = self.passes + 1, 0, True
+        if self.passes >= self.probe.passes:
+            self.healthy = True
+        elif self.failures >= self.probe.failures:
+            self.healthy = False
+        self.detail = _one_line(outcome.failure or outcome.not_ready) or self.detail
+        return before != (self.healthy, self.ready)
+
+    def next_s(self) -> float:
+        """When the probe after the last one is due."""
+        interval_s = self.probe.interval_s if self.passed else min(START_INTERVAL_S, self.probe.interval_s)
+        return self.asked_s + max(SHORTEST_S, interval_s)
+
+    def result(self, ref: AttemptRef, now_s: float, detail: int) -> ProbeResult:
+        """As a heartbeat has it, with so many characters of the last failure."""
+        age_ms = max(0, round((now_s - self.heard_s) * 1000))
+        return ProbeResult(ref, self.address, self.passes, self.failures, self.ready, age_ms, self.detail[:detail])
+
+    @property
+    def is_known(self) -> bool:
+        """An adopted route of which nothing has been heard yet is as the worker before said."""
+        return not self.adopted or bool(self.passes or self.failures)
+
+
+class ProbeSchedule:
+    """The probes of all attempts that run here."""
+
+    def __init__(self, at_once: int = AT_ONCE) -> None:
+        self._at_once = at_once
+        self._probed: dict[AttemptRef, _Probed] = {}
+
+    def begin(self, ref: AttemptRef, probe: Probe, address: str, began_s: float, adopted: bool = False) -> None:
+        """An attempt's process runs since ``began_s``, and serves at ``address``."""
+        due_s = began_s + max(0.0, probe.initial_delay_s)
+        self._probed[ref] = _Probed(probe, address, due_s, began_s, not probe.ready_path, adopted)
+
+    def end(self, ref: AttemptRef) -> None:
+        """Its process is gone."""
+        self._probed.pop(ref, None)
+
+    def take_due(self, now_s: float) -> list[AttemptRef]:
+        """Attempts to be probed now, the longest overdue first; each is under way until its outcome is said."""
+        room = self._at_once - sum(one.under_way for one in self._probed.values())
+        due = [ref for ref, one in self._probed.items() if not one.under_way and one.due_s <= now_s]
+        taken = sorted(due, key=lambda ref: self._probed[ref].due_s)[: max(0, room)]
+        for ref in taken:
+            one = self._probed[ref]
+            one.under_way, one.asked_s = True, now_s
+        return taken
+
+    def wait_s(self, now_s: float) -> float | None:
+        """How long no probe is due, after `take_due`; None until an attempt begins or an outcome is said."""
+        if sum(one.under_way for one in self._probed.values()) >= self._at_once:
+            return None
+        first_s = min((one.due_s for one in self._probed.values() if not one.under_way), default=None)
+        return None if first_s is None else max(0.0, first_s - now_s)
+
+    def on_outcome(self, ref: AttemptRef, outcome: ProbeOutcome, now_s: float) -> bool:
+        """A probe is over; whether the state service should hear of it before the next heartbeat is due."""
+        one = self._probed.get(ref)
+        if one is None:
+            return False
+        one.under_way = False
+        counts = now_s - one.asked_s <= one.probe.timeout_s + STALL_S
+        is_news = counts and one.take(outcome, now_s)
+        one.due_s = one.next_s()
+        return is_news
+
+    def results(self, now_s: float) -> tuple[ProbeResult, ...]:
+        """The newest result of each attempt, for a heartbeat."""
+        known = {ref: one for ref, one in self._probed.items() if one.is_known}
+        detail = DETAILS // max(1, len(known))
+        return tuple(one.result(ref, now_s, detail) for ref, one in known.items())
+
+
+def _one_line(text: str) -> str:
+    """What a terminal shows in one line."""
+    return "".join(c if c.isprintable() else " " for c in text)[:DETAIL].strip()

@@ -1,0 +1,208 @@
+"""A worker process that probes what it runs; the state service is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from iris_bus.contract import Connection
+from iris_core.messages import AttemptRef, ProbeResult, Stop
+from iris_core.spec import Probe
+from iris_core.states import Cause
+from tests.support.state import FakeState
+from tests.support.worker import WorkerProcess
+
+pytestmark = pytest.mark.integration
+
+ADDRESS = "127.0.0.2"
+"""What others are given for this host; nothing that listens on 127.0.0.1 can be reached there."""
+RARELY_S = 25.0
+"""Between heartbeats: longer than a test waits, so what it hears of was sent early."""
+SERVICE = """
+import http.server, os, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(503 if os.path.exists(sys.argv[2]) else 200)
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+http.server.HTTPServer((sys.argv[1], int(os.environ["IRIS_PORT_HTTP"])), Handler).serve_forever()
+"""
+HANGS = 'echo $$ >> "$PIDS"; sleep 1000 & echo $! >> "$PIDS"; wait'
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture
+async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+    settings = {"address": ADDRESS, "stop_grace_s": 1, "heartbeat_interval_s": RARELY_S}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as process:  # type: ignore[arg-type]
+        await state.registration()
+        yield process
+
+
+def results(state: FakeState, ref: AttemptRef) -> list[ProbeResult]:
+    """Every result of an attempt that a heartbeat has had since the worker last registered."""
+    beats = [beat for beat in state.beats if beat.incarnation == state.incarnation]
+    return [result for beat in beats for result in beat.probes if result.ref == ref]
+
+
+async def serve(state: FakeState, sick: Path, address: str = ADDRESS) -> AttemptRef:
+    """Run a service that is healthy while there is no such file."""
+    probe = Probe(interval_s=0.2, failures=2)
+    return await state.run("python3", "-c", SERVICE, address, str(sick), ports=("http",), probe=probe)
+
+
+def port_of(result: ProbeResult) -> str:
+    host, _, port = result.address.rpartition(":")
+    assert host == ADDRESS
+    return port
+
+
+def living(pids: Path) -> list[int]:
+    """Of the processes that noted themselves in a file, those that still run."""
+    noted = [int(line) for line in pids.read_text().split()] if pids.exists() else []
+    return [pid for pid in noted if runs(pid)]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def noted(pids: Path, count: int) -> list[int]:
+    """The processes noted there, once there are so many."""
+    async with asyncio.timeout(20):
+        while not pids.exists() or pids.read_text().count("\n") < count:
+            await asyncio.sleep(0.01)
+    return [int(line) for line in pids.read_text().split()]
+
+
+async def test_a_route_is_healthy_sick_and_healthy_again_and_that_is_sent_at_once(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    sick = tmp_path / "sick"
+    ref = await serve(state, sick)
+    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    found = results(state, ref)[-1]
+    assert (found.ready, found.failures, port_of(found).isdigit()) == (True, 0, True)
+    sick.touch()
+    await state.until(lambda: results(state, ref)[-1].failures >= 2)
+    assert results(state, ref)[-1].detail == "GET /healthz: status 503"
+    sick.unlink()
+    await state.until(lambda: results(state, ref)[-1].passes >= 1)
+
+
+async def test_a_service_that_listens_on_loopback_only_is_not_healthy(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ref = await serve(state, tmp_path / "sick", "127.0.0.1")
+    await state.until(lambda: any(result.failures >= 2 for result in results(state, ref)))
+    assert results(state, ref)[-1].detail == "GET /healthz: connection refused"
+    assert not any(result.passes for result in results(state, ref))
+
+
+async def test_a_route_that_is_asked_on_another_port_is_advertised_where_it_serves(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    words = ("sh", "-c", f'echo $IRIS_PORT_API > {tmp_path}/port; exec "$0" "$@"', "python3", "-c", SERVICE)
+    ports, probe = ("api", "http"), Probe(interval_s=0.2)
+    ref = await state.run(*words, ADDRESS, str(tmp_path / "sick"), ports=ports, probe=probe, serves="api")
+    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    assert port_of(results(state, ref)[-1]) == (tmp_path / "port").read_text().strip()
+
+
+async def test_a_command_probes_with_the_directory_and_the_environment_of_its_task(
+    state: FakeState, worker: WorkerProcess
+):
+    """It fails until it finds what its task has written."""
+    words = 'test "$(cat up)" = "$MINE $IRIS_TASK_INDEX $IRIS_PORT_HTTP" || { echo not up >&2; exit 3; }'
+    probe = Probe(kind="command", command=("sh", "-c", words), interval_s=0.1, failures=2)
+    task = 'while ! test -e "$GO"; do sleep 0.01; done; echo "$MINE $IRIS_TASK_INDEX $IRIS_PORT_HTTP" > up; sleep 1000'
+    go = worker.data / "go"
+    env = {"MINE": "1", "GO": str(go)}
+    ref = await state.run("sh", "-c", task, env=env, ports=("http",), probe=probe)
+    await state.until(lambda: any(result.failures >= 2 for result in results(state, ref)))
+    assert results(state, ref)[-1].detail == "the command: exit code 3: not up"
+    go.touch()
+    await state.until(lambda: any(result.passes for result in results(state, ref)))
+
+
+async def test_a_command_that_hangs_ends_with_its_group_and_none_survives_its_attempt(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    pids = tmp_path / "pids"
+    probe = Probe(kind="command", command=("sh", "-c", HANGS), interval_s=0.1, timeout_s=0.5, failures=1)
+    ref = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
+    first = await noted(pids, 4)
+    assert not any(map(runs, first[:2]))
+    await state.until(lambda: any(result.failures for result in results(state, ref)))
+    assert results(state, ref)[-1].detail == "the command did not end within 0.5 s"
+    await state.order(stop=[Stop(ref, 1000)])
+    await state.ended(ref)
+    assert living(pids) == []
+    assert len(os.listdir(worker.data / "attempts")) == 1  # the place is as empty as it was, and serves the next
+
+
+async def test_a_route_is_probed_by_the_worker_after_a_crash_and_the_probe_of_the_one_before_is_gone(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    pids, sick = tmp_path / "pids", tmp_path / "sick"
+    served = await serve(state, sick)
+    probe = Probe(kind="command", command=("sh", "-c", f'test -e "{sick}" || {{ {HANGS}; }}'), timeout_s=600)
+    hung = await state.run("sleep", "1000", env={"PIDS": str(pids)}, probe=probe)
+    before = await noted(pids, 2)
+    await state.until(lambda: any(result.passes for result in results(state, served)))
+    address = results(state, served)[-1].address
+    sick.touch()
+    await worker.kill()
+    assert all(map(runs, before))
+    await worker.start()
+    await state.registration(2)
+    assert not any(map(runs, before))
+    await state.until(lambda: any(result.passes for result in results(state, hung)))
+    await state.until(lambda: any(result.failures >= 2 for result in results(state, served)))
+    assert {result.address for result in results(state, served)} == {address}
+    assert all(result.passes or result.failures for result in results(state, served))
+
+
+async def test_a_route_that_is_stopped_serves_until_it_has_settled(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ref, clock = await serve(state, tmp_path / "sick"), asyncio.get_running_loop().time
+    await state.running(ref)
+    began_s = clock()
+    for _ in range(2):
+        await state.order(stop=[Stop(ref, 10_000, settle_ms=500)])
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
+    assert clock() - began_s >= 0.5
+
+
+async def test_a_route_that_settles_is_probed_and_gets_term_when_its_worker_is_told_to_end(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    sick = tmp_path / "sick"
+    ref = await serve(state, sick)
+    await state.until(lambda: any(result.passes for result in results(state, ref)))
+    await state.order(stop=[Stop(ref, 10_000, settle_ms=1_000_000)])
+    sick.touch()
+    await state.until(lambda: results(state, ref)[-1].failures >= 2)
+    assert await worker.stop() == 0
+    ended = state.end_of(ref)
+    assert ended is not None
+    assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
