@@ -107,9 +107,15 @@ class Retention:
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
+
+        def stays(finished_ms: int) -> bool:
+            return surplus <= 0 and finished_ms >= oldest and not (keep_bytes and self.bytes > keep_bytes)
+
+        first = next(iter(self._line.values()), None)
+        if first is None or stays(first[0]):  # as in nearly every round
+            return
         for number, (finished_ms, _) in list(islice(self._line.items(), PRUNED_AT_ONCE)):
-            too_large = keep_bytes and self.bytes > keep_bytes
-            if surplus <= 0 and finished_ms >= oldest and not too_large:
+            if stays(finished_ms):
                 return
             surplus -= 1
             job = self._ledger.jobs.get(number)
