@@ -1,6 +1,7 @@
 """Requests through the proxy: a process of its own, real NATS, routes put into the discovery by the test."""
 
 import asyncio
+import hashlib
 import json
 import signal
 
@@ -366,6 +367,56 @@ async def test_100_continue_is_said_once_a_route_is_connected(proxy: Front):
         assert (await talk.rest()).endswith(b"\r\n\r\nhello")
     assert b"Expect" not in echo.requests[0][0]
     await talk.close()
+
+
+@pytest.mark.parametrize("who", ["the route", "the client"])
+async def test_an_answer_is_cut_off_when_either_side_stands_still(proxy: Front, who: str):
+    gone = asyncio.Event()
+
+    async def streaming(talk: Talk) -> None:
+        await talk.head()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+        if who == "the client":
+            for _ in range(10_000):
+                await talk.send(CHUNK)
+        await talk.rest()
+
+    async def route(talk: Talk) -> None:
+        try:
+            await streaming(talk)
+        finally:
+            gone.set()
+
+    await proxy.publish("chat", await proxy.route(route), idle_s=0.3)
+    talk = await proxy.connect()
+    await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: front\r\n\r\n")
+    async with asyncio.timeout(20):
+        await talk.head()
+        talk.writer.transport.pause_reading()
+        await gone.wait()
+    await talk.close()
+
+
+async def test_a_cookie_keeps_a_client_on_its_route(proxy: Front):
+    await proxy.publish("chat", *[await proxy.route(saying(name)) for name in (b"a", b"b", b"c")], affinity="cookie")
+    head, first = await proxy.get("/d/chat/")
+    [cookie] = [line for line in head.split(b"\r\n") if line.startswith(b"Set-Cookie: iris_route=")]
+    assert cookie.endswith(b"; Path=/d/chat; HttpOnly; SameSite=Lax")
+    value = cookie.removeprefix(b"Set-Cookie: ").partition(b";")[0]
+    for _ in range(20):
+        head, body = await proxy.get("/d/chat/", b"Cookie: %b\r\n" % value)
+        assert (body, b"Set-Cookie" in head) == (first, False)
+
+
+async def test_a_token_of_iris_does_not_reach_a_service(connection, nats_url, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"ann user {hashlib.sha256(b'secret').hexdigest()}\n")
+    async with front(connection, nats_url, tmp_path, f"proxy.token_file={tokens}") as proxy:
+        echo = Echo()
+        await proxy.publish("chat", await proxy.route(echo))
+        for token in (b"secret", b"of-the-service"):
+            await proxy.get("/d/chat/", b"Authorization: Bearer %b\r\n" % token)
+    assert [b"Authorization" in head for head, _ in echo.requests] == [False, True]
 
 
 SIZE = 100_000_000

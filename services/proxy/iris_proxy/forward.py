@@ -19,12 +19,12 @@ from multidict import CIMultiDict
 from iris_core.serving import ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.choice import RouteLoad
-from iris_proxy.headers import Fields, cookie, end_to_end, to_route
+from iris_proxy.headers import Fields, are_clean, cookie, end_to_end, to_route
 from iris_proxy.pool import Pool
 from iris_proxy.refusal import ProxyRefusal
 from iris_proxy.retry import Failure, RetryBudget, may_retry
 from iris_proxy.tunnel import tunnel
-from iris_proxy.upstream import NoAnswer, Upstream, copy
+from iris_proxy.upstream import NoAnswer, Upstream, without_read_timeout
 
 log = logging.getLogger(__name__)
 
@@ -175,6 +175,8 @@ class Exchange:
     async def _hand_on(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         switched = self._upgrade and answer.status == 101
         fields = end_to_end(answer.headers.items())
+        if not are_clean(answer.reason or "", fields):
+            raise ProxyRefusal(502, "bad_gateway", "the route's answer has control characters in its head")
         if self._new_cookie:
             scope = f"Path=/d/{self._deployment}; HttpOnly; SameSite=Lax"
             fields.append(("Set-Cookie", f"{AFFINITY_COOKIE}={self._new_cookie}; {scope}"))
@@ -189,14 +191,21 @@ class Exchange:
                 reply.force_close()
                 await tunnel(self._request, reply, answer, self._policy.idle_s)
             else:
-                async for chunk in copy(answer, self._policy.idle_s):
-                    await reply.write(chunk)
-                await reply.write_eof()
+                await self._copy(answer, reply)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             log.debug("an answer broke off: %r", error)
             if self._request.transport is not None:
                 self._request.transport.abort()
         return reply
+
+    async def _copy(self, answer: aiohttp.ClientResponse, reply: web.StreamResponse) -> None:
+        """The body as it comes. Raises TimeoutError when the route sends, or the client takes, nothing for long."""
+        idle_s = self._policy.idle_s
+        async with asyncio.timeout(idle_s) as timer:
+            async for chunk in without_read_timeout(answer).iter_any():
+                timer.reschedule(asyncio.get_running_loop().time() + idle_s)
+                await reply.write(chunk)
+            await reply.write_eof()
 
     def _may_retry(self, failure: Failure, retries: int, fresh: bool, budget: RetryBudget) -> bool:
         upload = self._upload

@@ -7,6 +7,7 @@ Source: docs/design/serving.md#proxy-rules.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable
 
 Fields = list[tuple[str, str]]
@@ -14,6 +15,7 @@ Fields = list[tuple[str, str]]
 _ONE_CONNECTION = frozenset({"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"})
 _MADE_ANEW = frozenset({"content-length", "expect"})
 _FORWARDED = "x-forwarded-"
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def end_to_end(fields: Iterable[tuple[str, str]]) -> Fields:
@@ -35,6 +37,11 @@ def _text(value: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("latin-1")
+
+
+def are_clean(reason: str, fields: Fields) -> bool:
+    """Whether an answer's head holds no control characters, which might be read as the end of a field."""
+    return not _CONTROL.search(reason) and not any(_CONTROL.search(value) for _, value in fields)
 
 
 def _is_hop(name: str, named: Collection[str]) -> bool:

@@ -143,11 +143,10 @@ def timeouts(connect_s: float, first_byte_s: float, total_s: float | None) -> ai
     return aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s, sock_read=first_byte_s)
 
 
-async def copy(answer: aiohttp.ClientResponse, idle_s: float) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises aiohttp.ClientError or TimeoutError when it breaks off."""
+def without_read_timeout(answer: aiohttp.ClientResponse) -> aiohttp.StreamReader:
+    """The body of an answer, whose first byte has come: from now on whoever reads it counts the time."""
     connection = answer.connection
-    if connection is not None and connection.protocol is not None and not answer.content.is_eof():
-        connection.protocol.read_timeout = idle_s
+    if connection is not None and connection.protocol is not None:
+        connection.protocol.read_timeout = None
         connection.protocol.start_timeout()
-    async for chunk in answer.content.iter_any():
-        yield chunk
+    return answer.content
