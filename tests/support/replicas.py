@@ -13,10 +13,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from iris_bus.contract import Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
-from iris_core.messages import Answer, Caller, Ping, Query, SubmitJob
+from iris_core.messages import Answer, Caller, DeployCommand, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
 
 RETRY_FOR_S = 30.0
@@ -104,7 +106,13 @@ class Replicas:
         return codec.unpack(answer.data, Ping)
 
     async def submit(self, name: str, *, replicas: int = 1, key: str = "", request: str = "") -> Answer:
-        """Have a job admitted, as the gateway does: stored once, and asked again until it is answered."""
+        """Have a job admitted."""
+        spec = JobSpec(name=name, command=("true",), replicas=replicas)
+        request = request or name
+        return await self.ask(subjects.CMD_SUBMIT, SubmitJob(spec, ANN, request, 1, key))
+
+    async def ask(self, subject: str, command: SubmitJob | DeployCommand) -> Answer:
+        """Have a command carried out, as the gateway does: stored once, and asked again until it is answered."""
         bus, streams = self.connection.bus, self.connection.streams
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
@@ -114,12 +122,11 @@ class Replicas:
 
         inbox = bus.new_inbox()
         listening = await bus.subscribe(inbox, on_answer)
-        spec = JobSpec(name=name, command=("true",), replicas=replicas)
-        command = codec.pack(SubmitJob(spec, ANN, request or name, 1, key, answer_to=inbox))
+        data = codec.pack(msgspec.structs.replace(command, answer_to=inbox))
         try:
             async with asyncio.timeout(RETRY_FOR_S):
                 for number in itertools.count():
-                    await streams.publish(subjects.CMD_SUBMIT, command, message_id=f"{request or name}.{number}")
+                    await streams.publish(subject, data, message_id=f"{command.request_id}.{number}")
                     done, _ = await asyncio.wait([answered], timeout=0.5)
                     if done:
                         break
