@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
-from iris_core.states import ACTIVE, Budget, TaskState
+from iris_core.states import ACTIVE, Budget, Cause, Initiator, TaskState
 from iris_state import cascade, check, conclude, coordinator, follower, ledger, machine, retention
 from iris_state import round as round_
 from iris_state.apply import WRITERS, tasks
@@ -25,6 +25,7 @@ from iris_state.changes import Answered, Commit, JobPruned, Led
 from iris_state.claims import CURRENT
 from iris_state.commands import execute
 from iris_state.deltas import DeltaBuilder
+from iris_state.deployments import rollout, routes
 from iris_state.inputs import Output
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
@@ -640,3 +641,34 @@ def the_scheduler_hears_of_no_free_places(put: Put) -> None:
 def a_follower_answers_before_it_is_there(put: Put) -> None:
     """What was asked for as of a later position is answered from an older ledger."""
     put(follower, "_position", lambda data: 0)
+
+
+# ── deployments ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant()
+def a_route_that_ends_leaves_its_job(put: Put) -> None:
+    """The job of a route that is not wanted any more runs on."""
+    subtree = cascade.subtree
+
+    def spared(*given: Any) -> Any:
+        return [] if given[2:4] == (Cause.CANCELLED, Initiator.SYSTEM) else subtree(*given)
+
+    put(cascade, "subtree", spared)
+
+
+@plant()
+def an_update_keeps_to_no_surge(put: Put) -> None:
+    """All new routes are created at once."""
+    plan = rollout.plan
+
+    def unbounded(wanted: Any, members: Any) -> Any:
+        return plan(replace(wanted, surge=wanted.surge + 3), members)
+
+    put(rollout, "plan", unbounded)
+
+
+@plant(faults.kill_leader, faults.reboot)
+def a_job_that_ends_leaves_its_route(put: Put) -> None:
+    """A route is thought to live though its process is gone."""
+    put(routes, "_ended", lambda *given: iter(()))
