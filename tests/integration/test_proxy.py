@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import json
+import os
 import signal
 
 import pytest
 
+from iris_bus.jetstream import connect
 from tests.support.proxy import Front, Talk, front, saying
 
 pytestmark = pytest.mark.integration
@@ -583,6 +585,21 @@ async def test_a_proxy_that_is_told_to_stop_ends_what_is_under_way(proxy: Front)
         go.set()
         assert (await asking)[1] == b"done"
         assert await asyncio.to_thread(proxy.process.wait) == 0
+
+
+async def test_the_last_set_is_served_while_nats_is_silent_and_changes_are_taken_up_after(own_nats, tmp_path):
+    connection = await connect(own_nats.url, name="test")
+    await connection.streams.ensure()
+    async with front(connection, own_nats.url, tmp_path) as proxy:
+        await proxy.publish("chat", await proxy.route(saying(b"old")))
+        os.kill(own_nats.pid, signal.SIGSTOP)
+        assert [(await proxy.get("/d/chat/"))[1] for _ in range(5)] == [b"old"] * 5
+        os.kill(own_nats.pid, signal.SIGKILL)
+        assert [(await proxy.get("/d/chat/"))[1] for _ in range(5)] == [b"old"] * 5
+        await connection.key_value("iris-discovery").all()
+        await proxy.publish("chat", await proxy.route(saying(b"new")))
+        assert (await proxy.get("/d/chat/"))[1] == b"new"
+    await connection.close()
 
 
 async def test_metrics_count_requests_by_status(proxy: Front):

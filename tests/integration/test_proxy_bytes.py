@@ -158,6 +158,7 @@ ANSWERS = {
     b"nonsense\r\n\r\n": 502,
     b"HTTP/1.1 200 OK\r\nX: a\1b\r\nContent-Length: 0\r\n\r\n": 502,
     b"HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n": 502,
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n": 502,
     b"HTTP/1.1 200 O\1K\r\nContent-Length: 0\r\n\r\n": 502,
     b"HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n": 999,
     b"HTTP/1.1 200 OK\r\nX: %b\r\n\r\n" % (b"a" * 20_000): 502,

@@ -173,7 +173,9 @@ class Exchange:
         return answer
 
     async def _hand_on(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        switched = self._upgrade and answer.status == 101
+        switched = answer.status == 101
+        if switched and not self._upgrade:
+            raise ProxyRefusal(502, "bad_gateway", "the route switched protocols unasked")
         fields = end_to_end(answer.headers.items())
         if not are_clean(answer.reason or "", fields):
             raise ProxyRefusal(502, "bad_gateway", "the route's answer has control characters in its head")
