@@ -17,6 +17,7 @@ from iris_core.messages import (
     Answer,
     AttemptRef,
     CancelJob,
+    DeployCommand,
     LogChunk,
     Ping,
     PlanPreview,
@@ -33,6 +34,7 @@ COMMANDS = {
     subjects.CMD_CANCEL: CancelJob,
     subjects.CMD_ADMIN: AdminCommand,
     subjects.CMD_RERUN: RerunJob,
+    subjects.CMD_DEPLOY: DeployCommand,
 }
 
 

@@ -64,6 +64,11 @@ def from_json(data: bytes, kind: type[M]) -> M:
         raise Undecodable(str(error)) from error
 
 
+def to_builtins(value: Any) -> Any:
+    """A message as dictionaries, lists and plain values."""
+    return msgspec.to_builtins(value)
+
+
 def from_builtins(value: Any, kind: type[M]) -> M:
     """The message that dictionaries, lists and plain values stand for. Raises Undecodable."""
     try:

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from iris_core import codec
 from iris_core.admission import MAX_SECONDS, pointer_to, validate_spec
-from iris_core.errors import Mistake
+from iris_core.errors import Code, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import Probe
@@ -37,6 +38,28 @@ def validate_deployment(spec: DeploymentSpec) -> list[Mistake]:
         message = f"the deployment is {size} bytes long, at most {SPEC_BYTES} are possible"
         return [Mistake(pointer="", code="too_large", message=message, hint="put what is large into the bundle")]
     return list(islice(_mistakes(spec), MISTAKES))
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """Plain values with a JSON merge patch on top: null takes a member away, objects are merged. Source: RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(value) if isinstance(value, dict) else {}
+    for key, item in patch.items():
+        if item is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), item)
+    return result
+
+
+def patched(spec: DeploymentSpec, patch: bytes) -> DeploymentSpec:
+    """The specification with a merge patch on top. Raises Refused when that is none."""
+    try:
+        wanted = merged(codec.to_builtins(spec), codec.from_json(patch, dict[str, Any]))
+        return codec.from_builtins(wanted, DeploymentSpec)
+    except codec.Undecodable as error:
+        raise Refused(Code.INVALID, f"the patch makes no specification: {error}") from None
 
 
 def _mistakes(spec: DeploymentSpec) -> Mistakes:

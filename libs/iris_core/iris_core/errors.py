@@ -20,6 +20,7 @@ class Code(StrEnum):
     INVALID = "invalid"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
+    CHANGED = "precondition_failed"
     MISMATCH = "idempotency_mismatch"
     FORBIDDEN = "forbidden"
     OVER_QUOTA = "over_quota"

@@ -100,9 +100,10 @@ class DeployCommand(_Message, frozen=True):
     """What a deployment's owner wants of it.
 
     Attributes:
-        action: create, update (both with ``spec``), scale (``replicas``), rollback (``revision``, 0: the one before),
-            pause, resume, delete.
+        action: create (with ``spec``), update (``spec`` or ``patch``), scale (``replicas``), rollback (``revision``,
+            0: the one before), pause, resume, delete.
         version: refused unless it is still the deployment's; 0: whatever that is.
+        patch: a JSON merge patch (RFC 7396) of the deployment's specification.
     """
 
     action: str
@@ -116,6 +117,7 @@ class DeployCommand(_Message, frozen=True):
     version: int = 0
     answer_to: str = ""
     traceparent: str = ""
+    patch: bytes = b""
 
 
 class Answer(_Message, frozen=True):

@@ -6,19 +6,27 @@ time and gives the caller every mistake at once. Source: docs/ARCHITECTURE.md#th
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from iris_core.admission import validate_spec
+from iris_core.codec import Undecodable, from_json
+from iris_core.deployment_admission import merged, validate_deployment
 from iris_core.errors import Mistake
 from iris_core.messages import Caller
-from iris_core.spec import JobSpec
+from iris_core.serving import DeploymentSpec
+from iris_core.spec import Constraint, JobSpec
 from iris_gateway.problem import ProblemResponse, invalid
 from iris_gateway.validation import escape, huge_integers, shape_mistakes
 
-_decoder = msgspec.json.Decoder(JobSpec)
-_STAND_INS: dict[str, Any] = {"name": "/x", "command": ["true"]}
+_STAND_INS: dict[type, dict[str, Any]] = {
+    JobSpec: {"name": "/x", "command": ["true"]},
+    DeploymentSpec: {"name": "x", "template": {"command": ["true"]}},
+}
+"""What stands for required fields that are wrong, so that the rules can be asked about the others."""
+_Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
 
 
 def spec_from(body: bytes, caller: Caller) -> JobSpec:
@@ -27,12 +35,23 @@ def spec_from(body: bytes, caller: Caller) -> JobSpec:
     A body that decodes is judged by the rules; one that does not is taken apart, so that its shape's mistakes and
     those of its sound fields come in one answer.
     """
+    return _allowed(rooted(_decoded(body, JobSpec)), caller)
+
+
+def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
+    """As `spec_from`, a deployment's. Raises ProblemResponse."""
+    return _allowed(_decoded(body, DeploymentSpec), caller)
+
+
+def _decoded(body: bytes, kind: type[_Spec]) -> _Spec:
     try:
-        spec = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise invalid(_all_mistakes(json_from(body))) from None
-    spec = rooted(spec)
-    if mistakes := [*validate_spec(spec), *_huge_operands(spec)]:
+        return from_json(body, kind)
+    except Undecodable:
+        raise invalid(all_mistakes(json_from(body), kind)) from None
+
+
+def _allowed(spec: _Spec, caller: Caller) -> _Spec:
+    if mistakes := _rules(spec):
         raise invalid(mistakes)
     return owned(spec, caller)
 
@@ -42,7 +61,7 @@ def rooted(spec: JobSpec) -> JobSpec:
     return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
 
 
-def owned(spec: JobSpec, caller: Caller) -> JobSpec:
+def owned(spec: _Spec, caller: Caller) -> _Spec:
     """The specification with its user filled in; nobody submits for another but an admin. Raises ProblemResponse."""
     if caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token submits nothing")
@@ -63,22 +82,43 @@ def json_from(body: bytes) -> Any:
         raise ProblemResponse("malformed", f"the body is not JSON: {error}") from None
 
 
-def _all_mistakes(value: Any) -> list[Mistake]:
-    mistakes = shape_mistakes(value, JobSpec)
-    if not isinstance(value, dict):
+def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list[Mistake]:
+    """Everything wrong with a JSON value that should be a specification: its shape, and by the rules what is sound."""
+    mistakes = shape_mistakes(value, kind)
+    wrong = [mistake.pointer for mistake in mistakes]
+    sound = merged(_STAND_INS[kind], _without(value, wrong)) if isinstance(value, dict) else None
+    try:
+        spec = msgspec.convert(sound, kind)
+    except msgspec.ValidationError:
         return mistakes
-    wrong = {_field(mistake) for mistake in mistakes}
-    sound = _STAND_INS | {name: item for name, item in value.items() if escape(name) not in wrong}
-    spec = msgspec.convert(sound, JobSpec)
-    return mistakes + [mistake for mistake in validate_spec(spec) if _field(mistake) not in wrong]
+    return mistakes + [mistake for mistake in _rules(spec) if not any(_touch(mistake.pointer, one) for one in wrong)]
 
 
-def _field(mistake: Mistake) -> str:
-    return mistake.pointer.split("/")[1] if mistake.pointer else ""
+def _rules(spec: JobSpec | DeploymentSpec) -> list[Mistake]:
+    """What the state service would refuse as well, and operands that no message between services can carry."""
+    if isinstance(spec, JobSpec):
+        return [*validate_spec(spec), *_huge_operands(spec.constraints, "/constraints")]
+    return [*validate_deployment(spec), *_huge_operands(spec.template.constraints, "/template/constraints")]
 
 
-def _huge_operands(spec: JobSpec) -> list[Mistake]:
+def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
+    """The members of an object that no pointer leads to or into; of an object in it, its members likewise."""
+    kept: dict[str, Any] = {}
+    for name, item in value.items():
+        at = f"/{escape(name)}"
+        inside = [pointer.removeprefix(at) for pointer in pointers if _touch(pointer, at)]
+        if not inside:
+            kept[name] = item
+        elif isinstance(item, dict) and "" not in inside:
+            kept[name] = _without(item, inside)
+    return kept
+
+
+def _touch(one: str, other: str) -> bool:
+    """Whether one of two pointers leads to or into what the other leads to."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def _huge_operands(constraints: Sequence[Constraint], pointer: str) -> list[Mistake]:
     """Operands of constraints that no message between services can carry."""
-    if not spec.constraints:
-        return []
-    return huge_integers(msgspec.to_builtins(spec.constraints), "/constraints")
+    return huge_integers(msgspec.to_builtins(constraints), pointer) if constraints else []

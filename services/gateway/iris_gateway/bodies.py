@@ -15,10 +15,10 @@ _DRAIN_BYTES = 32 << 20
 _DRAIN_S = 5.0
 
 
-def check_media_type(request: Request, wanted: str) -> None:
-    """Raises ProblemResponse unsupported_media_type unless the body is said to be ``wanted``."""
+def check_media_type(request: Request, wanted: str, *others: str) -> None:
+    """Raises ProblemResponse unsupported_media_type unless the body is said to be ``wanted``, or one of the others."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != wanted:
+    if given not in (wanted, *others):
         sent = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
         raise ProblemResponse(
             "unsupported_media_type", f"the body must be {wanted}, {sent}", headers={"accept": wanted}

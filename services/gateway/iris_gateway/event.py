@@ -23,6 +23,7 @@ _TYPE = re.compile(rf"{A_TYPE}\Z")
 class _Body(msgspec.Struct):
     job: str = ""
     task: str | None = None
+    deployment: str = ""
     at_ms: int = 0
 
 
@@ -37,6 +38,7 @@ class EventRecord:
     type: str
     job: str
     task: str | None
+    deployment: str
     at_ms: int
     body: bytes
     frame: bytes
@@ -53,7 +55,7 @@ def read_event(message: Message) -> EventRecord:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body, data = _Body(), b"{}"
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
-    return EventRecord(message.sequence, message.subject, body.job, body.task, body.at_ms, data, frame)
+    return EventRecord(message.sequence, message.subject, body.job, body.task, body.deployment, body.at_ms, data, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +65,20 @@ class Filter:
     Attributes:
         types: subjects or their beginnings (``task``, ``task.state``, ``task.state.running``); all when empty.
         within: a job's name: itself and everything below; all when empty.
+        deployment: a deployment's name: itself and its routes; all when empty.
     """
 
     types: tuple[str, ...] = ()
     within: str = ""
+    deployment: str = ""
 
     def wants(self, event: EventRecord) -> bool:
-        return self._wants_type(event.type) and self._wants_job(event.job)
+        of_it = self.deployment in ("", event.deployment)
+        return of_it and self._wants_type(event.type) and self._wants_job(event.job)
 
     def of(self, events: Iterable[EventRecord]) -> list[EventRecord]:
         """Those that are wanted, in order."""
-        if not self.types and not self.within:
+        if self == EVERYTHING:
             return list(events)
         return [event for event in events if self.wants(event)]
 
@@ -84,6 +89,9 @@ class Filter:
 
     def _wants_job(self, job: str) -> bool:
         return not self.within or job == self.within or job.startswith(f"{self.within}/")
+
+
+EVERYTHING = Filter()
 
 
 def is_event_type(text: str) -> bool:

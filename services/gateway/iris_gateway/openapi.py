@@ -43,6 +43,12 @@ _IDEMPOTENCY = {
     "description": "The same key twice is one request, ever.",
     "schema": {"type": "string", "maxLength": 255, "pattern": "^[ -~]*$"},
 }
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "description": "The `ETag` this is a change of; refused when it has been changed since.",
+    "schema": {"type": "string"},
+}
 
 
 def describe(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
@@ -110,8 +116,10 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
     for parameter in endpoint.parameters:
         schema = dict(parameter.schema)
         yield {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
-    if endpoint.method == "POST":
+    if endpoint.method in ("POST", "PATCH", "DELETE"):
         yield _IDEMPOTENCY
+    if "precondition_failed" in endpoint.problems:
+        yield _IF_MATCH
 
 
 def _body(body: Any, known: dict[str, Any]) -> dict[str, Any]:

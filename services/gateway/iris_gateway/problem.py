@@ -37,6 +37,7 @@ KINDS: Mapping[str, ProblemKind] = {
     "idempotency_mismatch": ProblemKind(409, "This key was used for something else"),
     "parent_ended": ProblemKind(409, "The parent has ended"),
     "gone": ProblemKind(410, "No longer kept"),
+    "precondition_failed": ProblemKind(412, "Changed since"),
     "too_large": ProblemKind(413, "Too large"),
     "unsupported_media_type": ProblemKind(415, "Unsupported media type"),
     "invalid": ProblemKind(422, "Invalid request"),

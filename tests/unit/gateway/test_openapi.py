@@ -51,6 +51,8 @@ def test_every_promised_path_is_there():
         /v1/tasks/{task} /v1/tasks/{task}/attempts /v1/tasks/{task}/logs /v1/sessions /v1/sessions/{session}
         /v1/queue /v1/workers /v1/workers/{worker} /v1/workers/{worker}/drain /v1/workers/{worker}/undrain
         /v1/workers/{worker}/mark-lost /v1/workers/{worker}/forget
+        /v1/deployments /v1/deployments/{deployment} /v1/deployments/{deployment}/routes
+        /v1/deployments/{deployment}/history /v1/deployments/{deployment}/why
         /v1/slices /v1/quotas/{user} /v1/events /v1/bundles/{sha256}
         /healthz /readyz /metrics /v1/meta /v1/openapi.json
     """

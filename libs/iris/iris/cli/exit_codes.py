@@ -52,6 +52,7 @@ HTTP_EXITS = {
     404: ExitCode.NOT_FOUND,
     409: ExitCode.CONFLICT,
     410: ExitCode.CONFLICT,
+    412: ExitCode.CONFLICT,
     429: ExitCode.TRY_AGAIN,
     502: ExitCode.TRY_AGAIN,
     503: ExitCode.TRY_AGAIN,

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Iterator
 
 from iris.client.decode import from_json
 from iris.client.event_stream import EventStream, ServerEvent
-from iris_core.views import JobEvent, LogLineView, SessionEvent, TaskEvent
+from iris_core.views import DeploymentEvent, JobEvent, LogLineView, RouteEvent, SessionEvent, TaskEvent
 
-Event = TaskEvent | JobEvent | SessionEvent
+Event = TaskEvent | JobEvent | SessionEvent | DeploymentEvent | RouteEvent
 
-_KINDS: dict[str, type[TaskEvent] | type[JobEvent] | type[SessionEvent]] = {
+_KINDS: dict[str, type[Event]] = {
     "task": TaskEvent,
     "job": JobEvent,
     "session": SessionEvent,
+    "deployment": DeploymentEvent,
+    "route": RouteEvent,
 }
 
 

@@ -9,7 +9,7 @@ IrisError
     │   ├── Rejected        400, 405, 413, 415, 422: the request itself is wrong
     │   ├── NotAllowed      401, 403
     │   ├── NotFound        404
-    │   ├── Conflict        409, 410
+    │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
     ├── WaitTimeout         the job goes on, only the waiting ended
     └── JobEnded            a job ended otherwise than by success
@@ -126,6 +126,7 @@ _KINDS: dict[int, type[Problem]] = {
     404: NotFound,
     409: Conflict,
     410: Conflict,
+    412: Conflict,
     429: TryAgain,
     502: TryAgain,
     503: TryAgain,

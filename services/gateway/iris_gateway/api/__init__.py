@@ -6,6 +6,7 @@ Frequent ones first, for routes are tried in order.
 from iris_gateway.api import (
     bundles,
     cluster,
+    deployments,
     discovery,
     documentation,
     events,
@@ -19,7 +20,7 @@ from iris_gateway.api import (
 )
 from iris_gateway.endpoint import Endpoint
 
-_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, discovery, meta, health)
+_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, deployments, discovery, meta, health)
 
 ENDPOINTS: tuple[Endpoint, ...] = documentation.documented(
     [endpoint for module in _MODULES for endpoint in module.ENDPOINTS]

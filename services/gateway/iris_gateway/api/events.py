@@ -28,7 +28,9 @@ class _NamedJob(msgspec.Struct):
 async def listed(call: Call) -> Response:
     parameters = call.parameters()
     within = parameters.text("within", allow=lambda text: 0 < len(text) <= 1100)
-    wanted = Filter(_types(parameters), await name_of(call, job_reference(within)) if within else "")
+    deployment = parameters.text("deployment", allow=lambda text: 0 < len(text) <= 63)
+    job = await name_of(call, job_reference(within)) if within else ""
+    wanted = Filter(_types(parameters), job, deployment)
     return await _answer(call, parameters, wanted)
 
 
@@ -83,6 +85,9 @@ _TYPE = Parameter(
     {"type": "string", "pattern": f"^{A_TYPE}(,{A_TYPE})*$"},
 )
 _WITHIN = Parameter("within", "Only this job (a name or an id) and all below it.", {"type": "string", "minLength": 1})
+_DEPLOYMENT = Parameter(
+    "deployment", "Only this deployment and its routes.", {"type": "string", "minLength": 1, "maxLength": 63}
+)
 _AFTER = Parameter("after", "Only events behind this place.", {"type": "integer", "minimum": 0, "maximum": _FARTHEST})
 _ORDER = Parameter("order", "Newest first, or oldest first.", {"type": "string", "enum": list(ORDERS)})
 _FOLLOW = Parameter("follow", "Go on with what happens, as server-sent events.", {"type": "boolean", "default": False})
@@ -105,7 +110,7 @@ ENDPOINTS = (
         listed,
         "What happened, and what happens",
         _ANSWERS,
-        parameters=(_WITHIN, *_PARAMETERS),
+        parameters=(_WITHIN, _DEPLOYMENT, *_PARAMETERS),
         problems=("gone", "not_found"),
     ),
     Endpoint(

@@ -174,11 +174,10 @@ async def rerun(call: Call) -> Response:
     return made(await call.command(CMD_RERUN, command, key=key))
 
 
-def no_bundle(digest: str) -> Mistake:
+def no_bundle(digest: str, pointer: str = "/bundle") -> Mistake:
     """What is wrong with naming code nobody has sent."""
-    return Mistake(
-        pointer="/bundle", code="no_such_bundle", message="is not stored here", hint=f"PUT /v1/bundles/{digest} first"
-    )
+    hint = f"PUT /v1/bundles/{digest} first"
+    return Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)
 
 
 _STATE = Parameter("state", "Only jobs in this state.", {"type": "string", "enum": list(JOB_STATES)})

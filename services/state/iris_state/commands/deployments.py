@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from iris_core.deployment_admission import MAX_ROUTES, validate_deployment
+from iris_core.deployment_admission import MAX_ROUTES, patched, validate_deployment
 from iris_core.errors import Code, Invalid, Refused
 from iris_core.messages import DeployCommand
 from iris_core.serving import DeploymentSpec
@@ -43,7 +43,7 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         words = (
             f"{deployment.name} has been changed since: it is at version {deployment.version}, not {command.version}"
         )
-        raise Refused(Code.CONFLICT, words)
+        raise Refused(Code.CHANGED, words)
     if command.action != "delete" and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
     yield from action(ledger, deployment, command)
@@ -58,7 +58,7 @@ def known_deployment(ledger: Ledger, name: str) -> Deployment:
 
 
 def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
-    spec = _checked(command)
+    spec = _checked(command, command.spec, command.name)
     user = spec.user or command.caller.user or ANONYMOUS
     check_may_act_for(command.caller, user, "create a deployment")
     known = ledger.deployment_named(spec.name)
@@ -75,15 +75,15 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[
     yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
 
 
-def _checked(command: DeployCommand) -> DeploymentSpec:
-    if command.spec is None:
+def _checked(command: DeployCommand, spec: DeploymentSpec | None, name: str) -> DeploymentSpec:
+    if spec is None:
         raise Refused(Code.INVALID, f"{command.action} needs a specification")
-    if command.spec.name != command.name:
-        raise Refused(Code.INVALID, f"the specification is of {command.spec.name[:80]!r}, not of {command.name[:80]!r}")
-    mistakes = validate_deployment(command.spec)
+    if spec.name != name:
+        raise Refused(Code.INVALID, f"the specification is of {spec.name[:80]!r}, not of {name[:80]!r}")
+    mistakes = validate_deployment(spec)
     if mistakes:
         raise Invalid(mistakes)
-    return command.spec
+    return spec
 
 
 def _job_of_that_name(ledger: Ledger, name: str) -> str:
@@ -97,7 +97,8 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
 
 def _update(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     """Take over a specification; another template or port makes a new revision, and an update to it."""
-    spec = msgspec.structs.replace(_checked(command), user=deployment.user)
+    wanted = patched(deployment.spec, command.patch) if command.patch else command.spec
+    spec = msgspec.structs.replace(_checked(command, wanted, deployment.name), user=deployment.user)
     known = deployment.revisions[deployment.revision]
     if (spec.template, spec.port) == (known.template, known.port):
         yield DeploymentChanged(deployment.number, spec, deployment.revision)

@@ -87,8 +87,23 @@ def test_a_change_of_what_somebody_else_has_changed_is_refused(world: Serving):
     version = world.create(2)["version"]
     assert world.deploy("scale", replicas=3, version=version).status == "accepted"
     answer = world.deploy("scale", replicas=4, version=version)
-    assert (answer.status, "has been changed since" in answered(answer)) == ("conflict", True)
+    assert (answer.status, "has been changed since" in answered(answer)) == ("precondition_failed", True)
     assert world.record.spec.replicas == 3
+
+
+def test_a_patch_changes_what_it_names_and_nothing_else(world: Serving):
+    world.create(2, template=template("1", env={"A": "1", "B": "2", "API_TOKEN": "secret"}))
+    patch = b'{"template": {"env": {"A": null, "C": "3"}}, "settle_s": 5}'
+    assert world.deploy("update", name=world.record.id, patch=patch).status == "accepted"
+    assert world.record.spec.template.env == {"B": "2", "API_TOKEN": "secret", "C": "3"}
+    assert (world.record.spec.settle_s, world.record.spec.replicas, world.record.revision) == (5, 2, 2)
+
+
+@pytest.mark.parametrize("patch", [b"[]", b"{", b'{"replicas": "x"}', b'{"template": {"command": null}}'])
+def test_a_patch_that_makes_no_specification_is_refused(world: Serving, patch: bytes):
+    world.create(2)
+    assert world.deploy("update", patch=patch).status == "invalid"
+    assert world.record.revision == 1
 
 
 def test_a_route_that_comes_and_goes_changes_no_version(world: Serving):

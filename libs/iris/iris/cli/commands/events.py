@@ -18,13 +18,16 @@ DETAILS = ("attempt", "worker", "cause", "exit_code")
 @click.command(cls=CliCommand)
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
+@click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many without -f.")
 @form_option()
 @connected
-def events(client: Client, follow: bool, within: str | None, kind: str | None, limit: int, form: str) -> None:
+def events(
+    client: Client, follow: bool, within: str | None, deployment: str | None, kind: str | None, limit: int, form: str
+) -> None:
     """Print public events, one per line; without -f the newest that are kept."""
-    query: UrlQuery = {"within": within, "type": kind}
+    query: UrlQuery = {"within": within, "deployment": deployment, "type": kind}
     if follow:
         for message in client.stream("/v1/events", query):
             print_event({"id": message.id, "type": message.name, **msgspec.json.decode(message.data)}, form)

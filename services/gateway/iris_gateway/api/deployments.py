@@ -1,0 +1,272 @@
+"""Deployments: create, list, show, change, delete; their routes, their history, and why they are as they are.
+
+A change names what it changes, and with ``If-Match`` the version it is a change of. Out of scope: what is allowed
+(`iris_gateway.admission`, then the state service), where a deployment answers (`iris_gateway.api.discovery`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.responses import Response
+
+from iris_bus.telemetry import Trace
+from iris_core.codec import to_builtins, to_json
+from iris_core.deployment_admission import merged
+from iris_core.errors import Mistake
+from iris_core.messages import Answer, DeployCommand
+from iris_core.serving import DeploymentSpec
+from iris_core.states import DeploymentLifecycle
+from iris_core.subjects import CMD_DEPLOY
+from iris_core.views import DeploymentView, HistoryRow, RouteView
+from iris_gateway.admission import all_mistakes, deployment_from, json_from
+from iris_gateway.api.handling import PAGING, page, request_key, view
+from iris_gateway.api.jobs import no_bundle
+from iris_gateway.api.pages import page_of
+from iris_gateway.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.commands import Envelope
+from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, passed_on
+from iris_gateway.parameters import Parameter, identifier
+from iris_gateway.problem import ProblemResponse, invalid
+from iris_gateway.validation import shape_mistakes
+
+STATUSES = tuple(status.value for status in DeploymentLifecycle)
+
+_ETAG = re.compile(r'"([0-9]{1,15})"\Z')
+
+
+class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One change of a deployment: of its specification, or ``paused``, or ``revision``.
+
+    Objects are merged into what is there, null is back to the default (RFC 7396); a changed template or port is a new
+    revision. ``paused``: hold an update, or go on. ``revision``: go back to it, 0 is the one before.
+    """
+
+    replicas: int | UnsetType = UNSET
+    port: str | UnsetType = UNSET
+    template: dict[str, Any] | UnsetType = UNSET
+    update: dict[str, Any] | UnsetType | None = UNSET
+    scaling: dict[str, Any] | UnsetType | None = UNSET
+    proxy: dict[str, Any] | UnsetType | None = UNSET
+    settle_s: float | UnsetType | None = UNSET
+    grace_s: float | UnsetType | None = UNSET
+    paused: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+
+_CONTROLS = ("paused", "revision")
+_SPECIFIED = tuple(name for name in DeploymentPatch.__struct_fields__ if name not in _CONTROLS)
+
+
+class _Versioned(msgspec.Struct):
+    name: str
+    version: int
+
+
+class _Specified(msgspec.Struct):
+    spec: DeploymentSpec
+
+
+def name_of(call: Call) -> str:
+    """The deployment a path names, by name or id."""
+    return identifier(call.segment("deployment"), "deployment")
+
+
+async def create(call: Call) -> Response:
+    key = request_key(call, call.caller)
+    call.parameters().finish()
+    check_media_type(call.request, JSON)
+    spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
+    await _check_bundle(call, spec.template.bundle)
+    with call.gateway.tracer.span("deploy", Trace.of(call.request.headers), deployment=spec.name) as trace:
+        traceparent = str(trace) if trace is not None else ""
+        fields = {"spec": spec, "traceparent": traceparent}
+        answer = await _command(call, "create", spec.name, key, fields, traceparent=traceparent)
+    found = msgspec.json.decode(answer.body, type=_Versioned)
+    return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
+
+
+async def _check_bundle(call: Call, digest: str | None) -> None:
+    if digest is not None and not await call.gateway.bundles.has(digest):
+        raise invalid([no_bundle(digest, "/template/bundle")])
+
+
+async def _command(
+    call: Call, action: str, name: str, key: str, fields: dict[str, Any], *, traceparent: str = ""
+) -> Answer:
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "a worker's token changes no deployment")
+
+    def command(envelope: Envelope) -> DeployCommand:
+        return DeployCommand(
+            action=action,
+            name=name,
+            caller=call.caller,
+            request_id=envelope.request_id,
+            requested_ms=envelope.at_ms,
+            answer_to=envelope.answer_to,
+            **fields,
+        )
+
+    return await call.command(CMD_DEPLOY, command, key=key, traceparent=traceparent)
+
+
+async def listed(call: Call) -> Response:
+    parameters = call.parameters()
+    status = parameters.choice("status", STATUSES)
+    user = parameters.text("user", allow=lambda text: 0 < len(text) <= 128)
+    return await page(call, "deployments", parameters, status=status, user=user)
+
+
+async def shown(call: Call) -> Response:
+    name = name_of(call)
+    call.parameters().finish()
+    return _tagged(await call.read("deployment", deployment=name))
+
+
+def _tagged(body: bytes) -> Response:
+    return passed_on(body, 200, {"etag": f'"{msgspec.json.decode(body, type=_Versioned).version}"'})
+
+
+async def patch(call: Call) -> Response:
+    name, key, version = name_of(call), request_key(call, call.caller), _expected(call)
+    call.parameters().finish()
+    check_media_type(call.request, JSON, MERGE_PATCH)
+    value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
+    action, fields = await _change(call, name, value)
+    answer = await _command(call, action, name, key, {"version": version, **fields})
+    return _tagged(answer.body)
+
+
+def _expected(call: Call) -> int:
+    """The version of ``If-Match``; 0 without one. Raises ProblemResponse malformed."""
+    given = call.request.headers.get("if-match", "*").strip()
+    match = _ETAG.match(given)
+    if match is None and given != "*":
+        raise ProblemResponse("malformed", "If-Match is the ETag of an earlier answer, as it came")
+    return int(match[1]) if match else 0
+
+
+async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """The action that a patch asks for, and its arguments. Raises ProblemResponse with every mistake."""
+    mistakes = shape_mistakes(value, DeploymentPatch)
+    wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
+    controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]
+    if wanted:
+        found = msgspec.json.decode(await call.read("deployment", deployment=name), type=_Specified).spec
+        known = {mistake.pointer for mistake in mistakes}
+        whole = merged(to_builtins(found), wanted)
+        mistakes += [mistake for mistake in all_mistakes(whole, DeploymentSpec) if mistake.pointer not in known]
+    if not mistakes and len(controls) + bool(wanted) != 1:
+        message = "changes more than one thing" if wanted or controls else "changes nothing"
+        hint = "fields of the specification, or paused, or revision"
+        mistakes = [Mistake(pointer="", code="not_one_change", message=message, hint=hint)]
+    if mistakes:
+        raise invalid(mistakes)
+    if controls == ["paused"]:
+        return ("pause" if value["paused"] else "resume"), {}
+    if controls == ["revision"]:
+        return "rollback", {"revision": value["revision"]}
+    if wanted.keys() == {"replicas"}:
+        return "scale", {"replicas": wanted["replicas"]}
+    await _check_bundle(call, (wanted.get("template") or {}).get("bundle"))
+    return "update", {"patch": to_json(wanted)}
+
+
+async def delete(call: Call) -> Response:
+    name, key, version = name_of(call), request_key(call, call.caller), _expected(call)
+    call.parameters().finish()
+    return passed_on((await _command(call, "delete", name, key, {"version": version})).body, 202)
+
+
+async def routes(call: Call) -> Response:
+    return await page(call, "deployment_routes", call.parameters(), deployment=name_of(call))
+
+
+async def history(call: Call) -> Response:
+    return await page(call, "deployment_history", call.parameters(), deployment=name_of(call))
+
+
+async def why(call: Call) -> Response:
+    return await view(call, "deployment_why", deployment=name_of(call))
+
+
+MERGE_PATCH = "application/merge-patch+json"
+_TAG = {"ETag": "The version, for `If-Match`."}
+_STATUS = Parameter(
+    "status",
+    "Only deployments in this status; without it all but destroyed ones.",
+    {"type": "string", "enum": list(STATUSES)},
+)
+_USER = Parameter("user", "Only this user's deployments.", {"type": "string", "minLength": 1, "maxLength": 128})
+_CHANGES = ("conflict", "precondition_failed", "forbidden")
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/deployments",
+        create,
+        "Create a deployment",
+        {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **_TAG})},
+        body=DeploymentSpec,
+        problems=("conflict", "forbidden", "over_quota"),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments",
+        listed,
+        "List deployments, newest first",
+        {200: Answers("One page.", page_of(DeploymentView))},
+        parameters=(_STATUS, _USER, *PAGING),
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments/{deployment}",
+        shown,
+        "Show a deployment with its routes",
+        {200: Answers("The deployment.", DeploymentView, headers=_TAG)},
+    ),
+    Endpoint(
+        "PATCH",
+        "/v1/deployments/{deployment}",
+        patch,
+        "Scale, update, pause, resume or roll back a deployment",
+        {200: Answers("The deployment; its routes follow.", DeploymentView, headers=_TAG)},
+        body=DeploymentPatch,
+        problems=_CHANGES,
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/deployments/{deployment}",
+        delete,
+        "Delete a deployment and its routes",
+        {202: Answers("The deployment; its routes are being stopped.", DeploymentView)},
+        problems=_CHANGES,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments/{deployment}/routes",
+        routes,
+        "The routes of a deployment, newest first",
+        {200: Answers("One page.", page_of(RouteView))},
+        parameters=PAGING,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments/{deployment}/history",
+        history,
+        "What was decided about a deployment and its routes",
+        {200: Answers("One page.", page_of(HistoryRow))},
+        parameters=PAGING,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/deployments/{deployment}/why",
+        why,
+        "Why a deployment is as it is",
+        {200: Answers("The reasons.", dict[str, Any])},
+    ),
+)
