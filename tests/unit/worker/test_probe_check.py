@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -296,7 +297,25 @@ async def test_a_command_that_cannot_be_run_is_a_failure():
         raise NotRunnable(127, "curl: command not found")
 
     outcome = await check(ProbeTarget(Probe(kind="command"), "h", 0, start))
-    assert outcome == ProbeOutcome("curl: command not found")
+    assert outcome == ProbeOutcome("the command: curl: command not found")
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp", "command"])
+async def test_a_host_without_a_free_descriptor_fails_the_probe_and_not_the_worker(kind: str):
+    probe = Probe(kind=kind)  # type: ignore[arg-type]
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        outcome = await check(ProbeTarget(probe, "127.0.0.1", 9, never))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    assert outcome.failure.lower().endswith("too many open files")
+
+
+@pytest.mark.parametrize("kind", ["http", "tcp"])
+async def test_an_address_that_is_none_fails_the_probe_and_not_the_worker(kind: str):
+    probe = Probe(kind=kind, path="/")  # type: ignore[arg-type]
+    assert "label" in (await check(ProbeTarget(probe, "a..b", 80, never))).failure
 
 
 async def test_probes_leave_no_descriptor_open():

@@ -83,7 +83,7 @@ async def _connect(target: ProbeTarget) -> str:
     try:
         async with asyncio.timeout(timeout_s), _connection(target):
             return ""
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return f"connect to {netloc(target.host, target.port)}: {_reason(error, timeout_s)}"
 
 
@@ -122,6 +122,8 @@ async def _discard(reader: asyncio.StreamReader) -> None:
 
 
 def _reason(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, UnicodeError):
+        return str(error)  # the address of this host is none
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout_s:g} s"
     if isinstance(error, OSError):
@@ -134,29 +136,31 @@ def _reason(error: Exception, timeout_s: float) -> str:
 
 async def _run(start: StartCommand, timeout_s: float) -> str:
     """Run a command to its end; why it failed."""
+    try:
+        with _StandardError() as printed:
+            return await _end_of(start, printed, timeout_s)
+    except (OSError, NotRunnable) as error:
+        return f"the command: {error}"
+
+
+async def _end_of(start: StartCommand, printed: _StandardError, timeout_s: float) -> str:
     ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def on_end(exit_: Exit) -> None:
         if not ended.done():
             ended.set_result(exit_)
 
-    with _StandardError() as printed:
-        try:
-            kill = start(printed.write_end, on_end)
-        except (OSError, NotRunnable) as error:
-            return str(error)
-        finally:
-            printed.read()
-        try:
-            await asyncio.wait((ended,), timeout=timeout_s)
-            if not ended.done():
-                kill()
-                await asyncio.wait((ended,), timeout=_KILLED_S)
-                return f"the command did not end within {timeout_s:g} s"
-        finally:
-            if not ended.done():
-                kill()
-        return _explain(ended.result(), printed.last_line())
+    kill = start(printed.write_end, on_end)
+    try:
+        printed.read()
+        if (await asyncio.wait((ended,), timeout=timeout_s))[0]:
+            return _explain(ended.result(), printed.last_line())
+        kill()
+        await asyncio.wait((ended,), timeout=_KILLED_S)
+        return f"the command did not end within {timeout_s:g} s"
+    finally:
+        if not ended.done():
+            kill()
 
 
 def _explain(exit_: Exit, last_line: str) -> str:
@@ -167,7 +171,7 @@ def _explain(exit_: Exit, last_line: str) -> str:
 
 
 class _StandardError:
-    """A pipe, of which the last bytes are kept. ``write_end`` is for a process, until `read`."""
+    """A pipe, of which the last bytes are kept. ``write_end`` is for a process, until `read`. Raises OSError."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -180,8 +184,8 @@ class _StandardError:
         return self
 
     def read(self) -> None:
-        """Begin to read: nobody of this process writes any more."""
-        os.close(self.write_end)
+        """Begin to read: the process that writes has its end."""
+        self._close_write_end()
         self._loop.add_reader(self._read_end, self._keep)
 
     def _keep(self) -> None:
@@ -199,6 +203,12 @@ class _StandardError:
         lines = self._tail.decode(errors="replace").split("\n")
         return next((line for line in map(str.strip, reversed(lines)) if line), "")
 
+    def _close_write_end(self) -> None:
+        end, self.write_end = self.write_end, -1
+        if end >= 0:
+            os.close(end)
+
     def __exit__(self, *_: object) -> None:
+        self._close_write_end()
         self._loop.remove_reader(self._read_end)
         os.close(self._read_end)
