@@ -6,6 +6,7 @@ each is a key of `[state]` in iris.toml. Defaults: docs/design/semantics.md.
 from __future__ import annotations
 
 from functools import cache
+from typing import Annotated
 
 import msgspec
 
@@ -87,7 +88,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     events_settle_s: float = 150.0
     journal_part_bytes: int = PART_BYTES
     read_timeout_s: float = 2.0
-    read_share: float = 0.2
+    read_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     ping_interval_s: float = 0.05
     ping_timeout_s: float = 0.25
     election_timeout_s: float = 0.3
