@@ -16,6 +16,7 @@ from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.messages import BEHIND, Answer, HeartbeatMessage, Query, Reasons
 from iris_core.states import TaskState
+from iris_state.deployments.reconciler import note_results
 from iris_state.reads import Reads
 from iris_state.replication.replica import Replica
 from iris_state.reports.liveness import is_known
@@ -127,7 +128,9 @@ class Follower:
             return
         ledger = self._replica.machine.ledger
         if is_known(ledger, heartbeat.worker, heartbeat.incarnation):
-            ledger.hear(heartbeat.worker, self._replica.clock.now_ms())
+            now_ms = self._replica.clock.now_ms()
+            ledger.hear(heartbeat.worker, now_ms)
+            note_results(ledger, heartbeat.worker, heartbeat.probes, now_ms)
             ledger.presence[heartbeat.worker].detail = heartbeat.detail
 
 

@@ -20,7 +20,7 @@ from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
-from iris_state.deployments.records import Deployment, PublicFact, Route
+from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
 from iris_state.index import JobIndex
 from iris_state.records import (
     Attempt,
@@ -91,6 +91,7 @@ class Ledger:
         self.deployment_names: dict[str, int] = SortedDict()
         self.destroyed: dict[int, None] = {}
         self.route_of_job: dict[int, tuple[int, int]] = {}
+        self.probes = Probes()
         self.next_deployment = 1
         self.now_ms = 0
         self.discovery_version = 0

@@ -192,7 +192,7 @@ class Machine:
         """
         if now_ms - self.round.now_ms > self.policy.stall_ms:
             self.floor_ms = self.silent_from_ms = now_ms  # it was this service that stood still, not the workers
-            self.round.deployments.probes.floor_ms = now_ms
+            self.ledger.probes.floor_ms = now_ms
         self.round.now_ms = self.ledger.now_ms = now_ms = max(now_ms, self.round.now_ms)
         arrived = iter(inputs)
         for one in chain(arrived, self.timers.expired(self.silent_from_ms)):

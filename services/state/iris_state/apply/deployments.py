@@ -117,6 +117,8 @@ def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
         route.reason = change.reason
     if change.status is R.TERMINATED:
         _forget_ended(ledger, deployment)
+    if not route.is_live:
+        ledger.probes.reports.pop(route.job, None)
     _say(ledger, deployment, route, change.status.value, before.value, at_ms)
 
 

@@ -17,8 +17,7 @@ from iris_state import changes as c
 from iris_state.changes import RouteProbed
 from iris_state.claims import Step
 from iris_state.deployments import lifecycle, routes
-from iris_state.deployments.records import Deployment
-from iris_state.deployments.routes import ProbeReport, Probes
+from iris_state.deployments.records import Deployment, ProbeReport, Route
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.reactions import complete
@@ -40,12 +39,11 @@ class Reconciler:
     def __init__(self, ledger: Ledger, policy: Policy) -> None:
         self._ledger = ledger
         self._policy = policy
-        self.probes = Probes()
         self.due: TimerQueue[int] = TimerQueue()
 
     def begin(self, floor_ms: int) -> None:
         """A leader begins: no route was silent before, and every deployment is looked at, each by its own timer."""
-        self.probes.floor_ms = floor_ms
+        self._ledger.probes.floor_ms = floor_ms
         for number in self._ledger.deployments:
             self.due.set(number, floor_ms)
 
@@ -59,7 +57,7 @@ class Reconciler:
         deployment = self._ledger.deployments.get(number)
         if deployment is None:
             return
-        yield from routes.steps(self._ledger, self.probes, deployment, now_ms)
+        yield from routes.steps(self._ledger, deployment, now_ms)
         yield from lifecycle.steps(self._ledger, self._policy, deployment, now_ms)
         yield from routes.discovery(self._ledger, deployment)
         if number not in self.due:
@@ -68,29 +66,18 @@ class Reconciler:
     def _wind(self, deployment: Deployment, now_ms: int) -> None:
         """Set the timer of a deployment to when time alone may change something."""
         ledger, policy = self._ledger, self._policy
-        times = (*routes.clocks(ledger, self.probes, deployment), *lifecycle.clocks(policy, deployment))
+        times = (*routes.clocks(ledger, deployment), *lifecycle.clocks(policy, deployment))
         first = min((at for at in times if at > now_ms), default=None)
         if first is not None:
             self.due.set(deployment.number, first)
 
     def on_probes(self, worker: str, results: Iterable[ProbeResult], now_ms: int) -> Iterator[RouteProbed]:
-        """The newest results of a worker about routes whose present attempt it runs."""
-        for result in results:
-            found = self._ledger.route_for(result.ref.job)
-            if found is None:
-                continue
-            deployment, route = found
-            attempt = self._ledger.jobs[route.job].tasks[0].current
-            if attempt is None or (attempt.worker, attempt.number) != (worker, result.ref.attempt):
-                continue
-            if result.passes or result.failures:
-                detail = clipped(result.detail, SENTENCE)
-                heard = ProbeReport(now_ms - max(0, result.age_ms), result.passes, result.failures, detail)
-                self.probes.results[route.job] = heard
-                if routes.is_news(self._ledger, self.probes, deployment, route, now_ms):
-                    self.look(deployment.number)
-            is_news = (route.address, route.ready) != (result.address, result.ready)
-            if is_news and len(result.address) <= ADDRESS and is_plain(result.address):
+        """The newest results of a worker about its routes: what they claim is judged in the next pass."""
+        for deployment, route, result in note_results(self._ledger, worker, results, now_ms):
+            if routes.is_news(self._ledger, deployment, route, now_ms):
+                self.look(deployment.number)
+            is_new = (route.address, route.ready) != (result.address, result.ready)
+            if is_new and len(result.address) <= ADDRESS and is_plain(result.address):
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
     # ── what a change is to deployments ─────────────────────────────────────────────────────────────────────────
@@ -106,13 +93,6 @@ class Reconciler:
     def _changed(self, change: c.DeploymentChanged) -> None:
         self.look(change.deployment)
 
-    def _route_moved(self, change: c.RouteMoved) -> None:
-        self.look(change.deployment)
-        deployment = self._ledger.deployments[change.deployment]
-        route = deployment.routes.get(change.route)
-        if route is not None and not route.is_live:
-            self.probes.results.pop(route.job, None)
-
     def _forgotten(self, change: c.DeploymentForgotten) -> None:
         self.due.clear(change.deployment)
 
@@ -121,8 +101,7 @@ class Reconciler:
             **dict.fromkeys((c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.JobPruned), _job_changed),
             c.DeploymentCreated: _created,
             **dict.fromkeys((c.DeploymentChanged, c.RolledOut, c.DeploymentMoved), _changed),
-            **dict.fromkeys((c.RouteCreated, c.RouteProbed), _changed),
-            c.RouteMoved: _route_moved,
+            **dict.fromkeys((c.RouteCreated, c.RouteMoved, c.RouteProbed), _changed),
             c.DeploymentForgotten: _forgotten,
         },
         nothing=(
@@ -130,3 +109,20 @@ class Reconciler:
             *(c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten, c.QuotaSet, c.Answered, c.Dropped, c.Led),
         ),
     )
+
+
+def note_results(
+    ledger: Ledger, worker: str, results: Iterable[ProbeResult], now_ms: int
+) -> list[tuple[Deployment, Route, ProbeResult]]:
+    """Keep the newest results about routes whose present attempt this worker runs; which these are."""
+    noted = []
+    for result in results:
+        found = ledger.route_for(result.ref.job)
+        attempt = ledger.jobs[result.ref.job].tasks[0].current if found is not None else None
+        if found is None or attempt is None or (attempt.worker, attempt.number) != (worker, result.ref.attempt):
+            continue
+        if result.passes or result.failures:
+            heard_ms, detail = now_ms - max(0, result.age_ms), clipped(result.detail, SENTENCE)
+            ledger.probes.reports[result.ref.job] = ProbeReport(heard_ms, result.passes, result.failures, detail)
+        noted.append((*found, result))
+    return noted

@@ -157,6 +157,33 @@ class Deployment(msgspec.Struct, array_like=True):
         return f"/{self.name}/{route.id}"
 
 
+class ProbeReport(msgspec.Struct, frozen=True):
+    """The newest result of a route's probe, as its worker reported it to this replica."""
+
+    heard_ms: int
+    passes: int = 0
+    failures: int = 0
+    detail: str = ""
+
+
+class Probes:
+    """What is known of routes now and not recorded, as `records.Presence` of hosts.
+
+    Attributes:
+        reports: by the number of a route's job. floor_ms: no silence began before this leader, or its last pause.
+    """
+
+    def __init__(self) -> None:
+        self.reports: dict[int, ProbeReport] = {}
+        self.floor_ms = 0
+
+    def of(self, route: Route) -> ProbeReport:
+        return self.reports.get(route.job, _UNHEARD)
+
+
+_UNHEARD = ProbeReport(0)
+
+
 def discovery_of(deployment: Deployment) -> Discovery:
     """What was last said of where a deployment answers."""
     said = deployment.discovered

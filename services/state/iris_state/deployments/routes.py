@@ -8,7 +8,6 @@ docs/design/serving.md#probes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -48,27 +47,7 @@ _NOT_ITS_FAULT = frozenset(
 """A route that ends so has not failed to start: another one is created at once."""
 
 
-class ProbeReport(msgspec.Struct, frozen=True):
-    """The newest result of a route's probe, as its worker reported it to this leader."""
-
-    heard_ms: int
-    passes: int
-    failures: int
-    detail: str = ""
-
-
-@dataclass(slots=True)
-class Probes:
-    """What is known of routes now and not recorded. ``floor_ms``: no silence began before this leader, or its pause."""
-
-    results: dict[int, ProbeReport] = field(default_factory=dict)
-    floor_ms: int = 0
-
-
-_UNHEARD = ProbeReport(0, 0, 0)
-
-
-def steps(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def steps(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """One round of every handler but the last over the routes of a deployment."""
     for route in deployment.held():
         if route.status is R.PROVISIONING:
@@ -77,8 +56,8 @@ def steps(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -
         if job is None or job.state in JOB_TERMINAL:
             yield from _ended(ledger, deployment, route, job, now_ms)
         else:
-            yield from _probed(deployment, health_of(route, job, probes), probe_of(deployment, route), now_ms)
-    yield from _evict(ledger, probes, deployment, now_ms)
+            yield from _probed(ledger, deployment, route, job, now_ms)
+    yield from _evict(ledger, deployment, now_ms)
     for route in deployment.held():
         if route.status is R.TERMINATING:
             yield from _terminate(ledger, deployment, route)
@@ -88,9 +67,9 @@ def probe_of(deployment: Deployment, route: Route) -> Probe:
     return deployment.revisions[route.revision].template.probe
 
 
-def health_of(route: Route, job: Job, probes: Probes) -> Health:
+def health_of(ledger: Ledger, route: Route, job: Job) -> Health:
     """A route as its probe is judged."""
-    result = probes.results.get(route.job, _UNHEARD)
+    report = ledger.probes.of(route)
     attempts = job.tasks[0].attempts
     return Health(
         route.number,
@@ -98,9 +77,9 @@ def health_of(route: Route, job: Job, probes: Probes) -> Health:
         route.since_ms,
         attempts[-1].started_ms if attempts else 0,
         bool(route.healthy_ms),
-        result.passes,
-        result.failures,
-        max(result.heard_ms, probes.floor_ms),
+        report.passes,
+        report.failures,
+        max(report.heard_ms, ledger.probes.floor_ms),
     )
 
 
@@ -179,14 +158,12 @@ def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator
 # ── HealthCheckRoute ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _probed(deployment: Deployment, health: Health, probe: Probe, now_ms: int) -> Iterator[Step]:
-    route = deployment.routes[health.number]
+def _probed(ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_ms: int) -> Iterator[Step]:
+    health, probe = health_of(ledger, route, job), probe_of(deployment, route)
     claimed = outcome(health, probe, now_ms)
     reason = ""
-    if claimed is Outcome.FAILURE and not health.was_healthy:
-        reason = f"not healthy {probe.start_timeout_s:g} s after its process began"
-    elif claimed is Outcome.FAILURE:
-        reason = f"{health.failures} probes in a row failed"
+    if claimed is Outcome.FAILURE:
+        reason = failed_probes(ledger, route) if health.was_healthy else too_late(ledger, deployment, route)
     stale_ms = silent_ms(probe) if health.was_healthy else None
     if stale_ms is not None and claimed is Outcome.SKIPPED:
         reason = f"no result of its probe for {stale_ms / 1000:g} s"
@@ -198,9 +175,24 @@ def _probed(deployment: Deployment, health: Health, probe: Probe, now_ms: int) -
     )
 
 
-def is_news(ledger: Ledger, probes: Probes, deployment: Deployment, route: Route, now_ms: int) -> bool:
+def failed_probes(ledger: Ledger, route: Route) -> str:
+    """How the last probes of a route have failed, in words; empty when they have not."""
+    report = ledger.probes.of(route)
+    if not report.failures:
+        return ""
+    words = "1 probe failed" if report.failures == 1 else f"{report.failures} probes in a row failed"
+    return f"{words}: {report.detail}" if report.detail else words
+
+
+def too_late(ledger: Ledger, deployment: Deployment, route: Route) -> str:
+    words = f"not healthy {probe_of(deployment, route).start_timeout_s:g} s after its process began"
+    why = failed_probes(ledger, route)
+    return f"{words}; {why}" if why else words
+
+
+def is_news(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> bool:
     """Whether the newest result may lead a route to another status; most only say that it is as before."""
-    health = health_of(route, ledger.jobs[route.job], probes)
+    health = health_of(ledger, route, ledger.jobs[route.job])
     to = table.HEALTH_CHECK.target(_RESULTS[outcome(health, probe_of(deployment, route), now_ms)])
     return to is not None and to.status is not route.status
 
@@ -215,22 +207,22 @@ _RESULTS = {
 # ── RouteEviction ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def healths(ledger: Ledger, probes: Probes, deployment: Deployment) -> list[Health]:
+def healths(ledger: Ledger, deployment: Deployment) -> list[Health]:
     """The live routes of a deployment whose jobs live, by revision's probe."""
     found = []
     for route in deployment.held():
         job = ledger.jobs.get(route.job)
         if route.is_live and job is not None and job.state not in JOB_TERMINAL:
-            found.append(health_of(route, job, probes))
+            found.append(health_of(ledger, route, job))
     return found
 
 
-def _evict(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """Let go of unhealthy routes. Those of one revision are held against its probe."""
     if not any(route.status is R.UNHEALTHY for route in deployment.routes.values()):
         return
     by_revision: dict[int, list[Health]] = {}
-    for health in healths(ledger, probes, deployment):
+    for health in healths(ledger, deployment):
         by_revision.setdefault(deployment.routes[health.number].revision, []).append(health)
     going = sum(route.evicted and route.status is R.TERMINATING for route in deployment.routes.values())
     missing = rollout.target(deployment.spec.update, deployment.spec.replicas).unavailable
@@ -242,7 +234,7 @@ def _evict(ledger: Ledger, probes: Probes, deployment: Deployment, now_ms: int) 
             failed = has_failed_to_start(by_number[number])
             reason = f"unhealthy for more than {probe.grace_s:g} s"
             if failed:
-                reason = f"not healthy {probe.start_timeout_s:g} s after its process began"
+                reason = too_late(ledger, deployment, route)
             yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason)
             if failed or not route.served:
                 yield from _failed_start(deployment, route, now_ms)
@@ -294,9 +286,9 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
 # ── clocks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def clocks(ledger: Ledger, probes: Probes, deployment: Deployment) -> Iterator[int]:
+def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
     """When time alone may change what is claimed of a route, ms."""
-    for health in healths(ledger, probes, deployment):
+    for health in healths(ledger, deployment):
         route = deployment.routes[health.number]
         probe = probe_of(deployment, route)
         expires_ms = start_expires_ms(health, probe)

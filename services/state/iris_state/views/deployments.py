@@ -15,7 +15,7 @@ from iris_core.tables import route as route_table
 from iris_core.views import ConditionView, DeploymentView, HistoryRow, Page, RouteView, UpdateView, moment
 from iris_state.deployments import health, lifecycle, pacing
 from iris_state.deployments.records import ITSELF, Deployment, Route
-from iris_state.deployments.routes import Probes, healths, probe_of
+from iris_state.deployments.routes import failed_probes, healths, probe_of
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 from iris_state.redaction import redacted_env
@@ -77,7 +77,7 @@ def route_view(ledger: Ledger, record: Deployment, route: Route) -> RouteView:
         ready=route.ready,
         available=route.is_available(record.min_ready_ms, ledger.now_ms),
         discovered=any(one.id == route.id for one in record.discovered.routes),
-        detail=shortened(route.reason, MAX_TEXT) or None,
+        detail=shortened(failed_probes(ledger, route) if route.is_live else route.reason, MAX_TEXT) or None,
         pending_reason=reason_of(ledger, job) if job is not None else None,
     )
 
@@ -130,7 +130,7 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
 
 def _ailing_together(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
     by_revision: dict[int, list[health.Health]] = {}
-    for found in healths(ledger, Probes(), record):
+    for found in healths(ledger, record):
         by_revision.setdefault(record.routes[found.number].revision, []).append(found)
     for ailing in by_revision.values():
         probe = probe_of(record, record.routes[ailing[0].number])

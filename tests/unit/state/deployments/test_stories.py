@@ -76,7 +76,7 @@ def test_a_probe_that_starts_failing_takes_a_route_out_and_then_away(world: Serv
     assert world.routes() == {"r1-2": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
     rows = world.query("deployment_history", deployment="chat", limit=500)["items"]
     (row,) = [row for row in rows if row["result"] == "FAILURE" and row["handler"] == "HealthCheckRoute"]
-    assert (row["from"], row["to"], row["reason"]) == ("healthy", "unhealthy", "3 probes in a row failed")
+    assert (row["from"], row["to"], row["reason"]) == ("healthy", "unhealthy", "3 probes in a row failed: no answer")
 
 
 def test_a_route_that_recovers_within_its_grace_is_kept(world: Serving):
@@ -136,6 +136,8 @@ def test_a_route_that_never_gets_healthy_is_replaced_when_its_start_has_timed_ou
     world.create(1)
     world.go(60)
     assert world.routes() == {"r1-1": "degraded"}
+    (shown,) = world.query("deployment_why", deployment="chat")["routes"]
+    assert shown["detail"] == "60 probes in a row failed: no answer"
     world.go(5)
     assert world.route("r1-1").status.value == "terminated"
     assert world.codes() == ["back_off"]

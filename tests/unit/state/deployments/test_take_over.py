@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from iris_core.messages import Query
 from iris_core.serving import UpdatePolicy
+from iris_state.deployments.reconciler import note_results
+from iris_state.reads import answer
 from tests.support.serving import Serving
 
 
@@ -48,3 +51,15 @@ def test_a_leader_that_knows_no_result_yet_takes_nobody_out():
     assert set(world.serving().values()) == {"healthy"}
     world.go(40)
     assert set(world.serving().values()) == {"stale"}
+
+
+def test_a_replica_that_follows_tells_how_probes_fail():
+    world = Serving()
+    world.never_ready.add("1")
+    world.create(1)
+    world.go(5)
+    ledger = world.replayed().ledger
+    for host in world.hosts.values():
+        note_results(ledger, host.name, world.probes(host), world.now_ms)
+    shown = answer(ledger, Query("deployment", {"deployment": "chat"}), 1)
+    assert b"6 probes in a row failed: no answer" in shown
