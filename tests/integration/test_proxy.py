@@ -172,6 +172,20 @@ async def test_a_fresh_connection_that_closes_without_an_answer_is_502_and_not_t
     assert (head.split(b" ")[1], route.connections) == (b"502", 1)
 
 
+async def test_nothing_is_sent_again_after_the_first_byte_of_an_answer(proxy: Front):
+    async def breaking(talk: Talk) -> None:
+        await talk.request()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await talk.head()
+        await talk.send(b"HTTP/1.1 2")
+
+    route = await proxy.route(breaking)
+    await proxy.publish("chat", route)
+    await proxy.get("/d/chat/")
+    head, _ = await proxy.get("/d/chat/")
+    assert (head.split(b" ")[1], route.connections) == (b"502", 1)
+
+
 async def test_an_error_of_the_service_is_its_answer_and_not_tried_again(proxy: Front):
     route = await proxy.route(saying(b"broken", b"500 Oops"))
     await proxy.publish("chat", route, await proxy.route(saying(b"broken", b"500 Oops")))

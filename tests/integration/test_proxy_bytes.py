@@ -125,6 +125,7 @@ async def test_what_is_allowed_reaches_the_route_framed_anew(proxy: Front):
         [b"GET /%2F/../a//b;p[]{}|\\?q=%zz&&r HTTP/1.1", host],
         b"",
     )
+    assert await sent(get(target=b"/d/c/?")) == ([b"GET /? HTTP/1.1", host], b"")
     h2c = b"Host: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"
     assert await sent(get(h2c)) == ([b"GET / HTTP/1.1", host], b"")
     assert await sent(get(b"Host: a\r\nConnection: close, Host\r\n")) == ([b"GET / HTTP/1.1", host], b"")

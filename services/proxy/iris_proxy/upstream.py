@@ -70,9 +70,8 @@ class Upstream:
         fresh: bool,
     ) -> aiohttp.ClientResponse:
         """The head of the answer. Raises NoAnswer. ``fresh``: on a connection made for it."""
-        path, _, query = target.partition("?")
         host, port = self._origin
-        url = URL.build(scheme="http", host=host, port=port, path=path, query_string=query, encoded=True)
+        url = URL.build(scheme="http", host=host, port=port, path=target, encoded=True)
         _reused.set(False)
         try:
             return await self._session(fresh).request(
@@ -88,7 +87,7 @@ class Upstream:
         except TimeoutError as error:
             raise NoAnswer(Failure.BROKEN, 504, "the route did not answer in time") from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            failure = Failure.REUSED_CLOSED if _reused.get() else Failure.BROKEN
+            failure = Failure.REUSED_CLOSED if _reused.get() and not _has_begun(error) else Failure.BROKEN
             raise NoAnswer(failure, 502, "the route closed the connection without an answer") from error
         except (aiohttp.ClientError, ValueError) as error:
             raise NoAnswer(Failure.BROKEN, 502, f"the route's answer cannot be read: {error}") from error
@@ -141,6 +140,11 @@ def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
 @lru_cache(maxsize=1024)
 def timeouts(connect_s: float, first_byte_s: float, total_s: float | None) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s, sock_read=first_byte_s)
+
+
+def _has_begun(error: Exception) -> bool:
+    """Whether part of an answer had come: aiohttp then gives what it has read of it in place of a text."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
 
 
 def without_read_timeout(answer: aiohttp.ClientResponse) -> aiohttp.StreamReader:
