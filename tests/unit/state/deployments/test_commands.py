@@ -209,3 +209,14 @@ def test_the_bundles_of_every_revision_are_kept(world: Serving):
     uses = Uses(set(), {})
     uses.keep(world.ledger.deployments.values())
     assert uses.live == set()
+
+
+def test_destroyed_deployments_are_forgotten_beyond_so_many():
+    world = Serving(policy=Policy(keep_deployments=1))
+    for _ in range(3):
+        world.create(1)
+        world.go(5)
+        world.deploy("delete")
+        world.go(5)
+    assert list(world.ledger.deployments) == [3]
+    assert world.query("deployments", status="destroyed")["items"][0]["id"] == "d3"
