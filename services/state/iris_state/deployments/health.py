@@ -12,7 +12,7 @@ from iris_core.spec import Probe
 from iris_core.states import Outcome, RouteStatus
 
 SILENT_INTERVALS = 3
-"""Without a result for longer than so many intervals nothing is known of a route any more."""
+"""Without a result for longer than so many intervals, of its probe or of heartbeats, nothing is known of a route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Health:
         since_ms: since when it has its status. began_ms: when its process began, 0: it has not.
         was_healthy: at any time before. passes, failures: results in a row up to the newest, one of them 0.
         heard_ms: of the newest result; nothing is older than the leader that asks.
+        heartbeat_ms: between heartbeats, which bring results.
     """
 
     number: int
@@ -33,11 +34,12 @@ class Health:
     passes: int
     failures: int
     heard_ms: int
+    heartbeat_ms: int = 0
 
 
-def silent_ms(probe: Probe) -> int:
-    """After how long without a result a route is stale."""
-    return int(SILENT_INTERVALS * probe.interval_s * 1000)
+def silent_ms(health: Health, probe: Probe) -> int:
+    """After how long without a result a route is stale: no sooner than heartbeats could have brought one."""
+    return SILENT_INTERVALS * max(int(probe.interval_s * 1000), health.heartbeat_ms)
 
 
 def start_expires_ms(health: Health, probe: Probe) -> int | None:
@@ -50,11 +52,11 @@ def start_expires_ms(health: Health, probe: Probe) -> int | None:
 def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
     """What the newest result claims. Failures before the first pass claim nothing until the start has timed out."""
     expires_ms = start_expires_ms(health, probe)
-    if health.passes >= probe.passes and now_ms - health.heard_ms <= silent_ms(probe):
+    if health.passes >= probe.passes and now_ms - health.heard_ms <= silent_ms(health, probe):
         return Outcome.SUCCESS
     if expires_ms is not None:
         return Outcome.FAILURE if now_ms >= expires_ms else Outcome.SKIPPED
-    if health.failures >= probe.failures and now_ms - health.heard_ms <= silent_ms(probe):
+    if health.failures >= probe.failures and now_ms - health.heard_ms <= silent_ms(health, probe):
         return Outcome.FAILURE
     return Outcome.SKIPPED
 

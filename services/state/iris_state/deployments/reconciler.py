@@ -43,7 +43,7 @@ class Reconciler:
 
     def begin(self, floor_ms: int) -> None:
         """A leader begins: no route was silent before, and every deployment is looked at, each by its own timer."""
-        self._ledger.probes.floor_ms = floor_ms
+        self._ledger.probes.floor_ms, self._ledger.probes.heartbeat_ms = floor_ms, self._policy.heartbeat_interval_ms
         for number in self._ledger.deployments:
             self.due.set(number, floor_ms)
 

@@ -171,11 +171,12 @@ class Probes:
 
     Attributes:
         reports: by the number of a route's job. floor_ms: no silence began before this leader, or its last pause.
+        heartbeat_ms: between the heartbeats that bring reports.
     """
 
     def __init__(self) -> None:
         self.reports: dict[int, ProbeReport] = {}
-        self.floor_ms = 0
+        self.floor_ms = self.heartbeat_ms = 0
 
     def of(self, route: Route) -> ProbeReport:
         return self.reports.get(route.job, _UNHEARD)

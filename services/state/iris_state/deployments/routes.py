@@ -80,6 +80,7 @@ def health_of(ledger: Ledger, route: Route, job: Job) -> Health:
         report.passes,
         report.failures,
         max(report.heard_ms, ledger.probes.floor_ms),
+        ledger.probes.heartbeat_ms,
     )
 
 
@@ -164,7 +165,7 @@ def _probed(ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_
     reason = ""
     if claimed is Outcome.FAILURE:
         reason = failed_probes(ledger, route) if health.was_healthy else too_late(ledger, deployment, route)
-    stale_ms = silent_ms(probe) if health.was_healthy else None
+    stale_ms = silent_ms(health, probe) if health.was_healthy else None
     if stale_ms is not None and claimed is Outcome.SKIPPED:
         reason = f"no result of its probe for {stale_ms / 1000:g} s"
     yield from _judged(
@@ -295,7 +296,7 @@ def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
         if expires_ms is not None:
             yield expires_ms
         if route.status in (R.HEALTHY, R.UNHEALTHY):
-            yield health.heard_ms + silent_ms(probe) + 1
+            yield health.heard_ms + silent_ms(health, probe) + 1
         if route.status is R.UNHEALTHY:
             yield route.since_ms + int(probe.grace_s * 1000) + 1
         if route.ready_ms:

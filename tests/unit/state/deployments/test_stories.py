@@ -89,6 +89,14 @@ def test_a_route_that_recovers_within_its_grace_is_kept(world: Serving):
     assert world.routes() == {"r1-1": "healthy", "r1-2": "healthy"}
 
 
+def test_a_route_that_is_probed_more_often_than_its_worker_reports_is_not_silent_in_between(world: Serving):
+    world.create(1, template=template(probe=Probe(interval_s=0.1, start_timeout_s=60.0)))
+    world.go(10)
+    since_ms = world.route("r1-1").since_ms
+    world.go(30)
+    assert (world.serving(), world.route("r1-1").since_ms) == ({"r1-1": "healthy"}, since_ms)
+
+
 def test_a_silent_route_gets_requests_behind_the_others(world: Serving):
     world.create(2)
     world.go(10)
