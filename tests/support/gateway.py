@@ -36,15 +36,10 @@ class House:
         return await self.http.post("/v1/jobs", json={"name": name, "command": ["true"], **fields})
 
 
-def quick(**settings: Any) -> GatewaySettings:
-    """Settings under which nothing takes long."""
-    return GatewaySettings(**{"command_timeout_s": 0.5, "query_timeout_s": 0.2, **settings})
-
-
 @asynccontextmanager
 async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClient]:
     """The same gateway behind a real socket, for what streams."""
-    settings = quick(**said)
+    settings = GatewaySettings(**said)
     server, socket = HttpServer(house.gateway, settings), listen("gateway", "127.0.0.1", 0)
     serving = asyncio.create_task(server.serve([socket]))
     await server.ready.wait()
@@ -64,7 +59,7 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     connection, others = memory.connect("gateway"), memory.connect("state")
     state = FakeState(others.bus, others.streams)
     await state.start()
-    gateway = assemble(quick(**settings), connection, keyring or Keyring())  # type: ignore[arg-type]
+    gateway = assemble(GatewaySettings(**settings), connection, keyring or Keyring())  # type: ignore[arg-type]
     numbers = itertools.count(1)
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.commands.start()

@@ -155,10 +155,10 @@ async def test_pages_run_only_our_own_script_and_are_framed_by_nobody(iris: Hous
     assert "unsafe" not in policy
 
 
-async def test_a_page_that_cannot_be_shown_says_so_as_a_page(iris: House):
+async def test_a_page_that_cannot_be_shown_says_so_as_a_page(iris: House, impatient: House):
     missing = await iris.http.get("/jobs/%2Fnope")
-    await iris.state.stop()
-    away = await iris.http.get("/jobs")
+    await impatient.state.stop()
+    away = await impatient.http.get("/jobs")
     assert [(r.status_code, "<h1>" in r.text) for r in (missing, away)] == [(404, True), (503, True)]
 
 

@@ -78,8 +78,8 @@ async def test_a_follower_that_hangs_is_not_waited_for_twice(iris: House):
     assert len(asked) == 1
 
 
-async def test_nobody_at_all_is_said_to_be_unavailable(iris: House):
-    await iris.state.stop()
-    response = await iris.http.get("/v1/overview")
+async def test_nobody_at_all_is_said_to_be_unavailable(impatient: House):
+    await impatient.state.stop()
+    response = await impatient.http.get("/v1/overview")
     assert (response.status_code, "iris-position" in response.headers) == (503, False)
     assert ProblemResponse("unavailable", "").headers["retry-after"] == response.headers["retry-after"]

@@ -171,19 +171,19 @@ async def test_every_answer_carries_a_request_id_and_keeps_the_callers(iris: Hou
     assert bad.headers["x-request-id"] != "a b<script>"
 
 
-async def test_without_a_state_service_reads_are_to_be_tried_again(iris: House):
-    await iris.state.stop()
-    response = await iris.http.get("/v1/jobs")
+async def test_without_a_state_service_reads_are_to_be_tried_again(impatient: House):
+    await impatient.state.stop()
+    response = await impatient.http.get("/v1/jobs")
     assert (response.status_code, response.json()["retryable"]) == (503, True)
     assert response.headers["retry-after"] == "1"
 
 
-async def test_without_a_server_everything_is_to_be_tried_again(iris: House):
-    iris.memory.away = True
+async def test_without_a_server_everything_is_to_be_tried_again(impatient: House):
+    impatient.memory.away = True
     paths = ["/v1/jobs", "/v1/events", "/readyz", "/v1/bundles/" + "0" * 64]
-    statuses = [(await iris.http.get(path)).status_code for path in paths[:3]]
-    statuses.append((await iris.http.head(paths[3])).status_code)
-    statuses.append((await iris.submit("/train")).status_code)
+    statuses = [(await impatient.http.get(path)).status_code for path in paths[:3]]
+    statuses.append((await impatient.http.head(paths[3])).status_code)
+    statuses.append((await impatient.submit("/train")).status_code)
     assert statuses == [503] * 5
 
 
