@@ -8,6 +8,7 @@ from tests.house.repository import Source, sources
 
 SHARED = {
     "Job": "the SDK's Job is what users hold of the job that the state service records",
+    "Deployment": "the SDK's Deployment likewise",
 }
 """Names that two things may have, each with the reason."""
 

@@ -93,7 +93,7 @@ def answering(answer: Answering) -> Iterator[Answers]:
             if self.command != "HEAD":
                 self.wfile.write(given.data)
 
-        do_GET = do_POST = do_PUT = do_HEAD = respond  # noqa: N815
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = respond  # noqa: N815
 
         def log_message(self, *_: object) -> None:
             pass

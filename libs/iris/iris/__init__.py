@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from iris_core import __version__
 
 if TYPE_CHECKING:
-    from iris.client.async_client import AsyncClient, AsyncJob
+    from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob
     from iris.client.client import Client
+    from iris.client.deployments import Deployment
     from iris.client.jobs import Job
     from iris.client.problems import (
         ClientError,
         Conflict,
+        DeploymentFailed,
         JobEnded,
         JobFailed,
         JobKilled,
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncDeployment",
     "AsyncJob",
     "Client",
     "ClientError",
     "Conflict",
+    "Deployment",
+    "DeploymentFailed",
     "Job",
     "JobEnded",
     "JobFailed",
@@ -54,8 +59,10 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "iris.client.async_client",
+    "AsyncDeployment": "iris.client.async_client",
     "AsyncJob": "iris.client.async_client",
     "Client": "iris.client.client",
+    "Deployment": "iris.client.deployments",
     "Job": "iris.client.jobs",
 }
 

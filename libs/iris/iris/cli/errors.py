@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from iris.cli.exit_codes import JOB_EXITS, ExitCode, exit_of_answer
-from iris.client.problems import FieldMistake, InvalidOption, JobEnded, NoGateway, Problem, Unreachable, WaitTimeout
+from iris.client.problems import (
+    DeploymentFailed,
+    FieldMistake,
+    InvalidOption,
+    JobEnded,
+    NoGateway,
+    Problem,
+    Unreachable,
+    WaitTimeout,
+)
 from iris_core.errors import Refused
 
 _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
@@ -14,6 +23,7 @@ _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
     (NoGateway, ExitCode.UNREACHABLE),
     (Unreachable, ExitCode.UNREACHABLE),
     (WaitTimeout, ExitCode.WAIT_TIMEOUT),
+    (DeploymentFailed, ExitCode.JOB_FAILED),
 )
 
 

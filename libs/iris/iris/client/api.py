@@ -79,9 +79,25 @@ class GatewayApi:
         self, path: str, kind: type[T], *, body: object = None, query: UrlQuery | None = None, key: str | None = None
     ) -> T:
         """Ask for something to be done, once however often it has to be sent."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key or uuid.uuid4().hex}
-        data = msgspec.json.encode({} if body is None else body)
-        return decode(self.transport.send(HttpRequest("POST", path, query or {}, data, headers)), kind)
+        return self.change("POST", path, kind, body={} if body is None else body, query=query, key=key)
+
+    def change(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        body: object = None,
+        query: UrlQuery | None = None,
+        key: str | None = None,
+        version: int | None = None,
+    ) -> T:
+        """As `post`, by another method; refused with Conflict when ``version`` is not that of the object any more."""
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        headers |= {} if body is None else {"Content-Type": "application/json"}
+        headers |= {} if version is None else {"If-Match": f'"{version}"'}
+        data = None if body is None else msgspec.json.encode(body)
+        return decode(self.transport.send(HttpRequest(method, path, query or {}, data, headers)), kind)
 
     def stream(self, path: str, query: UrlQuery | None = None, *, timeout: float | None = None) -> EventStream:
         """Server-sent events of ``path``; close it, or use it in a ``with`` block."""

@@ -10,9 +10,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from iris.client.client import Client, IfExists
+from iris.client.deployment_options import DeployOptions
+from iris.client.deployments import Deployment
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
 from iris.client.job_options import CommandLine, JobOptions
@@ -20,7 +22,17 @@ from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import gave_up
 from iris.client.transport import UrlQuery
 from iris_core.spec import JobSpec
-from iris_core.views import JobView, LogLineView, PlanView, TaskView, TreeView, WorkerView
+from iris_core.views import (
+    DeploymentView,
+    HistoryRow,
+    JobView,
+    LogLineView,
+    PlanView,
+    RouteView,
+    TaskView,
+    TreeView,
+    WorkerView,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -133,6 +145,29 @@ class AsyncClient:
         """As `Client.rerun`."""
         return AsyncJob(self, await self.call(self.sync.rerun, job, failed_only=failed_only))
 
+    async def deploy(
+        self,
+        command: CommandLine,
+        name: str,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[DeployOptions],
+    ) -> AsyncDeployment:
+        """As `Client.deploy`."""
+        made = await self.call(
+            lambda: self.sync.deploy(command, name, workdir=workdir, idempotency_key=idempotency_key, **options)
+        )
+        return AsyncDeployment(self, made)
+
+    async def deployment(self, name: str) -> AsyncDeployment:
+        """As `Client.deployment`."""
+        return AsyncDeployment(self, await self.call(self.sync.deployment, name))
+
+    def deployments(self, *, status: str | None = None, user: str | None = None) -> AsyncIterator[DeploymentView]:
+        """As `Client.deployments`."""
+        return self.iterate(self.sync.deployments(status=status, user=user))
+
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> AsyncIterator[LogLineView]:
         """As `Client.logs`."""
         stream = self.sync.open_logs(name, {"follow": follow, **(query or {})})
@@ -243,3 +278,89 @@ class AsyncJob:
     async def cancel(self, reason: str = "") -> JobView:
         """As `Job.cancel`."""
         return await self._client.call(self.sync.cancel, reason)
+
+
+class AsyncDeployment:
+    """One deployment, for asyncio; every method is `Deployment`'s."""
+
+    def __init__(self, client: AsyncClient, deployment: Deployment) -> None:
+        self._client = client
+        self.sync = deployment
+
+    def __repr__(self) -> str:
+        return f"<AsyncDeployment {self.name} {self.status}>"
+
+    @property
+    def id(self) -> str:
+        return self.sync.id
+
+    @property
+    def name(self) -> str:
+        return self.sync.name
+
+    @property
+    def status(self) -> str:
+        """Lower case, as last seen."""
+        return self.sync.status
+
+    @property
+    def view(self) -> DeploymentView:
+        """The whole object, as last seen."""
+        return self.sync.view
+
+    @property
+    def is_ready(self) -> bool:
+        """As `Deployment.is_ready`."""
+        return self.sync.is_ready
+
+    async def refresh(self) -> DeploymentView:
+        """As `Deployment.refresh`."""
+        return await self._client.call(self.sync.refresh)
+
+    async def wait_ready(self, timeout: float | None = None) -> DeploymentView:
+        """As `Deployment.wait_ready`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not await self._client.call(self.sync.comes_within):
+                    pass
+        except TimeoutError:
+            raise self.sync.gave_up(timeout) from None
+        return self.view
+
+    async def scale(self, replicas: int) -> DeploymentView:
+        """As `Deployment.scale`."""
+        return await self._client.call(self.sync.scale, replicas)
+
+    async def update(
+        self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
+    ) -> DeploymentView:
+        """As `Deployment.update`."""
+        return await self._client.call(lambda: self.sync.update(command, version=version, **options))
+
+    async def rollback(self, revision: int = 0) -> DeploymentView:
+        """As `Deployment.rollback`."""
+        return await self._client.call(self.sync.rollback, revision)
+
+    async def pause(self) -> DeploymentView:
+        """As `Deployment.pause`."""
+        return await self._client.call(self.sync.pause)
+
+    async def resume(self) -> DeploymentView:
+        """As `Deployment.resume`."""
+        return await self._client.call(self.sync.resume)
+
+    async def delete(self) -> DeploymentView:
+        """As `Deployment.delete`."""
+        return await self._client.call(self.sync.delete)
+
+    def routes(self) -> AsyncIterator[RouteView]:
+        """As `Deployment.routes`."""
+        return self._client.iterate(self.sync.routes())
+
+    def history(self) -> AsyncIterator[HistoryRow]:
+        """As `Deployment.history`."""
+        return self._client.iterate(self.sync.history())
+
+    async def why(self) -> dict[str, Any]:
+        """As `Deployment.why`."""
+        return await self._client.call(self.sync.why)

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 from iris.client.api import GatewayApi
+from iris.client.deployment_options import DeployOptions, deployment_fields
+from iris.client.deployments import Deployment
 from iris.client.job_options import CommandLine, JobOptions, job_spec
 from iris.client.jobs import Job
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.spec import JobSpec
-from iris_core.views import JobView, PlanView, TreeView, WorkerView
+from iris_core.views import DeploymentView, JobView, PlanView, TreeView, WorkerView
 
 if TYPE_CHECKING:
     from iris.client.mapping import Mapped
@@ -132,6 +134,32 @@ class Client(GatewayApi):
     def rerun(self, job: str, *, failed_only: bool = False) -> Job:
         """Submit again what a job was, or only its tasks that did not succeed."""
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
+
+    def deploy(
+        self,
+        command: CommandLine,
+        name: str,
+        *,
+        workdir: str | os.PathLike[str] | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[DeployOptions],
+    ) -> Deployment:
+        """Create a deployment and return at once; options as in ``iris deploy create``.
+
+        Raises InvalidOption, Conflict, Rejected. ``workdir``: a directory sent along, where each route starts.
+        """
+        if workdir is not None:
+            options["bundle"] = self.send_bundle(Path(workdir))
+        body = {"name": name, **deployment_fields(command, options, new=True)}
+        return Deployment(self, self.post("/v1/deployments", DeploymentView, body=body, key=idempotency_key))
+
+    def deployment(self, name: str) -> Deployment:
+        """A deployment by name or id. Raises NotFound."""
+        return Deployment(self, self.get(f"/v1/deployments/{in_path(name)}", DeploymentView))
+
+    def deployments(self, *, status: str | None = None, user: str | None = None) -> Iterator[DeploymentView]:
+        """Every deployment that fits, without its routes; destroyed ones only with that ``status``."""
+        return self.pages("/v1/deployments", DeploymentView, {"status": status, "user": user})
 
     def send_bundle(self, directory: Path) -> str:
         """Store a directory's files and return the digest a job names them by; what is stored is not sent again."""

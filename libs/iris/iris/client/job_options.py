@@ -30,35 +30,43 @@ CommandLine = list[str] | tuple[str, ...]
 TPU_GROUP = "tpu-name"
 
 
-class JobOptions(ResourceOptions, total=False):
-    """What may be said of a job, each as in ``iris run``; whatever is left out has its default.
+class TaskOptions(ResourceOptions, total=False):
+    """What may be said of any task, be it one of a job or the route of a deployment.
 
-    Sizes are bytes or texts like ``4GiB``, times seconds or texts like ``10m``, ``cpu`` cores.
-    ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
-    ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
-    ``user``: the owner; left out it is the token's, else the one who calls.
+    Sizes are bytes or texts like ``4GiB``, ``cpu`` cores. ``user``: the owner; left out it is the token's, else the one
+    who calls.
     """
 
-    name: str | None
-    parent: str | None
     user: str | None
     env: Mapping[str, str]
-    replicas: int | None
     gpu: str | int | None
     tpu: str | None
     constraints: Sequence[str | Constraint]
     prefer: Sequence[str | Constraint]
+    band: BandName
+    bundle: str | None
+    ports: Sequence[str]
+    labels: Mapping[str, str]
+
+
+class JobOptions(TaskOptions, total=False):
+    """What may be said of a job, each as in ``iris run``; whatever is left out has its default.
+
+    Times are seconds or texts like ``10m``.
+    ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
+    ``success``: a gang succeeds with all of its tasks, or with its ``leader``, which is task 0.
+    """
+
+    name: str | None
+    parent: str | None
+    replicas: int | None
     group_by: str | None
     success: SuccessPolicy | None
-    band: BandName
     max_retries_failure: int
     max_retries_preemption: int
     max_task_failures: int
     scheduling_timeout: float | str | None
     timeout: float | str | None
-    bundle: str | None
-    ports: Sequence[str]
-    labels: Mapping[str, str]
 
 
 _PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_failures", "bundle")
@@ -151,7 +159,7 @@ def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
     return inside if inside and not (options.get("name") or "").startswith("/") else None
 
 
-def owner(options: JobOptions, environ: Mapping[str, str]) -> str:
+def owner(options: TaskOptions, environ: Mapping[str, str]) -> str:
     """Who the job belongs to; empty leaves it to the gateway (the token's user, or the parent's owner)."""
     if options.get("user"):
         return options["user"] or ""
@@ -163,7 +171,7 @@ def owner(options: JobOptions, environ: Mapping[str, str]) -> str:
         return ""
 
 
-def read_device(options: JobOptions) -> tuple[Device | None, int]:
+def read_device(options: TaskOptions) -> tuple[Device | None, int]:
     """The device of one task, and how many tasks a whole slice takes (1 unless a multi-host TPU).
 
     Raises InvalidOption.
@@ -185,14 +193,16 @@ def read_tpu(variant: str) -> tuple[Device, int]:
 
 
 def read_resources(options: JobOptions, device: Device | None, reading: OptionReader) -> ResourceRequest:
+    return ResourceRequest(**read_amounts(options, reading), device=device)
+
+
+def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
+    """The amounts that are said, by the fields of a `ResourceRequest`."""
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
-    amounts = {
-        resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()
-    }
-    return ResourceRequest(**amounts, device=device)
+    return {resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()}
 
 
-def read_constraints(options: JobOptions, reading: OptionReader) -> tuple[Constraint, ...]:
+def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Constraint, ...]:
     """Required ones first, then preferred ones, each in the order given; without those that cannot be read."""
     given: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
     given += [(one, "preferred") for one in options.get("prefer") or ()]

@@ -12,6 +12,7 @@ IrisError
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
     ├── WaitTimeout         the job goes on, only the waiting ended
+    ├── DeploymentFailed    a deployment will not become what was waited for
     └── JobEnded            a job ended otherwise than by success
         ├── JobFailed
         ├── JobKilled
@@ -149,6 +150,14 @@ def _seconds(text: str | None) -> float | None:
         return max(0.0, float(text)) if text else None
     except ValueError:
         return None
+
+
+class DeploymentFailed(ClientError):
+    """It goes back to an earlier revision, makes no more tries to start, or is deleted: the message says which."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(why)
+        self.name = name
 
 
 class JobEnded(ClientError):

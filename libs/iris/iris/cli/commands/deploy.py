@@ -2,19 +2,310 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
+import msgspec
+from click.shell_completion import CompletionItem
 
-from iris.cli.options import connected
+from iris.cli.commands.run import TASK_OPTIONS, read_pairs, send_code
+from iris.cli.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
+from iris.cli.exit_codes import ExitCode
+from iris.cli.follow import note
+from iris.cli.options import connect, connected, form_option
+from iris.cli.parsing import CliGroup
+from iris.cli.tables import Row, print_object, print_page
+from iris.cli.terminal import raw_option
 from iris.client.client import Client
+from iris.client.deployment_options import DeployOptions
+from iris.client.deployments import Deployment
+from iris.client.events import read_events
+from iris.client.problems import ClientError
+from iris.client.transport import UrlQuery, in_path
+from iris.client.units import parse_duration
+from iris_core.views import RouteEvent
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.group()
+class DeploymentName(click.ParamType):  # type: ignore[type-arg]
+    """A deployment by name or id; completed from the gateway's list."""
+
+    name = "name"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            with connect(ctx) as client:
+                found = client.pages("/v1/deployments", dict, None, 50)
+                return [CompletionItem(one["name"], help=one["status"]) for one in found]
+        except ClientError:
+            return []
+
+
+NAME = DeploymentName()
+_OPTIONS = (
+    click.option("-r", "--replicas", type=int, help="How many routes.  [default: 1]"),
+    click.option(
+        "--port", "ports", multiple=True, help="A port in IRIS_PORT_<NAME>; the first serves.  [default: http]"
+    ),
+    click.option("--probe-path", help="Healthy while this answers 200 to 399.  [default: /healthz]", metavar="PATH"),
+    click.option("--probe-ready-path", help="While this fails a route gets no requests, and lives.", metavar="PATH"),
+    click.option("--probe-tcp", is_flag=True, help="Healthy while its port takes connections."),
+    click.option("--probe-command", help="Healthy while this, run as the task, exits 0.", metavar="COMMAND"),
+    click.option("--probe-interval", help="Between probes.  [default: 10s]", metavar="TIME"),
+    click.option("--probe-timeout", help="For one probe.  [default: 5s]", metavar="TIME"),
+    click.option("--probe-initial-delay", help="Before the first probe.  [default: 0s]", metavar="TIME"),
+    click.option("--probe-failures", type=int, help="In a row, until it is unhealthy.  [default: 3]"),
+    click.option("--probe-passes", type=int, help="In a row, until it is healthy again.  [default: 1]"),
+    click.option("--probe-grace", help="An unhealthy route is replaced after this.  [default: 1m]", metavar="TIME"),
+    click.option("--start-timeout", help="From its start to the first pass.  [default: 10m]", metavar="TIME"),
+    click.option("--max-surge", help="Routes above --replicas in an update: 1, 25%.  [default: 1]", metavar="N"),
+    click.option("--max-unavailable", help="Routes below it in an update: 1, 25%.  [default: 0]", metavar="N"),
+    click.option("--min-ready", help="A new route counts after this long healthy.  [default: 5s]", metavar="TIME"),
+    click.option(
+        "--progress-deadline", help="An update without progress has failed after this.  [default: 11m]", metavar="TIME"
+    ),
+    click.option("--pause-after", type=int, help="Hold an update after so many new routes."),
+    click.option("--rollback/--no-rollback", default=None, help="Go back when an update fails.  [default: go back]"),
+    click.option("--settle", help="From out of discovery to TERM.  [default: 2s]", metavar="TIME"),
+    click.option("--grace", help="From TERM to KILL.  [default: 30s]", metavar="TIME"),
+)
+_KEYS = tuple(DeployOptions.__annotations__)
+
+
+def deploy_options(command: F) -> F:
+    """Every option that describes a deployment."""
+    for option in reversed((*_OPTIONS, *TASK_OPTIONS)):
+        command = option(command)
+    return command
+
+
+def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[str, ...] | None, DeployOptions]:
+    """The command line, None when there is none, and the options as the SDK takes them; sends code along."""
+    options: dict[str, Any] = {key: given[key] for key in _KEYS if given.get(key) is not None}
+    options["probe_tcp"] = given["probe_tcp"]
+    options |= read_pairs(given)
+    command = send_code(client, given["command"], given["workdir"], options) if given["command"] else None
+    if command is None and given["workdir"] is not None:
+        options["bundle"] = client.send_bundle(given["workdir"])
+    return command, options  # type: ignore[return-value]
+
+
+def waiting(command: F) -> F:
+    """``--wait``, and how long."""
+    limit = click.option("--wait-timeout", help="Give up waiting after this, with exit code 7.", metavar="TIME")
+    return click.option("--wait", is_flag=True, help="Until every route of it serves.")(limit(command))
+
+
+def finish(found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
+    """Wait when that is asked for, and print it. Raises DeploymentFailed, WaitTimeout."""
+    if wait or wait_timeout is not None:
+        note(f"{found.name}: waits for {found.view.replicas} routes of revision {found.view.revision}")
+        found.wait_ready(None if wait_timeout is None else parse_duration(wait_timeout))
+        note(f"{found.name} is ready: {found.view.ready} of {found.view.replicas} routes serve")
+    print_object(msgspec.to_builtins(found.view), form)
+    return ExitCode.SUCCEEDED
+
+
+@click.group(cls=CliGroup)
 def deploy() -> None:
     """Look after services: deployments and their routes."""
+
+
+@deploy.command("create")
+@click.argument("name")
+@deploy_options
+@click.option("--idempotency-key", help="The same key twice is one deployment, ever.", metavar="KEY")
+@waiting
+@form_option(default="name", forms=("name", "json"))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@connected
+def create(
+    client: Client,
+    name: str,
+    idempotency_key: str | None,
+    wait: bool,
+    wait_timeout: str | None,
+    form: str,
+    **given: Any,
+) -> int:
+    """Keep --replicas copies of COMMAND alive behind one address, each on IRIS_PORT_HTTP."""
+    command, options = read_deploy_options(client, given)
+    found = client.deploy(command or (), name, idempotency_key=idempotency_key, **options)
+    note(f"{found.name} created")
+    return finish(found, wait, wait_timeout, form)
+
+
+@deploy.command("update")
+@click.argument("name", type=NAME)
+@deploy_options
+@click.option("--version", type=int, help="Refuse unless it is still at this version (of show -o json).")
+@waiting
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@connected
+def update(client: Client, name: str, version: int | None, wait: bool, wait_timeout: str | None, **given: Any) -> int:
+    """Change what is said, and keep the rest. Another COMMAND, environment or resource is rolled out as a revision."""
+    command, options = read_deploy_options(client, given)
+    found = client.deployment(name)
+    found.update(command, version=version, **options)
+    note(f"{found.name} is at revision {found.view.revision}")
+    return finish(found, wait, wait_timeout, form="")
+
+
+@deploy.command("scale")
+@click.argument("name", type=NAME)
+@click.argument("replicas", type=click.IntRange(0))
+@waiting
+@connected
+def scale(client: Client, name: str, replicas: int, wait: bool, wait_timeout: str | None) -> int:
+    """Keep REPLICAS copies."""
+    found = client.deployment(name)
+    found.scale(replicas)
+    note(f"{found.name} is to have {replicas} routes")
+    return finish(found, wait, wait_timeout, form="")
+
+
+@deploy.command("rollback")
+@click.argument("name", type=NAME)
+@click.option("--to", "revision", type=click.IntRange(1), help="To this revision.  [default: the one before]")
+@waiting
+@connected
+def rollback(client: Client, name: str, revision: int | None, wait: bool, wait_timeout: str | None) -> int:
+    """Go back to an earlier revision."""
+    found = client.deployment(name)
+    found.rollback(revision or 0)
+    note(f"{found.name} goes back to revision {found.view.revision}")
+    return finish(found, wait, wait_timeout, form="")
+
+
+@deploy.command("pause")
+@click.argument("name", type=NAME)
+@connected
+def pause(client: Client, name: str) -> None:
+    """Hold an update where it is."""
+    note(f"{client.deployment(name).pause().name} is paused")
+
+
+@deploy.command("resume")
+@click.argument("name", type=NAME)
+@waiting
+@connected
+def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> int:
+    """Go on with an update, and try again what failed to start."""
+    found = client.deployment(name)
+    found.resume()
+    note(f"{found.name} goes on")
+    return finish(found, wait, wait_timeout, form="")
+
+
+@deploy.command("delete")
+@click.argument("name", type=NAME)
+@connected
+def delete(client: Client, name: str) -> None:
+    """Stop every copy, and forget the deployment."""
+    note(f"{client.deployment(name).delete().name} is being deleted")
+
+
+@deploy.command("list")
+@click.option("--status", help="Only in this status; destroyed ones are listed with it only.")
+@click.option("--user", help="Only this user's.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="How many.")
+@form_option()
+@connected
+def list_deployments(client: Client, status: str | None, user: str | None, limit: int, form: str) -> None:
+    """List deployments, newest first."""
+    found = client.pages("/v1/deployments", dict, {"status": status, "user": user}, limit)
+    print_page(found, DEPLOYMENTS, form)
+
+
+@deploy.command("show")
+@click.argument("name", type=NAME)
+@form_option()
+@connected
+def show(client: Client, name: str, form: str) -> None:
+    """Show a deployment with its routes."""
+    found: Row = client.get(f"/v1/deployments/{in_path(name)}", dict)
+    if not print_object(found, form):
+        print_deployment(found, form)
+
+
+@deploy.command("routes")
+@click.argument("name", type=NAME)
+@click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="How many.")
+@form_option()
+@connected
+def routes(client: Client, name: str, limit: int, form: str) -> None:
+    """List the routes of a deployment, newest first, with the last few that have ended."""
+    print_page(client.pages(f"/v1/deployments/{in_path(name)}/routes", dict, None, limit), ROUTES, form, name="id")
+
+
+@deploy.command("why")
+@click.argument("name", type=NAME)
+@form_option(forms=("table", "json"))
+@connected
+def why(client: Client, name: str, form: str) -> None:
+    """Say why a deployment is as it is: what is wrong, which routes do not serve, what was decided lately."""
+    found: Row = client.get(f"/v1/deployments/{in_path(name)}/why", dict)
+    if not print_object(found, "json" if form == "json" else ""):
+        for line in why_lines(found):
+            click.echo(line)
+
+
+@deploy.command("logs")
+@click.argument("name", type=NAME)
+@click.option("--route", help="Only of this route: r1-2.", metavar="ROUTE")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what they print, and with routes that come.")
+@click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines of each.")
+@raw_option
+@connected
+def logs(client: Client, name: str, route: str | None, follow: bool, tail: int | None) -> None:
+    """Print what the routes of a deployment wrote, each line with its route."""
+    output = RouteOutput(client, tail, follow)
+    found = client.deployment(name)
+    with client.stream("/v1/events", {"deployment": found.name, "type": "route"}) as news:
+        if follow:
+            news.open()
+        for known in reversed(list(found.routes())):
+            if route in (None, known.id):
+                output.start(known.id, known.job)
+        for event in read_events(news) if follow else ():
+            if isinstance(event, RouteEvent) and event.previous and route in (None, event.route):
+                output.start(event.route, event.job)
+
+
+class RouteOutput:
+    """Prints the output of routes, each once; those that are followed from a thread of each."""
+
+    def __init__(self, client: Client, tail: int | None, follow: bool) -> None:
+        self._client = client
+        self._query: UrlQuery = {"tail": tail}
+        self._follow = follow
+        self._started: set[str] = set()
+
+    def start(self, route: str, job: str) -> None:
+        """Print what a route has written, or begin to."""
+        if job in self._started:
+            return
+        self._started.add(job)
+        if self._follow:
+            threading.Thread(target=self._print, args=(route, job), daemon=True).start()
+        else:
+            self._print(route, job)
+
+    def _print(self, route: str, job: str) -> None:
+        try:
+            for line in self._client.logs(job, self._query, follow=self._follow):
+                out = sys.stderr if line.stream == "stderr" else sys.stdout
+                out.write(f"{line.notice}\n" * bool(line.notice) + f"{route}| {line.line}\n")
+                out.flush()
+        except ClientError as error:
+            note(f"{route}: the output cannot be shown: {error}")
 
 
 @deploy.command("watch")

@@ -40,11 +40,8 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
     return click.option(f"--{resource.word.replace('_', '-')}", help=words, metavar=unit.metavar)
 
 
-_OPTIONS = (
-    click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
-    click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
+TASK_OPTIONS = (
     click.option("--user", help="Whose it is.", metavar="USER"),
-    click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
     *(resource_option(resource) for resource in REQUESTED),
     click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
     click.option("--tpu", help="A TPU slice, for example v5litepod-16; its hosts are taken together.", metavar="TPU"),
@@ -57,18 +54,25 @@ _OPTIONS = (
         metavar="COND",
     ),
     click.option("--prefer", multiple=True, help="What a host had better be.", metavar="COND"),
+    click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
+    click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
+    click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
+    click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
+)
+"""What may be said of any task, be it one of a job or the route of a deployment."""
+_OPTIONS = (
+    click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
+    click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
+    click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
+    *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
     click.option("--success", type=click.Choice(["all", "leader"]), help="Whose exit 0 ends a gang.  [default: all]"),
-    click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
     click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
     click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),
     click.option("--max-task-failures", type=int, help="Failed tasks the job bears; a gang bears none.  [default: 0]"),
     click.option("--scheduling-timeout", help="Give up when it has not started by then: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
-    click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
-    click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
     click.option("--port", "ports", multiple=True, help="A free port, told in IRIS_PORT_<NAME>.", metavar="NAME"),
-    click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
 )
 _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
 
@@ -83,9 +87,13 @@ def job_options(command: F) -> F:
 def read_options(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> JobOptions:
     """Parsed options as the SDK takes them. Raises UsageError."""
     options: dict[str, Any] = {key: given[key] for key in _PLAIN if given[key] is not None}
-    options["env"] = dict(read_pair(pair, environ) for pair in given["env"])
-    options["labels"] = dict(read_pair(pair, None) for pair in given["labels"])
-    return options  # type: ignore[return-value]
+    return options | read_pairs(given, environ)  # type: ignore[return-value]
+
+
+def read_pairs(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, dict[str, str]]:
+    """The environment and the labels. Raises UsageError."""
+    env = dict(read_pair(pair, environ) for pair in given["env"])
+    return {"env": env, "labels": dict(read_pair(pair, None) for pair in given["labels"])}
 
 
 def read_pair(text: str, environ: Mapping[str, str] | None) -> tuple[str, str]:
@@ -119,12 +127,8 @@ def run(
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
     """
-    options, command = read_options(given), given["command"]
-    script = to_send(command) if given["workdir"] is None else None
-    if script is not None:
-        command, options["bundle"] = sent_along(command, script), send_script(client, script)
-    elif given["workdir"] is not None:
-        options["bundle"] = client.send_bundle(given["workdir"])
+    options = read_options(given)
+    command = send_code(client, given["command"], given["workdir"], options)
     spec = job_spec(command, options, seed=client.seed(idempotency_key))
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
     for warning in () if wait_for_capacity else job.view.warnings:
@@ -140,6 +144,19 @@ def run(
         detached(job)
         return ExitCode.DETACHED
     return follow_to_end(client, job)
+
+
+def send_code(
+    client: Client, command: tuple[str, ...], workdir: Path | None, options: JobOptions | dict[str, Any]
+) -> tuple[str, ...]:
+    """Store the directory, or the script, that a command needs; the command as it runs there."""
+    script = to_send(command) if workdir is None else None
+    if script is not None:
+        options["bundle"] = send_script(client, script)
+        return sent_along(command, script)
+    if workdir is not None:
+        options["bundle"] = client.send_bundle(workdir)
+    return command
 
 
 def send_script(client: Client, script: Path) -> str:

@@ -1,0 +1,107 @@
+"""Deployments and their routes on a terminal: tables, facts, and sentences about what is wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import click
+
+from iris.cli.tables import Column, Row, print_facts, print_table, state_word
+from iris.cli.times import age, show_moment
+
+_DECISIONS_SHOWN = 10
+
+DEPLOYMENTS = (
+    Column("NAME", lambda row: row["name"]),
+    Column("STATUS", lambda row: state_word(row["status"])),
+    Column("READY", lambda row: f"{row['ready']}/{row['replicas']}", right=True),
+    Column("REVISION", lambda row: str(row["revision"]), right=True),
+    Column("USER", lambda row: row["user"]),
+    Column("SINCE", lambda row: age(row["since"]), right=True),
+    Column("ID", lambda row: row["id"], wide=True),
+    Column("VERSION", lambda row: str(row["version"]), wide=True, right=True),
+    Column("CONDITIONS", lambda row: ", ".join(one["code"] for one in row["conditions"])),
+)
+
+
+def why_not(route: Row) -> str:
+    """What keeps a route from serving, or ended it."""
+    reason = route.get("pending_reason")
+    return route["detail"] or (reason["message"] if reason else "")
+
+
+ROUTES = (
+    Column("ROUTE", lambda route: route["id"]),
+    Column("STATUS", lambda route: state_word(route["status"])),
+    Column("REVISION", lambda route: str(route["revision"]), right=True),
+    Column("WORKER", lambda route: route["worker"] or ""),
+    Column("ADDRESS", lambda route: route["address"] or ""),
+    Column("SERVES", lambda route: "yes" if route["discovered"] else "no"),
+    Column("SINCE", lambda route: age(route["since"]), right=True),
+    Column("JOB", lambda route: route["job"], wide=True),
+    Column("WHY", why_not),
+)
+
+
+def print_deployment(found: Row, form: str) -> None:
+    """Facts, conditions, and the routes that have not ended."""
+    template = found["spec"]["template"]
+    print_facts(
+        [
+            ("deployment", f"{found['name']}  ({found['id']})"),
+            ("status", f"{state_word(found['status'])} for {age(found['since'])}"),
+            ("ready", f"{found['ready']} of {found['replicas']} routes"),
+            ("revision", revisions(found)),
+            ("update", standing(found["update"])),
+            ("user", found["user"]),
+            ("command", shlex.join(template["command"])),
+            ("created", show_moment(found["created_at"])),
+        ]
+    )
+    for line in condition_lines(found):
+        click.echo(line)
+    routes = [route for route in found["routes"] if form == "wide" or route["status"] not in ENDED]
+    if routes:
+        click.echo()
+        print_table(routes, [column for column in ROUTES if form == "wide" or not column.wide])
+
+
+ENDED = frozenset({"terminated", "failed_to_start"})
+
+
+def revisions(found: Row) -> str:
+    """``3 (stable: 2; kept: 1, 2, 3)``."""
+    stable = found["stable_revision"]
+    return f"{found['revision']}  (stable: {stable or 'none'}; kept: {', '.join(map(str, found['revisions']))})"
+
+
+def standing(update: Row | None) -> str:
+    """How far an update is; empty when there is none."""
+    if update is None:
+        return ""
+    back = f", going back from {update['falls_back_from']}" if update.get("falls_back_from") else ""
+    held = ", paused" if update["paused"] else ""
+    waits = f", waits for {update['waiting_for']}" if update["waiting_for"] else ""
+    old = f"{update['old']} old ones left"
+    return f"{update['available']} of {update['new']} new routes available, {old}{back}{held}{waits}"
+
+
+def condition_lines(found: Row) -> Iterator[str]:
+    for one in found["conditions"]:
+        yield f"  {one['message']}  ({one['code']})"
+
+
+def why_lines(found: Row) -> Iterator[str]:
+    """Why a deployment is as it is."""
+    yield f"{found['deployment']} is {state_word(found['status'])}, revision {found['revision']}"
+    if found.get("update"):
+        yield f"  update: {standing(found['update'])}"
+    yield from condition_lines(found)
+    for route in found["routes"]:
+        why = why_not(route)
+        yield f"  {route['id']} is {state_word(route['status'])} for {age(route['since'])}{f': {why}' if why else ''}"
+    for row in found["history"][-_DECISIONS_SHOWN:]:
+        times = f" x {row['attempts']}" if row["attempts"] > 1 else ""
+        why = f": {row['reason']}" if row["reason"] else ""
+        yield f"  {row['entity']} {row['handler']} {row['result'].lower()}{times} {age(row['last_at'])} ago{why}"

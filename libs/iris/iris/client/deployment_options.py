@@ -1,0 +1,156 @@
+"""A deployment as a caller words it, made into what ``POST`` and ``PATCH`` of ``/v1/deployments`` take.
+
+Only what is said is sent: what is left out has its default in a new deployment, and stays as it is in a known one.
+Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
+refuse. Source: docs/design/interfaces.md#command-line, docs/design/serving.md#probes, docs/design/serving.md#update.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from iris.client.job_options import (
+    CommandLine,
+    OptionReader,
+    TaskOptions,
+    owner,
+    read_amounts,
+    read_command,
+    read_constraints,
+    read_device,
+)
+from iris.client.problems import InvalidOption
+from iris.client.units import parse_duration
+from iris_core.codec import to_builtins
+from iris_core.serving import UpdatePolicy
+from iris_core.spec import Probe
+
+
+class DeployOptions(TaskOptions, total=False):
+    """What may be said of a deployment, each as in ``iris deploy create``; times are seconds or texts like ``10m``.
+
+    ``ports``: the names of the ports of each route, the first is the one that serves.
+    ``probe_command``: words, or one text that is split as a shell does. ``probe_tcp``: connecting is enough.
+    ``max_surge``, ``max_unavailable``: a number of routes, or a per cent like ``25%``.
+    """
+
+    replicas: int | None
+    probe_path: str | None
+    probe_ready_path: str | None
+    probe_tcp: bool
+    probe_command: str | Sequence[str] | None
+    probe_interval: float | str | None
+    probe_timeout: float | str | None
+    probe_initial_delay: float | str | None
+    probe_failures: int | None
+    probe_passes: int | None
+    probe_grace: float | str | None
+    start_timeout: float | str | None
+    max_surge: int | str | None
+    max_unavailable: int | str | None
+    min_ready: float | str | None
+    progress_deadline: float | str | None
+    pause_after: int | None
+    rollback: bool | None
+    settle: float | str | None
+    grace: float | str | None
+
+
+def deployment_fields(
+    command: CommandLine | None, options: DeployOptions, environ: Mapping[str, str] = os.environ, *, new: bool = False
+) -> dict[str, Any]:
+    """The fields that are said, as JSON takes them. ``new``: of a deployment that is created. Raises InvalidOption."""
+    reading = OptionReader()
+    template, update = _template(command, options, reading), _update(options, reading)
+    if new and "progress_deadline_s" in update:
+        template["probe"] = {"start_timeout_s": _start_timeout_s(update), **template.get("probe", {})}
+    fields = {
+        **_given(options, "replicas"),
+        "template": template,
+        "update": update,
+        **_seconds(options, reading, {"settle": "settle_s", "grace": "grace_s"}),
+    }
+    if options.get("ports"):
+        fields["port"] = options["ports"][0]
+    if new:
+        fields["user"] = owner(options, environ)
+    reading.finish()
+    said: dict[str, Any] = to_builtins({name: value for name, value in fields.items() if value not in ({}, None)})
+    return said
+
+
+def _start_timeout_s(update: Mapping[str, Any]) -> float:
+    """How long a route may take to start when only the deadline of its update is said: it must end before that."""
+    ready_s: float = update.get("min_ready_s", UpdatePolicy().min_ready_s)
+    deadline_s: float = update["progress_deadline_s"]
+    return max(1.0, min(Probe().start_timeout_s, 0.9 * deadline_s - ready_s))
+
+
+def _template(command: CommandLine | None, options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
+    none: tuple[Any, int] = (None, 1)
+    no_words: tuple[str, ...] = ()
+    device, hosts = reading.read(lambda: read_device(options), none)
+    if hosts > 1:
+        reading.read(partial(_refuse, f"a route is one task, and {options['tpu']} takes {hosts} hosts"), None)
+    resources: dict[str, Any] = read_amounts(options, reading)
+    fields = {
+        **_given(options, "band", "bundle"),
+        "env": dict(options.get("env") or {}),
+        "labels": dict(options.get("labels") or {}),
+        "ports": list(options.get("ports") or ()),
+        "resources": {**resources, "device": device} if device is not None else resources,
+        "constraints": read_constraints(options, reading),
+        "probe": _probe(options, reading),
+    }
+    said = {name: value for name, value in fields.items() if value}
+    if command is not None:
+        said["command"] = list(reading.read(lambda: read_command(command), no_words))
+    return said
+
+
+def _probe(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
+    command = options.get("probe_command")
+    kinds = {"http": options.get("probe_path"), "tcp": options.get("probe_tcp"), "command": command}
+    wanted = [kind for kind, value in kinds.items() if value]
+    if len(wanted) > 1:
+        reading.read(partial(_refuse, "a probe is by a path, by TCP or by a command: say one of them"), None)
+    fields: dict[str, Any] = {"kind": wanted[0]} if wanted else {}
+    if command:
+        fields["command"] = shlex.split(command) if isinstance(command, str) else list(command)
+    if options.get("ports"):
+        fields["port"] = options["ports"][0]
+    words = {"probe_path": "path", "probe_ready_path": "ready_path", "probe_failures": "failures"}
+    words["probe_passes"] = "passes"
+    fields |= {words[name]: value for name, value in _given(options, *words).items()}
+    times = {f"probe_{name}": f"{name}_s" for name in ("interval", "timeout", "initial_delay", "grace")}
+    return fields | _seconds(options, reading, {**times, "start_timeout": "start_timeout_s"})
+
+
+def _update(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
+    fields = _given(options, "max_surge", "max_unavailable", "pause_after", "rollback")
+    for name in ("max_surge", "max_unavailable"):
+        if str(fields.get(name, "")).isdigit():
+            fields[name] = int(fields[name])
+    return fields | _seconds(options, reading, {"min_ready": "min_ready_s", "progress_deadline": "progress_deadline_s"})
+
+
+def _given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
+def _seconds(options: Mapping[str, Any], reading: OptionReader, names: Mapping[str, str]) -> dict[str, float]:
+    """Times that are said, in seconds, under the names of their fields."""
+    parsers: dict[str, Callable[[], float]] = {
+        field: partial(parse_duration, str(options[name]))
+        for name, field in names.items()
+        if options.get(name) is not None
+    }
+    return {field: reading.read(parse, 0.0) for field, parse in parsers.items()}
+
+
+def _refuse(words: str) -> None:
+    raise InvalidOption(words)

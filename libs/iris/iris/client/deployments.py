@@ -1,0 +1,151 @@
+"""A deployment in the caller's hand: wait until it serves, scale it, update it, go back, delete it.
+
+Out of scope: how requests travel (`transport`), how a deployment is worded (`deployment_options`). Source:
+docs/design/interfaces.md#sdk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Unpack
+
+from iris.client.api import GatewayApi
+from iris.client.deployment_options import DeployOptions, deployment_fields
+from iris.client.events import read_events
+from iris.client.job_options import CommandLine
+from iris.client.problems import DeploymentFailed, InvalidOption, WaitTimeout
+from iris.client.transport import in_path
+from iris_core.views import DeploymentView, HistoryRow, RouteView
+
+_LOOK_S = 2.0
+"""What is not told by an event, such as that no more tries to start are made, is seen after so long."""
+_HOPELESS = frozenset({"crash_loop", "rolled_back", "update_failed"})
+
+
+class Deployment:
+    """One deployment, by its name."""
+
+    def __init__(self, api: GatewayApi, deployment: DeploymentView) -> None:
+        self._api = api
+        self._path = f"/v1/deployments/{in_path(deployment.name)}"
+        self._wanted = deployment.revision
+        self._seen = deployment
+        self.id = deployment.id
+        self.name = deployment.name
+
+    def __repr__(self) -> str:
+        return f"<Deployment {self.name} {self.status}>"
+
+    @property
+    def status(self) -> str:
+        """Lower case, as last seen; `refresh` looks again."""
+        return self._seen.status
+
+    @property
+    def view(self) -> DeploymentView:
+        """The whole object, as last seen."""
+        return self._seen
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every wanted route served, and no update was under way, when last seen."""
+        seen = self._seen
+        return seen.status == "ready" and seen.update is None and seen.ready >= seen.replicas
+
+    def refresh(self) -> DeploymentView:
+        """Look again. Raises Problem, Unreachable."""
+        self._seen = self._api.get(self._path, DeploymentView)
+        return self._seen
+
+    def wait_ready(self, timeout: float | None = None) -> DeploymentView:
+        """The deployment once every wanted route of the revision that was asked for serves.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises DeploymentFailed (it goes back, it is given up, it is deleted), WaitTimeout, Problem, Unreachable.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.comes_within(_LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise self.gave_up(timeout)
+        return self._seen
+
+    def comes_within(self, seconds: float = _LOOK_S) -> bool:
+        """True when it is ready now; else False when something has happened to it, or after so many seconds.
+
+        Raises as `wait_ready`.
+        """
+        with self._api.stream("/v1/events", {"deployment": self.name}, timeout=max(seconds, 0.01)).open() as news:
+            if self._has_come():
+                return True
+            next(read_events(news), None)
+            return False
+
+    def gave_up(self, timeout: float | None) -> WaitTimeout:
+        """The error of a wait that lasted longer than ``timeout`` seconds."""
+        seen = self._seen
+        ready = f"{seen.ready} of {seen.replicas} routes ready"
+        return WaitTimeout(f"{self.name} is {seen.status} after {round(timeout or 0.0, 1):g} s, {ready}; it goes on")
+
+    def _has_come(self) -> bool:
+        """Whether it is ready. Raises DeploymentFailed when it will not be."""
+        seen = self.refresh()
+        if seen.id != self.id or seen.status in ("destroying", "destroyed"):
+            raise DeploymentFailed(self.name, f"{self.name} is being deleted")
+        for condition in seen.conditions:
+            of_this = condition.code != "rolled_back" or seen.revision != self._wanted
+            if condition.code in _HOPELESS and of_this:
+                raise DeploymentFailed(self.name, f"{self.name}: {condition.message}")
+        return self.is_ready
+
+    def scale(self, replicas: int) -> DeploymentView:
+        """Keep so many routes."""
+        return self._patch({"replicas": replicas})
+
+    def update(
+        self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
+    ) -> DeploymentView:
+        """Change what is said; what is left out stays. Another command, environment or port is a new revision.
+
+        ``version``: refused with Conflict unless it is still that. Raises InvalidOption.
+        """
+        fields = deployment_fields(command, options)
+        if not fields:
+            raise InvalidOption("say what to change")
+        return self._patch(fields, version)
+
+    def rollback(self, revision: int = 0) -> DeploymentView:
+        """Go back to a revision, or to the one before. Raises NotFound, Conflict."""
+        return self._patch({"revision": revision})
+
+    def pause(self) -> DeploymentView:
+        """Hold an update where it is."""
+        return self._patch({"paused": True})
+
+    def resume(self) -> DeploymentView:
+        """Go on with an update, and try again what failed to start."""
+        return self._patch({"paused": False})
+
+    def delete(self) -> DeploymentView:
+        """Take its routes out of discovery and stop them."""
+        self._seen = self._api.change("DELETE", self._path, DeploymentView)
+        return self._seen
+
+    def routes(self) -> Iterator[RouteView]:
+        """Its routes, newest first, with the last few that have ended."""
+        return self._api.pages(f"{self._path}/routes", RouteView)
+
+    def history(self) -> Iterator[HistoryRow]:
+        """What was decided about it and its routes, oldest first."""
+        return self._api.pages(f"{self._path}/history", HistoryRow)
+
+    def why(self) -> dict[str, Any]:
+        """What its owner should know, the routes that do not serve, and the newest decisions."""
+        return self._api.get(f"{self._path}/why", dict[str, Any])
+
+    def _patch(self, fields: dict[str, Any], version: int | None = None) -> DeploymentView:
+        self._seen = self._api.change("PATCH", self._path, DeploymentView, body=fields, version=version)
+        self._wanted = self._seen.revision
+        return self._seen

@@ -1,0 +1,204 @@
+"""`iris deploy`: what is asked of the gateway, what is printed, how it ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from iris.cli import main
+from iris.cli.exit_codes import ExitCode
+from tests.support.answers import Asked, Said, answering, events, problem
+
+SSE = {"Content-Type": "text/event-stream"}
+AT = "2026-01-02T12:03:00Z"
+ROUTE = {
+    "id": "r1-1",
+    "deployment": "chat",
+    "job": "/chat/r1-1",
+    "status": "unhealthy",
+    "revision": 1,
+    "worker": "w0",
+    "address": "10.0.0.1:80",
+    "since": AT,
+    "created_at": AT,
+    "ready": True,
+    "available": False,
+    "discovered": False,
+    "detail": "503 of /healthz",
+    "pending_reason": None,
+}
+CRASHES = {"code": "crash_loop", "message": "6 tries to start a route have failed"}
+BACK = {"code": "rolled_back", "message": "the update to revision 2 has failed; revision 1 is kept"}
+
+
+def chat(**members: Any) -> dict[str, Any]:
+    return {
+        "id": "d1",
+        "name": "chat",
+        "status": "ready",
+        "user": "ann",
+        "revision": 1,
+        "stable_revision": 1,
+        "replicas": 3,
+        "ready": 3,
+        "available": 3,
+        "live": 3,
+        "version": 4,
+        "spec": {"name": "chat", "template": {"command": ["serve"]}},
+        "revisions": [1],
+        "created_at": AT,
+        "since": AT,
+        "update": None,
+        "conditions": [],
+        "routes": [ROUTE],
+        **members,
+    }
+
+
+class Gateway:
+    """A gateway with one deployment, which is shown as ``seen`` says, one after the other."""
+
+    def __init__(self, *seen: dict[str, Any]) -> None:
+        self.seen = list(seen) or [chat()]
+        self.changes: list[tuple[str, str, Any, str | None]] = []
+
+    def __call__(self, asked: Asked) -> Said:
+        if asked.path.startswith("/v1/events"):
+            news = {"deployment": "chat", "state": "ready", "previous": None, "revision": 1, "at_ms": 1, "seq": 1}
+            return Said(headers=SSE, body=events(("deployment.state.ready", news)))
+        if asked.method != "GET":
+            body = asked.json if asked.body else None
+            self.changes.append((asked.method, asked.path, body, asked.headers.get("If-Match")))
+            return Said(201 if asked.method == "POST" else 200, self.seen[0])
+        if asked.path.endswith("/why"):
+            row = {"entity": "chat/r1-1", "handler": "RouteEviction", "result": "SUCCESS", "reason": "", "attempts": 2}
+            rows = [{**row, "last_at": AT}]
+            return Said(200, {"deployment": "chat", **chat(conditions=[CRASHES]), "routes": [ROUTE], "history": rows})
+        if asked.path.partition("?")[0] == "/v1/deployments":
+            return Said(200, {"items": [chat()], "next_cursor": None})
+        if asked.path.partition("?")[0].endswith("/routes"):
+            return Said(200, {"items": [ROUTE], "next_cursor": None})
+        return Said(200, self.seen.pop(0) if len(self.seen) > 1 else self.seen[0])
+
+
+@pytest.fixture
+def iris(tmp_path, monkeypatch, capfd):
+    for name in ("IRIS_URL", "IRIS_GATEWAY_URL", "IRIS_TOKEN", "IRIS_JOB", "IRIS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def run(gateway, *words: object) -> tuple[int, str, str]:
+        with answering(gateway) as server:
+            code = main(["--url", server.url, "deploy", *map(str, words)])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def test_create_sends_what_is_said_and_prints_the_name(iris):
+    gateway = Gateway()
+    options = ("--replicas", 3, "--port", "http", "--probe-path", "/up", "--cpu", 2, "-e", "A=1", "--user", "ann")
+    code, out, err = iris(gateway, "create", "chat", *options, "--max-surge", "1", "--", "serve", "--fast")
+    assert (code, out, err) == (0, "chat\n", "chat created\n")
+    [(method, path, body, _)] = gateway.changes
+    assert (method, path) == ("POST", "/v1/deployments")
+    assert body == {
+        "name": "chat",
+        "replicas": 3,
+        "port": "http",
+        "user": "ann",
+        "template": {
+            "command": ["serve", "--fast"],
+            "env": {"A": "1"},
+            "ports": ["http"],
+            "resources": {"cpu_millis": 2000},
+            "probe": {"kind": "http", "path": "/up", "port": "http"},
+        },
+        "update": {"max_surge": 1},
+    }
+
+
+def test_create_prints_the_object_of_the_api(iris):
+    code, out, _ = iris(Gateway(), "create", "chat", "-o", "json", "--wait", "--", "serve")
+    assert (code, json.loads(out)["spec"]["template"]["command"]) == (0, ["serve"])
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "body", "version"),
+    [
+        (("scale", "chat", 5), "PATCH", {"replicas": 5}, None),
+        (("rollback", "chat"), "PATCH", {"revision": 0}, None),
+        (("rollback", "chat", "--to", 2), "PATCH", {"revision": 2}, None),
+        (("pause", "chat"), "PATCH", {"paused": True}, None),
+        (("resume", "chat"), "PATCH", {"paused": False}, None),
+        (("delete", "chat"), "DELETE", None, None),
+        (("update", "chat", "--", "v2"), "PATCH", {"template": {"command": ["v2"]}}, None),
+        (("update", "chat", "--grace", "1m", "--version", 4), "PATCH", {"grace_s": 60.0}, '"4"'),
+    ],
+)
+def test_each_change_is_one_request(iris, words, method, body, version):
+    gateway = Gateway()
+    code, _, err = iris(gateway, *words)
+    assert (code, gateway.changes) == (0, [(method, "/v1/deployments/chat", body, version)])
+    assert "chat" in err
+
+
+def test_an_update_that_says_nothing_is_refused(iris):
+    gateway = Gateway()
+    assert iris(gateway, "update", "chat")[0] == ExitCode.USAGE
+    assert gateway.changes == []
+
+
+def test_waiting_ends_when_every_route_serves(iris):
+    scaling = chat(status="scaling", ready=1)
+    code, _, err = iris(Gateway(scaling, scaling, chat(ready=2), chat()), "scale", "chat", 3, "--wait")
+    assert (code, err.splitlines()[-1]) == (0, "chat is ready: 3 of 3 routes serve")
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        (chat(status="scaling", ready=0, conditions=[CRASHES]), "6 tries to start a route have failed"),
+        (chat(revision=1, conditions=[BACK]), "revision 1 is kept"),
+        (chat(status="destroying"), "is being deleted"),
+        (chat(id="d2"), "is being deleted"),
+    ],
+)
+def test_waiting_for_what_will_not_come_ends_at_once_and_says_why(iris, then, said):
+    under_way = chat(revision=2, status="deploying")
+    code, _, err = iris(Gateway(under_way, under_way, then), "resume", "chat", "--wait")
+    assert (code, said in err) == (ExitCode.JOB_FAILED, True)
+
+
+def test_waiting_ends_when_its_time_is_over(iris):
+    code, _, err = iris(Gateway(chat(ready=1)), "scale", "chat", 3, "--wait-timeout", "0.1s")
+    assert (code, "1 of 3 routes ready; it goes on" in err) == (ExitCode.WAIT_TIMEOUT, True)
+
+
+def test_a_refusal_says_every_mistake(iris):
+    errors = [{"pointer": "/replicas", "code": "out_of_range", "message": "-1 is not between 0 and 1000", "hint": ""}]
+    gateway = lambda _: problem(422, "invalid", "wrong", errors=errors)  # noqa: E731
+    code, _, err = iris(gateway, "create", "chat", "--replicas", "-1", "--", "serve")
+    assert (code, "/replicas: -1 is not between 0 and 1000" in err) == (ExitCode.USAGE, True)
+
+
+def test_a_change_of_another_version_is_a_conflict(iris):
+    gateway = lambda asked: (  # noqa: E731
+        Said(200, chat()) if asked.method == "GET" else problem(412, "precondition_failed", "has been changed since")
+    )
+    assert iris(gateway, "update", "chat", "--grace", "1m", "--version", 3)[0] == ExitCode.CONFLICT
+
+
+def test_looks_print_what_a_person_needs(iris):
+    assert "unhealthy" in iris(Gateway(), "show", "chat")[1]
+    _, listing, _ = iris(Gateway(), "list")
+    assert listing.splitlines()[1].split()[:4] == ["chat", "ready", "3/3", "1"]
+    assert "503 of /healthz" in iris(Gateway(), "routes", "chat")[1]
+    why = iris(Gateway(), "why", "chat")[1].splitlines()
+    assert why[:2] == ["chat is ready, revision 1", "  6 tries to start a route have failed  (crash_loop)"]
+    assert why[3].startswith("  chat/r1-1 RouteEviction success x 2 ")
+    assert json.loads(iris(Gateway(), "show", "chat", "-o", "json")[1]) == chat()

@@ -1,0 +1,62 @@
+"""A deployment as a caller words it: only what is said is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from iris.client.deployment_options import deployment_fields
+from iris.client.problems import InvalidOption
+from iris_core.codec import from_builtins
+from iris_core.deployment_admission import validate_deployment
+from iris_core.serving import DeploymentSpec
+
+
+def test_only_what_is_said_is_sent():
+    assert deployment_fields(None, {"replicas": 5}) == {"replicas": 5}
+    assert deployment_fields(["serve", "v2"], {}) == {"template": {"command": ["serve", "v2"]}}
+    assert deployment_fields(None, {"cpu": "0.5", "env": {"A": "1"}, "band": "batch"}) == {
+        "template": {"band": "batch", "env": {"A": "1"}, "resources": {"cpu_millis": 500}}
+    }
+    assert deployment_fields(None, {"max_surge": "2", "max_unavailable": "25%", "rollback": False}) == {
+        "update": {"max_surge": 2, "max_unavailable": "25%", "rollback": False}
+    }
+    assert deployment_fields(None, {"settle": "500ms", "grace": 10}) == {"settle_s": 0.5, "grace_s": 10.0}
+
+
+def test_the_first_port_serves_and_is_probed():
+    assert deployment_fields(None, {"ports": ["web", "admin"], "probe_path": "/up"}) == {
+        "port": "web",
+        "template": {"ports": ["web", "admin"], "probe": {"kind": "http", "path": "/up", "port": "web"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "probe"),
+    [
+        ({"probe_tcp": True, "probe_interval": "1m"}, {"kind": "tcp", "interval_s": 60.0}),
+        ({"probe_command": "test -e 'a b'"}, {"kind": "command", "command": ["test", "-e", "a b"]}),
+        (
+            {"probe_command": ["true"], "start_timeout": 5},
+            {"kind": "command", "command": ["true"], "start_timeout_s": 5},
+        ),
+        ({"probe_failures": 2, "probe_grace": "0s"}, {"failures": 2, "grace_s": 0.0}),
+    ],
+)
+def test_a_probe_is_worded(options, probe):
+    assert deployment_fields(None, options) == {"template": {"probe": probe}}
+
+
+def test_a_new_deployment_with_a_short_deadline_may_be_created_without_saying_how_long_a_start_takes():
+    for deadline in ("10m", "20s", "2h"):
+        fields = deployment_fields(["serve"], {"progress_deadline": deadline, "user": "ann"}, new=True)
+        spec = from_builtins({"name": "chat", **fields}, DeploymentSpec)
+        assert validate_deployment(spec) == []
+
+
+def test_every_mistake_is_told_at_once():
+    options = {"probe_tcp": True, "probe_path": "/up", "grace": "soon", "cpu": "many", "tpu": "v5litepod-16"}
+    with pytest.raises(InvalidOption) as caught:
+        deployment_fields("serve", options)
+    said = str(caught.value)
+    for words in ("say one of them", "'soon' is not a time", "'many' is not a number", "takes", "a list of words"):
+        assert words in said
