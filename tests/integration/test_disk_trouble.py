@@ -6,6 +6,8 @@ Only the server's part of the data directory lies on that disk, so every service
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -99,3 +101,13 @@ def test_a_store_that_turned_read_only_refuses_and_has_everything_once_it_is_rep
         assert_all_there(cluster, load.names)
     assert (problem.status, problem.code, problem.retry_after_s) == (503, "unavailable", 1)
     assert restarts(data) <= RESTARTS, restarts(data)
+
+
+def test_a_repaired_disk_takes_data_though_another_process_holds_what_it_was(make_disk: MakeDisk):
+    """Any container or network namespace that starts beside the test above is such a process."""
+    disk = make_disk("disk", 64)
+    with subprocess.Popen(["unshare", "--mount", "cat"], stdin=subprocess.PIPE) as holder:
+        until(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"), "it holds it")
+        disk.make_read_only()
+        disk.repair()
+        (disk.path / "new").write_text("taken")

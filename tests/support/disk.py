@@ -65,8 +65,13 @@ class Disk:
         Path("/sys/fs/ext4", Path(device).name, "trigger_fs_error").write_text("told to by a test")
 
     def repair(self) -> None:
-        """What an operator does then: unmount, check, mount again."""
+        """What an operator does then: unmount, check, mount again.
+
+        A copy of what is on the device: a process with mounts of its own (`ip netns exec`, a container) that started
+        meanwhile holds the old file system, and the kernel would mount that again as it is.
+        """
         self.unmount()
+        shutil.copyfile(self.image, self.image.with_suffix(".copy")).replace(self.image)
         subprocess.run(["e2fsck", "-p", self.image], capture_output=True, check=False)
         _run("mount", "-o", _OPTIONS, self.image, self.path)
 
