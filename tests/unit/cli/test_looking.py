@@ -31,6 +31,16 @@ ATTEMPTED = {
     "worker": None,
     "attempts": [],
 }
+DEPLOYED = {
+    "id": "4",
+    "type": "deployment.state.ready",
+    "deployment": "chat",
+    "state": "ready",
+    "previous": "scaling",
+    "revision": 1,
+    "at_ms": 1767351845000,
+    "seq": 9,
+}
 EVENT = {
     "id": "3",
     "type": "task.state.succeeded",
@@ -86,7 +96,7 @@ def iris(tmp_path, monkeypatch, capfd):
         views = {
             "history": page(WENT_WELL, SKIPPED, *others),
             "tasks": page(ATTEMPTED),
-            "events": page(EVENT),
+            "events": page(DEPLOYED) if "deployment=chat" in asked.split("&") else page(EVENT),
             "tree": Said(200, {"job": job_view(), "children": []}),
             "why": Said(
                 200,
@@ -153,6 +163,7 @@ LOOKS = [
     (("show", "/train/0"), "/train/0"),
     (("tree", "/train"), "/train"),
     (("events",), "/train/0"),
+    (("events", "--deployment", "chat"), "chat"),
     (("worker", "show", "w0"), "w0"),
     (("session", "show", "j7-0"), "j7-0"),
     (("quota", "show", "ann"), "ann"),

@@ -45,7 +45,7 @@ def print_event(event: Row, form: str) -> None:
     if form in ("json", "jsonl"):
         print_json(event, indent=0)
         return
-    whose = event.get("task") or event.get("session") or event.get("job") or ""
+    whose = event.get("task") or event.get("session") or event.get("job") or event.get("deployment") or ""
     if form == "name":
         click.echo(whose)
         return
