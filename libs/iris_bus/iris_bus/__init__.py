@@ -1,1 +1,1 @@
-"""The only package that knows NATS: a small contract, kept by JetStream and by memory, and what every shell shares."""
+"""The only package that imports nats: the bus contract, JetStream and in-memory implementations, process helpers."""

@@ -1,7 +1,7 @@
-"""Whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
+"""Stores whole objects with a digest, in chunks, in the object-store layout every NATS tool reads.
 
-A new version is stored beside the old one and put in its place by one message, so a reader sees the old object or the
-new one. Out of scope: what is kept how long. Source: docs/design/nats.md#costs, docs/design/nats.md#nats-py-behaviour.
+A new version is stored beside the old one and replaces it by one message, so a reader sees the old object or the new
+one. Out of scope: how long objects are kept. Source: docs/design/nats.md#costs, docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Messages of the journal in the files of a NATS server that does not run. Pure.
+"""Reads journal messages from the files of a NATS server that is not running. Pure.
 
-A server that starts on a damaged file cuts it off behind the first message it cannot read, and whatever stands
-behind that is gone. So the files of a stopped server are read here first, each message found by its subject and
-believed for its checksum (`framing`) and for the sequence it was to follow, which stands in its
-headers. A record is: length (top bit: has headers), sequence, time in ns, length of the
-subject, subject, [length of the headers, headers], body, 8 bytes of the server's own checksum; little-endian.
+A server that starts on a damaged file truncates it after the first message it cannot read, and all later messages are
+lost. So the files of a stopped server are read here first: each message is found by its subject and verified by its
+checksum (`framing`) and by the sequence it was to follow, which is in its headers. A record is: length (top bit: has
+headers), sequence, time in ns, length of the subject, subject, [length of the headers, headers], body, 8 bytes of the
+server's own checksum; little-endian.
 Out of scope: what a running server can read (`raw`).
 """
 

@@ -1,4 +1,4 @@
-"""A child process: started, watched, started again after a growing pause, stopped; it ends when this process does.
+"""Starts, watches, restarts (with backoff) and stops a child process, which ends when this process does.
 
 Synchronous on purpose: the kernel's parent-death signal follows the thread that forked, so one thread forks all.
 """

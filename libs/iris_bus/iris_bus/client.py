@@ -1,8 +1,7 @@
-"""nats-py's client without the faults that harm us.
+"""nats-py's client with three bugs worked around.
 
-It leaked a socket at each failed attempt to connect; a PONG behind a ping nobody waits for any more ended its read
-loop; a flush overtook what it should have flushed. `fast_client` makes it quicker; no other module uses its private
-names.
+It leaked a socket at each failed attempt to connect; a PONG for a ping that had timed out ended its read loop; a flush
+overtook the messages it should have flushed. `fast_client` makes it faster; no other module uses its private names.
 Out of scope: connecting, and what messages mean. Source: docs/design/nats.md#nats-py-behaviour;
 docs/adr/0003-a-thin-layer-on-nats-py.md.
 """

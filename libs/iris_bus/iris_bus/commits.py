@@ -1,4 +1,4 @@
-"""Following a journal commit by commit, whichever way its messages are read. Source: contract.py `CommitReader`."""
+"""Reads a journal commit by commit from any source of its messages. Source: contract.py `CommitReader`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""One connection to NATS that never gives up by itself, never blocks a sender, and notices when it is dead.
+"""A NATS connection that reconnects for ever, never blocks a sender, and detects when it is dead.
 
-It wraps nats-py's client with the options and callbacks that make it fail fast: nothing is buffered while
-disconnected, losing the connection reaches everybody at once who waits for an answer, a read loop that died is
-found by a watchdog. When the client closes for good, ``on_lost`` is called: the process must end.
-Out of scope: what is sent over it. Source: docs/design/nats.md#nats-py-behaviour.
+It wraps nats-py's client with options and callbacks that make it fail fast: nothing is buffered while disconnected, a
+lost connection fails all pending requests at once, and a watchdog detects a dead read loop. When the client closes for
+good, ``on_lost`` is called: the process must end. Out of scope: what is sent over it. Source:
+docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

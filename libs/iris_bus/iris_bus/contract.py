@@ -1,7 +1,7 @@
-"""What Iris asks of a message bus: six small promises, kept by JetStream and, for tests, by memory.
+"""The interfaces of the message bus, implemented by JetStream and, for tests, in memory.
 
-Nothing here knows NATS. A room that needs the bus takes one of these protocols as an argument; only a
-service's shell ever awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
+Nothing here depends on NATS. A module that needs the bus takes one of these protocols as an argument; only a
+service's shell awaits them. Absent on purpose: work queues, acknowledgements by consumers, leases.
 Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
 """
 

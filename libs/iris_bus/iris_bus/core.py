@@ -1,6 +1,6 @@
-"""The `Bus` contract over core NATS:
+"""The `Bus` contract over core NATS: publish, request, subscribe. Nothing is stored.
 
-publish, request, subscribe; nothing stored. Source: contract.py; docs/design/nats.md#costs.
+Source: contract.py; docs/design/nats.md#costs.
 """
 
 from __future__ import annotations

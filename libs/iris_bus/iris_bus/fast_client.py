@@ -1,4 +1,4 @@
-"""The client's short way: a message goes from the socket straight to its subscriber.
+"""The client's fast path: a message goes from the socket directly to its subscriber.
 
 nats-py takes each message through two buffers, an object, a queue and two tasks. Here `intake` reads the protocol, and
 what is sent in one turn of the loop goes out at its end in one write, as lines made by `wire`.

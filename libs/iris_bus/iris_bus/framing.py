@@ -1,9 +1,9 @@
-"""How a commit lies in the journal: in one message or in several, each with a header to verify it by. Pure.
+"""Frames a commit as one or several journal messages, each with a header that verifies it. Pure.
 
-The header holds a magic, the version of this format, which part of how many the message is, and a CRC32 of all that
-and of the bytes behind it: what is stored can be verified without being decoded. The commit's sequence is that of its
-last part. Parts stand back to back; parts that were begun and not finished are of a leader that ended meanwhile, and
-whoever reads on drops them. Out of scope: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
+The header holds a magic, the format version, the part's number and the number of parts, and a CRC32 of these and of the
+bytes after it, so a message can be verified without being decoded. The commit's sequence is that of its last part.
+Parts are consecutive; an incomplete sequence of parts was left by a leader that ended, and readers drop it. Out of
+scope: what a commit means. Source: docs/adr/0015-commits-in-parts.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A message's header block as bytes, and as names with values. Pure."""
+"""Encodes and decodes a message's header block. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading a NATS connection: bytes come in, and each message goes straight to whoever subscribed. Not a task, no queue.
+"""Reads a NATS connection and passes each message directly to its subscriber, without a task or a queue.
 
-It takes the place of nats-py's stream reader once a connection stands, and hands it every line that is no message, so
-that pings, errors, news of the server and the end of the connection stay nats-py's to deal with. Bytes are read into
+It replaces nats-py's stream reader once a connection is established, and passes it every line that is not a message, so
+that nats-py still handles pings, errors, server information and the end of the connection. Bytes are read into
 one buffer that is used again and again: a fresh one of 256 KiB for each read, asyncio's way, costs more than the read.
 Out of scope: subscriptions, and what messages mean. Source: the NATS client protocol;
 docs/adr/0003-a-thin-layer-on-nats-py.md.

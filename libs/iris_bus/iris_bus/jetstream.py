@@ -1,10 +1,11 @@
-"""The contract kept by NATS JetStream: one call connects, and everything else hangs on the connection.
+"""The contract over NATS JetStream: one call connects and returns the connection, which has everything else.
 
     connection = await connect(url, name="state", on_lost=service.fail)
     await connection.streams.ensure()
 
-Out of scope: how each promise is kept (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`, `key_value`), and
-retries of the process itself. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#nats-py-behaviour.
+Out of scope: how each interface is implemented (`core`, `streams`, `reader`, `journal`, `publisher`, `blobs`,
+`key_value`), and retries of the process itself. Source: docs/ARCHITECTURE.md#storage;
+docs/design/nats.md#nats-py-behaviour.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The record over `IRIS_JOURNAL`: fenced appends whose outcome is always found out, quick replay, a tail to follow.
+"""The journal in `IRIS_JOURNAL`: fenced appends whose outcome is always determined, fast replay, a tail to follow.
 
-An append names the sequence it follows; the server refuses it when somebody else wrote. When the answer is lost, the
-journal's end is read back from the stream's leader: our bytes behind ``expected`` mean committed, other bytes mean
-fenced, nothing means it is sent again with the same expectation, of which at most one can win.
+An append names the sequence it follows; the server refuses it when another writer was first. When the answer is lost,
+the journal's end is read back from the stream's leader: our bytes after ``expected`` mean committed, other bytes mean
+fenced, nothing means the append is sent again with the same expected sequence, and at most one of them succeeds.
 Out of scope: what an entry means. Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used.
 """
 

@@ -1,6 +1,6 @@
-"""Buckets of small values by key, in the layout every NATS tool reads, each write compared with what it replaces.
+"""Buckets of small values by key, in the layout every NATS tool reads, written by compare-and-set.
 
-A deleted key leaves a marker, so that whoever follows the bucket hears of it; the server drops markers after an hour.
+A deleted key leaves a marker for watchers of the bucket; the server drops markers after an hour.
 Readers do not depend on that: they read the whole set again after each reconnection.
 Source: contract.py `KeyValue`; docs/design/nats.md#features-used, docs/design/nats.md#nats-py-behaviour.
 """

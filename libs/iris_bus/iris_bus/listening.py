@@ -1,4 +1,4 @@
-"""The address a service listens on: read from its settings, bound, and written down for whoever started the service."""
+"""Reads the address a service listens on from its settings, binds it, and writes it to a file for the supervisor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The same contract without a server: one `Memory` is the server, each `connect` a process's connection to it.
+"""The bus contract in memory, for tests: one `Memory` is the server, each `connect` a process's connection to it.
 
-Deterministic: no threads, no tasks, no clock of its own. Callbacks run in publishing order, never inside `publish`: in
-a running loop they follow in its next round, without one when `deliver` is called. `away` makes the server
-unreachable and back. Out of scope: what is stored (`memory_store`); faults of a network.
+Deterministic: no threads, no tasks, no clock of its own. Callbacks run in publishing order, never inside `publish`:
+with a running event loop in its next iteration, without one when `deliver` is called. `away` makes the server
+unreachable and reachable again. Out of scope: what is stored (`memory_store`); faults of a network.
 Source: contract.py, under the suite in tests/contract.
 """
 

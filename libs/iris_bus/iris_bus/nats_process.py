@@ -1,7 +1,7 @@
-"""A `nats-server` of this machine on a private directory: a child process, locked and rendered before each start.
+"""Runs a local `nats-server` on a private directory, which it locks, with a configuration written before each start.
 
-Everything here is plain and synchronous, so that fixtures and scripts can use it. Out of scope: who starts it again
-(the supervisor of `iris up`). Source: docs/design/nats.md#embedded-server.
+Everything here is synchronous, so that fixtures and scripts can use it. Out of scope: restarts (the supervisor of
+`iris up`). Source: docs/design/nats.md#embedded-server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Publication events into `IRIS_EVENTS`: in order, each once, a deposed writer refused, and cheap.
+"""Publishes events into `IRIS_EVENTS` in order, each once, at low cost, and fences a deposed writer.
 
-Events go out as chained messages (see `wire`); only every few hundredth asks for an answer. After any trouble the
-stream's last event says where to go on (see `window`); since ids are the journal's, it does not matter which of two
-writers published an event. Out of scope: what an event says. Source: docs/ARCHITECTURE.md#storage;
+Events are sent as chained messages (see `wire`); only every few hundredth requests an acknowledgement. After an error
+the stream's last event determines where to continue (see `window`); since ids are the journal's, it does not matter
+which of two writers published an event. Out of scope: the content of events. Source: docs/ARCHITECTURE.md#storage;
 docs/design/nats.md#features-used.
 """
 

@@ -1,7 +1,7 @@
-"""Streams as verification, repair and backup need them: every message that can still be read, and a stream made anew.
+"""Reads every readable message of a stream, and rewrites a stream, for verification, repair and backup.
 
-A stored message that was damaged is left out by the server without a word, and a consumer that should deliver it
-waits for ever. So nothing here waits for a message without looking where the next readable one stands.
+The server silently skips a damaged message, and a consumer that should deliver it waits for ever. So nothing here waits
+for a message without looking up the next readable one.
 Out of scope: what the messages mean. See also: `reader`, for streams that are whole.
 """
 

@@ -1,7 +1,7 @@
-"""Reading a stream in order with nothing missing: long pulls on a throw-away consumer whose sequence is checked.
+"""Reads a stream in order and without gaps: long pulls on an ephemeral consumer whose sequence is checked.
 
-When anything is off (a missing number, a consumer that is gone, silence, a lost connection) the consumer is made
-again behind the last message read, with back-off. Out of scope: acknowledgements; where to start after a Gap.
+On any error (a missing sequence, a deleted consumer, silence, a lost connection) the consumer is created again after
+the last message read, with backoff. Out of scope: acknowledgements; where to start after a Gap.
 Source: contract.py `Reader`; docs/design/nats.md#nats-py-behaviour, docs/design/nats.md#features-used.
 """
 

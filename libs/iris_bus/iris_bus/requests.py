@@ -1,7 +1,7 @@
-"""Questions and their answers over one inbox: requests, acknowledged publishes, calls of the JetStream API.
+"""Requests and answers over one inbox: requests, acknowledged publishes, calls of the JetStream API.
 
-One wildcard subscription carries every answer; each question is a future and one timer. Losing the connection, a
-refused subject and silence each end a question at once and by name, so nobody waits for what cannot come.
+One wildcard subscription receives every answer; each request is a future and one timer. A lost connection, a refused
+subject and a timeout each end a request with an exception of its own.
 Out of scope: what answers mean. Source: docs/design/nats.md#nats-py-behaviour.
 """
 

@@ -1,4 +1,4 @@
-"""Trying again while the bus is away, starting, or choosing a leader. Out of scope: what may be repeated safely."""
+"""Retries while the bus is unreachable, starting, or electing a leader. Out of scope: what may be repeated safely."""
 
 from __future__ import annotations
 

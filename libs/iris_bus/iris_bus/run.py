@@ -1,4 +1,4 @@
-"""What every service's process shares: settings, logs, signals, draining, and ending when something is wrong.
+"""Runs a service as a process: settings, logs, signals, draining, and exit on an error.
 
     async def main(service: Service[StateSettings]) -> None:
         connection = await service.connect()
@@ -8,9 +8,9 @@
     if __name__ == "__main__":
         run_service("state", StateSettings, main)
 
-TERM or INT sets ``stop`` and the main function ends in its own order; a second signal does not wait. An exception
-nobody caught, in the main function, a task of `Service.spawn` or a callback, ends the process with a non-zero code: the
-journal rebuilds what it knew. Out of scope: what a service does. Source: docs/ARCHITECTURE.md#storage.
+TERM or INT sets ``stop`` and the main function shuts down in order; a second signal does not wait. An uncaught
+exception in the main function, a task of `Service.spawn` or a callback ends the process with a non-zero code: the
+journal rebuilds its state. Out of scope: what a service does. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

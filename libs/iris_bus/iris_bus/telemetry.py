@@ -1,4 +1,4 @@
-"""What a process shows of itself: ``/metrics`` for Prometheus, ``/healthz``, ``/readyz``, and trace contexts.
+"""Serves a process's ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``, and defines trace contexts.
 
 The page is made in the service's own loop, so a collector may read the service's records without a lock.
 Out of scope: which metrics there are; the gateway's own HTTP. Source: docs/design/interfaces.md#metrics.

@@ -1,4 +1,4 @@
-"""Ending a task for certain: nats-py, and `wait_for` of Python 3.11, now and then swallow a cancellation."""
+"""Cancels a task until it ends: nats-py, and `wait_for` of Python 3.11, sometimes swallow a cancellation."""
 
 from __future__ import annotations
 

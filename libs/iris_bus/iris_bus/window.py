@@ -1,8 +1,8 @@
-"""What of an outbox is waiting, under way, or stored: the arithmetic of publishing each event once. Pure.
+"""Tracks which events of an outbox are waiting, sent, or stored, so that each is published once. Pure.
 
-Events go out as a chain of stream sequences. After trouble the stream's last event, by its id, says what is stored;
-`go_on` puts everything behind it back in line. Events stored a moment ago are kept, because a stream that persists
-lazily may forget them in a crash. Out of scope: sending and waiting. Source: docs/design/nats.md#features-used.
+Events are sent as a chain of stream sequences. After an error the id of the stream's last event tells what is stored;
+`go_on` queues everything after it again. Events stored a moment ago are kept, because a stream that persists lazily may
+lose them in a crash. Out of scope: sending and waiting. Source: docs/design/nats.md#features-used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Protocol lines made by hand: of one message, and of many chained ones, because nats-py's publish costs five times as
-much for an event.
+"""Encodes NATS protocol lines of one message and of chained messages; nats-py's publish costs five times as much.
 
-Each message says which stream sequence it follows; only the last asks for an answer. A message that is lost or refused
-leaves the stream one short, so every later one is refused too: one confirmed sequence proves all before it.
+Each message names the stream sequence it follows; only the last requests an acknowledgement. After a message that is
+lost or refused every later one is refused too, so one confirmed sequence proves all before it.
 Out of scope: sending, waiting, recovering. Source: docs/design/nats.md#features-used.
 """
 

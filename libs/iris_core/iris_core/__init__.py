@@ -1,3 +1,3 @@
-"""Decisions and words of Iris: pure, and shared by all services. No clock, loop, socket, randomness or logging here."""
+"""Types and decisions that all services share. Pure: no clock, event loop, socket, randomness or logging."""
 
 __version__ = "0.1.0"

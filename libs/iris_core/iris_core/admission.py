@@ -1,6 +1,6 @@
-"""What a job's specification may say. The gateway asks early, the state service asks again; nothing is looked up.
+"""Validates a job's specification, in the gateway and again in the state service. It needs no records.
 
-Every mistake is found in one go, each with the JSON pointer of its field. Shapes and types are the decoder's.
+All mistakes are found at once, each with the JSON pointer of its field. The decoder checks shapes and types.
 Source: docs/design/semantics.md#jobs, docs/design/semantics.md#coscheduling,
 docs/design/semantics.md#constraints-and-resources, docs/design/interfaces.md#http.
 """

@@ -1,8 +1,8 @@
-"""How soon the next commit, plan or report may go, so that under load each of them says more. Pure.
+"""Spaces commits, plans and reports, so that under load each of them holds more. Pure.
 
-Each costs the same however little it holds, so many small ones are dear. A few go at once after a rest, so a short task
-on a quiet cluster waits for nothing; after them they keep steps, and the more attempts are open, the longer the steps,
-because the less it matters that some wait. No clock here: the caller says what time it is.
+Each has a fixed cost, so many small ones are expensive. After an idle time a few are sent at once, so a short task on a
+quiet cluster does not wait; later ones are spaced by an interval that grows with the number of open attempts. The
+caller passes the time.
 Source: docs/performance.md; docs/adr/0004-commit-spacing.md.
 """
 

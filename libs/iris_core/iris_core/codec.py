@@ -1,7 +1,7 @@
-"""Bytes to messages and back: msgpack between services, JSON towards people. Decoders are made once per type.
+"""Encodes and decodes messages: msgpack between services, JSON for clients. One decoder is made per type.
 
-Raises only `Undecodable`, so that a poison message is one refusal and never an exception in a loop. For one thread;
-where several may meet, see `iris.client.decode`.
+Raises only `Undecodable`, so that a malformed message is refused and does not end a loop. For a single thread; for
+several threads see `iris.client.decode`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which hosts a job may use: one host's attributes against one job's constraints. No capacity, no choice among hosts.
+"""Checks one host's attributes against one job's constraints. Capacity and the choice of a host are out of scope.
 
 A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of Kubernetes. Strings
-are compared exactly and are never ordered; whole and broken numbers compare by value; a string never equals a number. A
-``taint:<name>`` attribute repels every job that says nothing about that key. Preferred constraints rank hosts and never
-rule one out. Source: docs/design/semantics.md#constraints-and-resources.
+are compared exactly and are never ordered; integers and floats compare by value; a string never equals a number. A
+``taint:<name>`` attribute repels every job without a constraint on that key. Preferred constraints rank hosts and never
+exclude one. Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

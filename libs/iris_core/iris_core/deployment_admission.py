@@ -1,6 +1,6 @@
-"""What a deployment's specification may say. The gateway asks early, the state service asks again.
+"""Validates a deployment's specification, in the gateway and again in the state service.
 
-As `admission` of jobs: every mistake in one go, each with the JSON pointer of its field. Source:
+As `admission` of jobs: all mistakes at once, each with the JSON pointer of its field. Source:
 docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 """
 

@@ -1,4 +1,4 @@
-"""Everything that can be refused or go wrong in a decision.
+"""The exceptions of decisions.
 
 IrisError
 ├── Refused               the caller asked for something that cannot be; its text is for a person

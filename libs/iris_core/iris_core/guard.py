@@ -1,7 +1,7 @@
-"""What every status table must keep to, asked when it is imported: a table that breaks this never runs.
+"""Checks each status table when it is imported, so that an invalid table never runs.
 
-An owner and a way out for every status that is no end, no way out of an end, and no cell that nothing can reach. What
-is *not* here: whether a row is ever the first that matches, which tests try out. Source:
+Every status that is not terminal has an owner and a way out, a terminal one has no way out, and every cell can be
+reached. Out of scope: whether a row is ever the first that matches, which tests check. Source:
 docs/design/semantics.md#rules-and-judgement.
 """
 

@@ -1,7 +1,7 @@
-"""The one shape of every rule, the one judgement, and the one derivation of a whole from its parts.
+"""Rules of status tables, the function that judges an outcome, and the one that derives a whole from its parts.
 
-A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. What is not here:
-who claims (handlers, workers), and who applies (the ledger). Sources: docs/design/semantics.md#rules-and-judgement,
+A rule is a row of a table in `iris_core.tables`; nothing outside the tables decides a status. Out of scope: making
+claims (handlers, workers), and applying changes (the ledger). Sources: docs/design/semantics.md#rules-and-judgement,
 docs/design/semantics.md#sessions, docs/design/semantics.md#tasks-and-attempts.
 """
 

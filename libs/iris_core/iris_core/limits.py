@@ -1,4 +1,4 @@
-"""How large anything that is sent may be, in bytes. Whoever makes a message keeps to these; no bus takes more.
+"""Size limits of messages, in bytes. Every sender keeps to them; no bus accepts more.
 
 Source: docs/adr/0015-commits-in-parts.md, with the sum for each kind of message.
 """

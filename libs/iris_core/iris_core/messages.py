@@ -1,8 +1,8 @@
-"""What the four services say to each other. Shapes only.
+"""The messages between services. Types only.
 
 Facts end in a past participle, requests are imperative. Positions are fixed (array_like): new fields go last,
-with a default, and no meaning changes under an old name. Times are ``*_ms``, stamped by whoever first says them.
-A task is ``(job, index)`` here: ``job`` is the job's number, given once at admission and never reused.
+with a default, and no meaning changes under an old name. Times are ``*_ms``, stamped by the first sender.
+A task is ``(job, index)`` here: ``job`` is the job's number, assigned at admission and never reused.
 Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job; docs/design/semantics.md#sessions.
 """
 

@@ -1,6 +1,6 @@
 """Names are paths: ``/train``, its child ``/train/eval-1``, that job's task ``/train/eval-1/0``.
 
-Pure string rules: validity, ancestry, depth, and the tokens that may stand in a bus subject or a file name.
+Pure string rules: validity, ancestry, depth, and the tokens that are allowed in a bus subject or a file name.
 Source: docs/design/semantics.md#jobs.
 """
 

@@ -1,4 +1,4 @@
-"""The order in which waiting tasks are looked at: one pure key.
+"""The sort key of the queue of pending tasks.
 
 Source: docs/design/semantics.md#order.
 """

@@ -1,4 +1,4 @@
-"""Waiting tasks of all jobs in the exact order of `priority.PriorityKey`. No policy: who waits and why is elsewhere.
+"""The pending tasks of all jobs in the order of `priority.PriorityKey`. It decides nothing.
 
 Two levels, because the tasks of one job are neighbours in that order: a SortedKeyList of jobs, and for each job the
 sorted indexes that wait. A job has at most `spec.MAX_REPLICAS` tasks, so its indexes are a compact array whose worst

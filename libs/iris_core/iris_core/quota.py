@@ -1,4 +1,4 @@
-"""Limits of each user: the tables of them, and the record of those an operator sets for one user.
+"""Limits of users: the tables of limits, and the record of those an operator sets for one user.
 
 A new limit is a row here, a field of its name at the end of `Quota`, and its check. `iris quota`, HTTP, OpenAPI,
 pages, reasons and docs/configuration.md read the tables.

@@ -1,6 +1,6 @@
-"""Why something waits: one enumeration, used by API, CLI, page, metric label and documentation anchor alike.
+"""Reasons why a task is pending: one enumeration for API, CLI, dashboard, metric labels and documentation anchors.
 
-A reason is a typed value; its words are made here and nowhere else. Source:
+A reason is a typed value; its text is made only here. Source:
 docs/design/semantics.md#constraints-and-resources.
 """
 

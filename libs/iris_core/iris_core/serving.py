@@ -1,4 +1,4 @@
-"""What people deploy, and where its routes answer. Shapes only.
+"""The specification of a deployment, and the addresses of its routes. Types only.
 
 A deployment keeps ``replicas`` routes alive; a route is one job with one task behind one address.
 Source: docs/design/semantics.md#deployments-and-routes.

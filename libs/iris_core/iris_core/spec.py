@@ -1,7 +1,7 @@
-"""What people submit: the job's specification, exactly the body of ``POST /v1/jobs``.
+"""The specification of a job: the body of ``POST /v1/jobs``.
 
-Shapes only; what values are allowed is judged by the admission rules of the gateway and again by the state
-service. Unknown fields are refused by the decoder. Source: docs/design/interfaces.md#http,
+Types only; `admission` validates the values in the gateway and again in the state service. The decoder refuses
+unknown fields. Source: docs/design/interfaces.md#http,
 docs/design/semantics.md#jobs, docs/design/semantics.md#constraints-and-resources.
 """
 

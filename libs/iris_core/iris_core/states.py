@@ -1,4 +1,4 @@
-"""Every status of every entity, with its wire value, and the sets that have names. Nothing here decides.
+"""Every status of every entity with its wire value, and named sets of statuses. Nothing here decides.
 
 A wire value is never reused. Sources: docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#sessions,

@@ -1,6 +1,6 @@
 """Every subject and every stream, as one table; the bus declares its streams from here.
 
-A subject is built only by the functions below, so no name ever stands unescaped in one.
+Subjects are built only by the functions below, so names are always escaped.
 Source: docs/ARCHITECTURE.md#storage; docs/design/interfaces.md#events.
 """
 

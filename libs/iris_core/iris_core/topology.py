@@ -1,4 +1,4 @@
-"""TPU slices: how many hosts and chips a variant has, and what a coscheduled job must therefore ask for.
+"""TPU slices: the hosts and chips of each variant, and what a coscheduled job must request for it.
 
 Names of v4 and v5p count cores, those of v5litepod and v6e count chips. Source: design note on TPU topologies;
 docs/design/semantics.md#coscheduling.

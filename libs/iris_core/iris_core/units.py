@@ -1,6 +1,6 @@
-"""Units that amounts are counted in, and how an amount is written for people. Pure.
+"""Units of amounts, and formatting of amounts for display. Pure.
 
-Out of scope: reading what people write (`iris.client.units`).
+Out of scope: parsing user input (`iris.client.units`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What people and foreign programs see: the objects of the HTTP API and the bodies of public events.
+"""The objects of the HTTP API and the bodies of public events.
 
-Made by the state service, passed through by the gateway, read by the CLI and the SDK. States are lower case,
+The state service makes them, the gateway passes them on, the CLI and the SDK read them. States are lower case,
 times RFC 3339 UTC. Stable: fields are only added. Source: docs/design/interfaces.md#http,
 docs/design/interfaces.md#events.
 """

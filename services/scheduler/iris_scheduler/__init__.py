@@ -1,1 +1,1 @@
-"""Who runs where: a pure plan from a mirror of the state service's records. It keeps nothing and writes nothing."""
+"""The scheduler: makes plans from a mirror of the state service's records. It stores nothing durable."""

@@ -1,4 +1,4 @@
-"""Who goes where in one cycle, and what is left for others: room, quotas, and the tasks that still wait."""
+"""The assignments of one cycle, and what remains: free capacity, quotas, and the tasks that are still pending."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the scheduler remembers of its own looking, so that it need not look at everything again. It decides nothing.
+"""Results of earlier cycles, cached so that a cycle examines only what may have changed. It decides nothing.
 
-Forgetting all of it changes no placement: it only makes the next cycle look at every class and publish every reason.
+Clearing the cache changes no placement: the next cycle examines every class and publishes every reason.
 """
 
 from __future__ import annotations

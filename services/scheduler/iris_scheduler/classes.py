@@ -1,4 +1,4 @@
-"""Scheduling classes: jobs that ask for the same are asked about once. One failed fit answers for the whole class.
+"""Scheduling classes: jobs with equal requests are examined once. One failed fit applies to the whole class.
 
 Source: docs/performance.md; docs/design/semantics.md#order for the order inside a class.
 """

@@ -1,6 +1,6 @@
-"""What one cycle decides from: the records, what earlier cycles learnt, and the time. It holds no rule of its own.
+"""The inputs of one cycle: the records, the cache of earlier cycles, and the time. It decides nothing.
 
-Nothing here changes while a plan is made, but for the time at which the next one is due.
+Nothing here changes while a plan is made, except the time at which the next one is due.
 """
 
 from __future__ import annotations

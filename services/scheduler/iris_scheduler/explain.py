@@ -1,7 +1,8 @@
-"""Why what waits was not placed, found by the same masks, room and order that did not place it.
+"""Finds the reasons why pending work was not placed, from the same masks, capacity and order that placement used.
 
-Looked for in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it is nominated
-places, delayed, over quota, or counted in the queue. Source: docs/design/semantics.md#constraints-and-resources.
+Reasons are tried in the order of `reasons.ReasonCode`. A class has one reason; a job has its own only when it has
+nominations, is delayed, is over quota, or is counted in the queue. Source:
+docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations

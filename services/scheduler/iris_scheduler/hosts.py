@@ -1,6 +1,6 @@
-"""What is held on each worker, attempt by attempt, and the columns of room that follow from it.
+"""The resources that attempts hold on each worker, and the columns of free capacity derived from them.
 
-A worker's room is its total less everything open on it. Nothing here decides.
+A worker's free capacity is its total less that of its open attempts. Nothing here decides.
 Source: docs/design/semantics.md#tasks-and-attempts, section 9 "building-count window".
 """
 

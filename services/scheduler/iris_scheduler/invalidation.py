@@ -1,8 +1,8 @@
-"""Which findings of earlier cycles still hold, so that only what may have changed is looked at again.
+"""Invalidates results of earlier cycles, so that only what may have changed is examined again.
 
-Room shrinks by placing and grows only on workers the mirror names. So a class that was full is still full unless a
-grown worker has room for it, and a class no eviction helped is still unschedulable unless a worker that matters has
-grown or other workers are kept for gangs.
+Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class that did not fit still
+does not fit unless a grown worker has room for it, and a class that no eviction helped is still unschedulable unless a
+worker it may use has grown or other workers are reserved for gangs.
 """
 
 from __future__ import annotations

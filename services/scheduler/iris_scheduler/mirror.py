@@ -1,6 +1,6 @@
-"""What the state service knows, as far as placing work needs it: a full snapshot, then numbered deltas.
+"""A copy of the state service's records that placement needs: a full snapshot, then numbered deltas.
 
-It believes what it is told and decides nothing. A delta that does not follow is refused; the owner then asks for a full
+It applies deltas as they are and decides nothing. A delta out of sequence is refused; the owner then requests a full
 snapshot. Source: docs/ARCHITECTURE.md#storage.
 """
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: waiting jobs of many classes, merged in queue order, without looking at classes that are full.
+"""Merges the pending jobs of many classes in queue order, skipping classes that do not fit.
 
 Source: docs/design/semantics.md#order.
 """

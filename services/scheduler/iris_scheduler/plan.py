@@ -1,8 +1,8 @@
-"""One cycle: who goes where, who is stopped for whom, and why the rest waits. A pure function of what is known.
+"""Makes the plan of one cycle: assignments, preemptions, and the reasons why other work is pending. A pure function.
 
-The same mirror, cache, time and settings give the same bytes. Bands one after the other; in each, gangs, then single
-tasks by first fit, then those over quota in the same way; then preemption; then reasons. `Cycle` is what all of them
-read, `Assignments` what the two placers give, `Preemption` what is stopped, `CycleOutcome` what reasons are found in.
+The same mirror, cache, time and settings give the same bytes. Bands are handled in order; in each, gangs, then single
+tasks by first fit, then those over quota in the same way; then preemption; then reasons. `Cycle` holds the input of
+all, `Assignments` the result of the two placers, `Preemption` the evictions, `CycleOutcome` the input of reasons.
 Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 3; docs/design/semantics.md#order.
 """
 

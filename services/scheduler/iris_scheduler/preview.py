@@ -1,4 +1,4 @@
-"""A dry run: what the next cycle would do with one more job. The same plan, on the same records plus that job.
+"""A dry run: plans the next cycle as if one more job had been submitted.
 
 Source: docs/design/interfaces.md#command-line `iris plan`; docs/design/semantics.md#order.
 """

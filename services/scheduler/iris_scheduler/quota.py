@@ -1,6 +1,6 @@
-"""Whose turn it is within a band: tasks that would take their user over a running quota stand behind everyone else.
+"""Running quotas: within a band, tasks that would take their user over a quota are placed after all others.
 
-A quota never forbids; it only gives way. Source: docs/design/semantics.md#order.
+A quota never blocks a task; it only lowers its order. Source: docs/design/semantics.md#order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which waiting jobs get a reason in this cycle: those that have none yet, and those whose reason has changed.
+"""Chooses the pending jobs whose reason is sent in this cycle: those without one, and those whose reason has changed.
 
-A reason is published at once for a job that waits newly and for small classes; for large classes at most every
-``reason_interval_ms``. What the reasons are is decided in `explain`.
+A reason is sent at once for a newly pending job and for small classes; for large classes at most every
+``reason_interval_ms``. `explain` finds the reasons.
 """
 
 from __future__ import annotations

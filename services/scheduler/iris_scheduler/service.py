@@ -1,8 +1,8 @@
-"""The shell of the scheduler: the only room here that waits, reads the clock, or touches the bus.
+"""The shell of the scheduler: the only module here that waits, reads the clock, or uses the bus.
 
-It keeps the mirror up to date, plans as soon as something has changed or time alone would change the plan, and has one
-plan on its way at a time: what arrives meanwhile is the next plan's. Whatever it is not sure of it forgets, and asks
-the state service for everything again. Source: docs/ARCHITECTURE.md#storage.
+It keeps the mirror up to date, plans when a record has changed or when time alone would change the plan, and has one
+plan in flight at a time; later deltas are for the next plan. After any inconsistency it drops its state and requests a
+full snapshot from the state service. Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

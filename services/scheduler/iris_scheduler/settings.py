@@ -1,4 +1,4 @@
-"""Every number the scheduler decides with; each is a key of `[scheduler]`. Defaults: docs/design/semantics.md."""
+"""The settings of the scheduler; each is a key of `[scheduler]`. Defaults: docs/design/semantics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each user's placed tasks hold, for quotas. Counted on every open attempt until its end is known.
+"""Resources held by each user's open attempts, for quotas. An attempt counts until its end is known.
 
 Source: docs/design/semantics.md#order.
 """

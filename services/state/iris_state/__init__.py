@@ -1,1 +1,1 @@
-"""The state service: the only writer of records, and the judge of every budget."""
+"""The state service: the only writer of records; it judges every claim."""

@@ -1,7 +1,7 @@
-"""Which bundles are kept no longer. Pure; `housekeeping` lists and deletes them.
+"""Chooses the bundles to delete. Pure; `housekeeping` lists and deletes them.
 
-A bundle stays while a job that has not ended names it, and for a while after it was last used; what no such job names
-goes sooner, the one unused for longest first, when all of them together are too large. Source: ADR 21.
+A bundle is kept while a job that has not ended names it, and for a while after its last use; one that no such job names
+is deleted sooner, least recently used first, when all of them together are too large. Source: ADR 21.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What follows from a change: siblings of a gang, the derived job, its remaining tasks, its children.
+"""The consequences of a change: siblings of a gang, the derived job, its remaining tasks, its children.
 
-Each function reads the ledger and returns claims or changes; the machine applies them and asks again until nothing
+Each function reads the ledger and returns claims or changes; the machine applies them and calls again until nothing
 follows. Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#coscheduling,
 docs/design/semantics.md#jobs.
 """

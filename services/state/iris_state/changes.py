@@ -1,4 +1,4 @@
-"""What the journal holds: `Commit` after `Commit`, each a batch of changes. Shapes only; `ledger` applies them.
+"""The entries of the journal: `Commit`s, each a batch of changes. Types only; `ledger` applies them.
 
 Facts, past participles, positional: new fields go last with a default, tags are never reused, and a journal of
 every earlier release replays (tests/golden). Source: docs/ARCHITECTURE.md#storage.

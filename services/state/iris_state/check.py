@@ -1,7 +1,7 @@
-"""What must always be true of the ledger, each sentence one function; `check` asks them all.
+"""The invariants of the ledger, one function each; `check` runs all of them.
 
-Records are truth; queue, counters, holds and clocks are indexes over them, so most sentences are a recount. Slow on
-purpose and never on a hot path: tests and the simulation ask after every step.
+Queue, counters, holds and clocks are indexes over the records, so most functions count the records again. Slow on
+purpose and never on a hot path: tests and the simulation run it after every step.
 Source: docs/design/reliability.md#invariants.
 """
 

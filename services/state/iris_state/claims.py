@@ -1,7 +1,7 @@
-"""Claims: what a message or the clock says of a task. A claim decides nothing; `conclude` judges it.
+"""Claims: reports about a task, by a message or the clock. A claim decides nothing; `conclude` judges it.
 
-Functions that yield steps are asked for the next one only after the one before has been applied, so the second
-placement of a plan sees the room that the first one took.
+A generator of steps is resumed only after its last step has been applied, so the second placement of a plan sees the
+capacity that the first one took.
 """
 
 from __future__ import annotations

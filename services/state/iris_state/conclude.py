@@ -1,6 +1,6 @@
-"""A claim is held against the task table and the budgets, and becomes changes or nothing.
+"""Judges a claim by the task table and the retry budgets, and returns changes or nothing.
 
-Reads the ledger, writes nothing. Every refusal to conclude has its reason beside it. Sources:
+Reads the ledger, writes nothing. A comment explains each claim that is dropped. Sources:
 docs/design/semantics.md#tasks-and-attempts; docs/design/semantics.md#rules-and-judgement,
 docs/design/semantics.md#tasks-and-attempts.
 """

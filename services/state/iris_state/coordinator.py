@@ -1,7 +1,7 @@
-"""One round of a handler over sessions: show them, hear its report, judge, and say what changes.
+"""Runs a handler over sessions, judges its report, and returns the changes.
 
-The only place where a session's handler results become transitions. Promotions, which follow from kernels alone,
-are judged here too. Reads the ledger, writes nothing. Source: docs/design/semantics.md#rules-and-judgement,
+Only here do outcomes of handlers become transitions of a session. Promotions, which follow from kernels alone, are
+judged here too. Reads the ledger, writes nothing. Source: docs/design/semantics.md#rules-and-judgement,
 docs/design/semantics.md#sessions.
 """
 

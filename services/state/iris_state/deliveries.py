@@ -1,6 +1,6 @@
-"""Which orders hosts have taken, and which sessions wait to be ordered again. Kept in memory only.
+"""Tracks which orders hosts have accepted, and which sessions wait for redelivery. Kept in memory only.
 
-A new leader gives every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
+A new leader sends every open order again, so nothing of this need be recorded. A failed delivery is one failure of its
 session however many hosts failed it; the next try of the session comes ``order_retry_s`` later. Out of scope:
 what a failure means (`handlers`, `coordinator`). Source: docs/design/semantics.md#sessions.
 """

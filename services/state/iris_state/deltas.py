@@ -1,4 +1,4 @@
-"""What the scheduler's mirror is told: one numbered delta per commit, and the whole picture when asked.
+"""Deltas for the scheduler's mirror: one numbered delta per commit, and a full snapshot on request.
 
 A delta is the net effect of a commit, in the order `messages.Delta` prescribes. The version is the commit's journal
 sequence, so a gap is seen across restarts too. Source: docs/ARCHITECTURE.md.

@@ -1,8 +1,8 @@
-"""What a replica that follows answers: questions, from a ledger that is at least as new as they ask for. Shell.
+"""Answers reads on a follower, from a ledger that is at least as new as the read requires. Shell.
 
-A follower that is not there yet waits a moment for the journal, then answers `BEHIND`, and the question goes to the
-leader. What the leader knows and does not record, why jobs wait and what hosts say of themselves, a follower hears as
-the leader does. Source: docs/adr/0017-reads-beside-the-writer.md.
+A follower that is behind waits a moment for the journal, then answers `BEHIND`, and the read goes to the leader.
+Unrecorded data, the reasons why jobs wait and the status that hosts report, reaches a follower as it reaches the
+leader. Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations

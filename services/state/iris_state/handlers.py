@@ -1,4 +1,4 @@
-"""What each lifecycle handler says of the sessions it is shown: done, failed, or not yet. Nothing is judged here.
+"""The lifecycle handlers of sessions: each reports which succeeded, failed, or are not ready. Nothing is judged here.
 
 Adding one: a row in `iris_core.tables.session.HANDLERS`, a function here, its line in `REPORTS`. Source:
 docs/design/semantics.md#sessions.

@@ -1,7 +1,7 @@
-"""A job's history as people read it: the judgements that were kept, and those that follow from attempts' times.
+"""A job's history for display: the recorded judgements, and those derived from attempts' times.
 
-A session of one that went straight through has no row of its own: its SUCCESS rows are worded here from the times
-on its attempts. History is shown and decides nothing. Source: docs/design/semantics.md#rules-and-judgement.
+A session of one that succeeded without a retry has no row of its own: its SUCCESS rows are made here from the times of
+its attempts. History is shown and decides nothing. Source: docs/design/semantics.md#rules-and-judgement.
 """
 
 from __future__ import annotations

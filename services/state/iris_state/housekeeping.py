@@ -1,4 +1,4 @@
-"""What the leader does for the stores beside its rounds: it deletes old bundles and parts of dead uploads, and weighs.
+"""Maintains the stores beside the leader's rounds: deletes old bundles and parts of aborted uploads, measures sizes.
 
 Out of scope: which bundles go (`bundles`); snapshots and the journal behind them (`snapshots.snapshotter`).
 """

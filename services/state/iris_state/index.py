@@ -1,8 +1,7 @@
-"""Which jobs a listing looks at: their numbers in order, by each field that a listing filters on.
+"""Indexes of jobs for listings: their numbers in order, by each field that a listing filters on.
 
-An index over the ledger's jobs that `apply` keeps with every change and `check` recounts. A field with one value per
-job costs one sorted list per value. Not here: names, which the ledger keeps sorted itself, and what a listing shows
-(`views`).
+`apply` updates the index with every change and `check` verifies it. A field with one value per job costs one sorted
+list per value. Out of scope: names, which the ledger keeps sorted itself, and the content of a listing (`views`).
 """
 
 from __future__ import annotations

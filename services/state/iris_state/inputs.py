@@ -1,4 +1,4 @@
-"""What goes into the machine, and what comes out of one round. Shapes only."""
+"""The inputs of the machine and the result of one round. Types only."""
 
 from __future__ import annotations
 

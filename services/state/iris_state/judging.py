@@ -1,6 +1,6 @@
-"""One record and one outcome in, one result and target out: what sessions, deployments and routes are judged by.
+"""Judges one outcome for one record and returns a result and a target, for sessions, deployments and routes.
 
-Whose record it is, and what a target means for it, is said by those who call. Source:
+Callers apply the target to their kind of record. Source:
 docs/design/semantics.md#rules-and-judgement.
 """
 

@@ -1,7 +1,7 @@
-"""The record of everything, in memory: `apply` is the only way to write it, for a new change and for replay alike.
+"""All records, in memory: `apply` is the only way to write them, for a new change and for replay alike.
 
-What is kept beside the records (queue, open attempts, capacity, clocks, children) is an index over them and can be
-rebuilt; `check` compares the two. How a change is entered is `apply`'; no decision is taken in either room.
+Queue, open attempts, capacity, clocks and children are indexes over the records and can be rebuilt; `check` compares
+the two. The package `apply` holds one function per kind of change; neither decides anything.
 Source: docs/ARCHITECTURE.md; docs/design/semantics.md#entities, docs/design/semantics.md#tasks-and-attempts.
 """
 

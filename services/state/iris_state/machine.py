@@ -1,8 +1,8 @@
-"""The state service without its shell: inputs in, one commit and what follows it out. One deterministic machine.
+"""The deterministic state machine of the state service: takes inputs, returns one commit and the messages after it.
 
-Inputs are judged in the order in which they arrived and applied at once, so that each sees what those before it
-did; nothing leaves this room for the world before the commit that holds it is durable. No clock, no bus: `service`
-gives the time and carries the messages. Source: docs/ARCHITECTURE.md#modules, the picture of the one way round.
+Inputs are judged in the order of arrival and applied at once, so that each sees the effect of those before it; no
+message is released before its commit is durable. No clock, no bus: `service` passes the time and sends the messages.
+Source: docs/ARCHITECTURE.md#modules, the picture of the one way round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What schedulers hear of commits: at once while something waits for a place, a few together otherwise. Shell.
+"""Sends deltas of commits to schedulers: at once while a task is pending, several together otherwise. Shell.
 
-With nothing waiting there is nothing to plan, and a scheduler that is woken for every start and end of a small job
-takes the processor from those who are on its way. Out of scope: what a delta says (`deltas`).
+While no task is pending there is nothing to plan, and a scheduler that is woken for every start and end of a small job
+takes processor time from the other services. Out of scope: the content of deltas (`deltas`).
 Source: docs/adr/0012-schedulers-hear-first.md.
 """
 

@@ -1,6 +1,6 @@
-"""What hosts are told after a commit: one order per worker, with the templates of the jobs it speaks of.
+"""Orders to workers after a commit: one order per worker, with the templates of its jobs.
 
-Collects; decides nothing. OrderBook are idempotent, so giving one again is always safe. Source:
+Collects; decides nothing. Orders are idempotent, so sending one again is always safe. Source:
 docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 """
 

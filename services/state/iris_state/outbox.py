@@ -1,7 +1,7 @@
-"""The public facts of one commit, worded and numbered: ``task.state.*`` and its like.
+"""The public events of one commit, such as ``task.state.*``, with their ids.
 
 An event's id is the commit's journal sequence and its place in the commit, so a new leader that replays the commit
-words the very same events. Source: docs/design/interfaces.md#events, docs/design/reliability.md#promises.
+makes the same events. Source: docs/design/interfaces.md#events, docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations

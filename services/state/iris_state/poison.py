@@ -1,4 +1,4 @@
-"""Tasks that take their workers down: known by what became of the workers that started them. Pure.
+"""Detects tasks that crash their workers, from what happened to the workers that started them. Pure.
 
 An attempt is suspect when its worker, or only the process of it, died alone and without a notice soon after the attempt
 had started. With suspects on several workers the task gets no retry, whatever its budget; an attempt that goes on for

@@ -1,6 +1,6 @@
-"""Every number the state service decides with;
+"""The numbers that the state service decides with; each is a key of `[state]` in iris.toml.
 
-each is a key of `[state]` in iris.toml. Defaults: docs/design/semantics.md.
+Defaults: docs/design/semantics.md.
 """
 
 from __future__ import annotations

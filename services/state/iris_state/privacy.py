@@ -1,8 +1,7 @@
-"""What of a job only its owner and admins see: the values of its environment, and what its tasks printed.
+"""Hides from other users what only a job's owner and admins may see: the values of its environment, and its output.
 
-Every view passes through here on its way out. Without tokens everybody is an admin. What tasks printed is stored beside
-the records, and the gateway asks whose it is. Source: docs/design/reliability.md#security. Out of scope: secrets
-(`redaction`).
+Every view is filtered here. Without tokens every caller is an admin. Output is stored outside the records, and the
+gateway asks for its owner. Source: docs/design/reliability.md#security. Out of scope: secrets (`redaction`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether this process has to wait for a processor, because others on the machine need them too."""
+"""Measures whether this process has to wait for a processor, because other processes use them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Hosts whose inputs are not judged for a while, because one of them raised and had changed something. Pure.
+"""Hosts whose inputs are ignored for a while, because judging one of them raised after it had changed a record. Pure.
 
-A host repeats what is not answered, and each time the ledger would have to be read anew. It is given up instead, which
-ends its attempts, and comes back as a new one. Source: docs/adr/0016-what-raises-is-set-aside.md.
+A host repeats what is not answered, and each time the ledger would have to be rebuilt. It is declared lost instead,
+which ends its attempts, and registers again. Source: docs/adr/0016-what-raises-is-set-aside.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits of users: which job would pass one, and what is used of each. Running limits are the scheduler's to weigh.
+"""Limits of users: whether a job would exceed one, and the usage of each. The scheduler enforces running limits.
 
 Source: docs/design/semantics.md#order.
 """

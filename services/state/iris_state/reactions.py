@@ -1,7 +1,7 @@
-"""What each consumer does about each kind of change: one table per consumer, in which every kind stands.
+"""The reaction of each consumer to each kind of change: one table per consumer, with an entry for every kind.
 
-A consumer keeps the records, or something beside them. Who adds a kind of change must say of each consumer what it
-does about it, or that it does nothing: a table that leaves a kind out cannot be imported.
+A consumer keeps the records, or data derived from them. A new kind of change needs an entry in each table, a function
+or nothing: a table without an entry for each kind cannot be imported.
 Source: docs/ARCHITECTURE.md#modules.
 """
 

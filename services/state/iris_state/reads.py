@@ -1,7 +1,7 @@
-"""Questions that wait, and their answers: each caller in turn, a little at a time. Pure; the clock is handed in.
+"""Answers queued reads, callers in turn, in slices of time. Pure; the clock is an argument.
 
-The same on a replica that leads and on one that follows. While commits are being written and reads are in their way,
-reads have a share of the time: after each slice of answers the commits have theirs. Not here: what the views hold.
+Used by the leader and by followers. While commits compete with reads, reads have a share of the time: after each slice
+of answers commits have theirs. Out of scope: the content of views.
 Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 

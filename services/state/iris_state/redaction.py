@@ -1,7 +1,7 @@
-"""What of a job's specification is not shown: environment values under keys that look secret.
+"""Redacts environment values under keys that look secret from a job's specification.
 
-Every view of a job passes through here on its way out; tasks, reruns and the journal keep the values themselves. What
-is *not* here: words of a command, which stand in every process list anyway. Source:
+Every view of a job is redacted here; tasks, reruns and the journal keep the values. Out of scope: arguments of a
+command, which every process list shows anyway. Source:
 docs/design/reliability.md#security.
 """
 

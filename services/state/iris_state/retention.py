@@ -1,7 +1,7 @@
-"""What is kept no longer: jobs that are over, their idempotency keys, answers. `machine` asks at the end of each round.
+"""Deletes finished jobs, their idempotency keys, and answers. `machine` runs it at the end of each round.
 
-A job is over when it has ended and the end of every attempt is known: it is sealed then, and stands in line to be
-forgotten, oldest end first. A job with children on record stays until they are gone, so that cancelling a tree always
+A job is finished when it has ended and the end of every attempt is known: it is compacted then, and queued for
+deletion, oldest end first. A job with children on record stays until they are deleted, so that cancelling a tree always
 finds the whole tree. Its counts stay, its key for a while. Source: docs/design/semantics.md#jobs; ADR 21.
 """
 

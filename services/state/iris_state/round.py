@@ -1,7 +1,7 @@
-"""One round: changes are made true one at a time, and what follows from each is asked until nothing follows.
+"""One round: applies changes one at a time, and their consequences until nothing follows.
 
-Kept here is what has changed since the last commit and what must still be asked; the records are the ledger's, the
-judgements `conclude`'s and `coordinator`'s. No input is understood here. Source: docs/ARCHITECTURE.md#modules.
+It holds the changes since the last commit and the consequences still to compute; the ledger has the records, `conclude`
+and `coordinator` judge. It decodes no input. Source: docs/ARCHITECTURE.md#modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The process of one replica: follow until nobody leads, then lead until told to stop or deposed.
+"""The process of one replica: follows until there is no leader, then leads until stopped or deposed.
 
 Source: docs/ARCHITECTURE.md#storage.
 """

@@ -1,4 +1,4 @@
-"""What comes due by limits that a job's owner set. Timeout of placed work is the coordinator's.
+"""Expires the limits that a job's owner set. The coordinator handles timeouts of placed work.
 
 Source: docs/design/semantics.md#jobs.
 """

@@ -1,7 +1,7 @@
-"""What comes due by the clock: deadlines that have passed become timers, each judged and set aside by itself. Pure.
+"""Turns deadlines that have passed into timers, each judged and set aside by itself. Pure.
 
-Sessions that have outstayed one status, and hosts that have fallen silent, are one timer together, because what follows
-from them is asked once. When that raises they are judged again one by one.
+Sessions whose status has timed out, and hosts without a heartbeat, are one timer together, because their consequences
+are computed once. When that raises they are judged again one by one.
 Source: docs/design/semantics.md#rules-and-judgement, docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#jobs, docs/design/semantics.md#sessions; docs/adr/0016-what-raises-is-set-aside.md.
 """

@@ -1,7 +1,7 @@
-"""How a deployment comes to have as many routes as it wants, and how it ends.
+"""Status table of deployments: scaling to the wanted number of routes, and deletion.
 
-Status Transitions's handlers say SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit of 0,
-so its cell is the row's ``give_up``, and its history calls that FAILURE.
+The handlers of Status Transitions report SUCCESS or FAILURE and nothing is retried: a failure is judged against a limit
+of 0, so its cell is the row's ``give_up``, and the history shows it as FAILURE.
 Sources: docs/design/semantics.md#deployments-and-routes.
 """
 

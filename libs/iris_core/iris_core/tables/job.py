@@ -1,4 +1,4 @@
-"""How a job's state follows from its tasks': eight rules, the first that matches. A gang tolerates no failure.
+"""Derives a job's state from its tasks' states: eight rules, the first that matches. A gang tolerates no failure.
 
 Sources: docs/design/semantics.md#jobs and its prose on PREEMPTED; docs/design/semantics.md#jobs.
 """

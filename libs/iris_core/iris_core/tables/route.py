@@ -1,7 +1,7 @@
-"""How one replica of a deployment comes up, is found healthy or not, and goes.
+"""Status table of routes: start, health, draining and termination of one replica.
 
-FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no news for three intervals, is the
-clock's word, so its cell is ``expired``; that clock is the last result's and not the status'.
+FAILURE is judged against a limit of 0, so its cell is the row's ``give_up``; STALE, no probe result for three
+intervals, is a timeout, so its cell is ``expired``; it counts from the last result, not from the change of status.
 Sources: docs/design/semantics.md#deployments-and-routes.
 """
 

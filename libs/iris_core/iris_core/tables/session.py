@@ -1,5 +1,7 @@
-"""How placed work moves: the lifecycle handlers' rows and the promotions over kernels. No row sets a kernel's status:
-it begins with the assignment, follows what its worker reports, and ends by a row of the task.
+"""Status table of sessions: the rows of the lifecycle handlers and the promotions over kernels.
+
+No row sets a kernel's status: it begins with the assignment, follows its worker's reports, and ends by a row of the
+task.
 
 Sources: docs/design/semantics.md#sessions, which names each place where the two differ.
 """

@@ -1,4 +1,4 @@
-"""What can happen to a task, one row per happening; the part of a row is how its attempt is shown afterwards.
+"""Status table of tasks, one row per event; the part of a row is the status its attempt shows afterwards.
 
 Sources: docs/design/semantics.md#tasks-and-attempts.
 """

@@ -1,7 +1,7 @@
-"""Whole groups for one class of gangs: which group is next, and who sits where in it.
+"""Finds whole groups of workers for one class of gangs, and assigns tasks to workers within a group.
 
-Groups come in the order: none of whose workers are to be avoided, most preferred, fewest spare hosts, name. Within a
-group tasks by index meet workers by ``tpu-worker-id``, one each. Source: docs/design/semantics.md#coscheduling.
+Groups are ordered by: no worker to be avoided, most preferred, fewest spare hosts, name. Within a group tasks in order
+of index get workers in order of ``tpu-worker-id``, one each. Source: docs/design/semantics.md#coscheduling.
 """
 
 from __future__ import annotations

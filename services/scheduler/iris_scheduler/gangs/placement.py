@@ -1,4 +1,4 @@
-"""Gangs to groups: whole or not at all.
+"""Places gangs on groups of workers, all-or-nothing.
 
 Source: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
 """

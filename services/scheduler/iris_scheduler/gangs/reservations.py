@@ -1,4 +1,4 @@
-"""Groups kept for gangs that have waited too long: nothing is placed there that would make them wait longer.
+"""Reserves groups for gangs that have waited too long: nothing is placed there that would make them wait longer.
 
 Source: docs/design/semantics.md#order.
 """

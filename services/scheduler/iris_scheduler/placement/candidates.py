@@ -1,4 +1,4 @@
-"""First fit for one class: its way along the workers it may use. Room only shrinks meanwhile, so it never turns back.
+"""First fit for one class: iterates over the workers it may use, never back, because room only shrinks meanwhile.
 
 Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks the class has.
 """

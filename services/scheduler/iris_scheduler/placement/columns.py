@@ -1,8 +1,8 @@
-"""Workers side by side: names, attributes as codes, groups, and which of them a class of jobs may use.
+"""Workers as columns: names, attributes as codes, groups, and a mask of the workers that a class of jobs may use.
 
-One order for every first fit: hosts without accelerators first, so that CPU work leaves accelerators alone, then by
-name. Made anew when a worker comes, goes or changes its attributes; what a class may use is worked out once per making.
-Nothing here knows how much room is left.
+One order for every first fit: hosts without accelerators first, so that CPU work does not take accelerators, then by
+name. Rebuilt when a worker is added, removed or changes its attributes; the mask of a class is computed once per build.
+Free capacity is out of scope.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Single tasks to workers: first fit in queue order, nobody held up by one that does not fit.
+"""Places single tasks by first fit in queue order; a task that does not fit does not block those after it.
 
-A class that does not fit is asked no more in this cycle. Tasks that are nominated to a worker, kept off a worker or
-refused a moment ago are looked at one by one. Source: docs/design/semantics.md#order,
+A class that does not fit is skipped for the rest of the cycle. Tasks that are nominated to a worker, kept off a worker
+or rejected a moment ago are tried one by one. Source: docs/design/semantics.md#order,
 docs/design/semantics.md#tasks-and-attempts.
 """
 

@@ -1,1 +1,1 @@
-"""Making room for a higher band by stopping a lower one."""
+"""Preempts work of lower bands for work of higher bands."""

@@ -1,7 +1,7 @@
-"""Room for unplaced work of a higher band, made by stopping lower ones, band by band; nothing is stopped in vain.
+"""Preempts lower bands for unplaced work of a higher band, band by band; nothing is stopped in vain.
 
-It looks at the room there will be once everything already stopping has stopped: work that fits there waits and evicts
-nobody. The freed place is nominated for the task. Groups kept for gangs are open to higher bands.
+It uses the capacity there will be once everything already stopping has stopped: work that fits there waits and evicts
+nothing. The freed place is nominated for the task. Groups reserved for gangs are open to higher bands.
 Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order.
 """
 

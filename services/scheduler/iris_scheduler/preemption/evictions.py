@@ -1,4 +1,4 @@
-"""What is stopped for whom in one cycle, and the room there will be once it has stopped. Nobody is chosen here."""
+"""Records the evictions of one cycle and the capacity after them. Victims are chosen elsewhere."""
 
 from __future__ import annotations
 

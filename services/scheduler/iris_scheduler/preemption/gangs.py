@@ -1,9 +1,10 @@
-"""A gang makes room in one group: whole sessions and single tasks of lower bands go, if it then fits whole.
+"""Preempts for a gang in one group: evicts whole sessions and single tasks of lower bands, if the gang then fits whole.
 
-Of the groups that could be freed, those with most workers free already are weighed first and the cheapest is taken: the
-fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session counts
-with all its members, for all of them start again, also those that have finished and hold nothing. Within a group,
-victims are spared again one by one, dearest first, as long as the gang still fits, so that none is stopped for nothing.
+Of the groups that could be freed, those with most workers free already are compared first and the cheapest is taken:
+the fewest victims of the higher of the lower bands, the fewest victims, the fewest resources, the name. A session
+counts with all its members, because all of them restart, also those that have finished and hold nothing. Within a
+group, victims are removed again one by one, most expensive first, as long as the gang still fits, so that none is
+stopped needlessly.
 Source: docs/design/semantics.md#order.
 """
 

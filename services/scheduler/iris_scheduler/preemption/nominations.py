@@ -1,10 +1,10 @@
-"""Places that belong to tasks which wait for preempted work to stop. They are kept, used, left, or worthless.
+"""Nominations: places reserved for tasks that wait for preempted work to stop.
 
-On a worker with nominations, nobody else may use what the nominated tasks will still lack once everything that is
-stopping there has stopped. A nomination is worthless when its worker cannot take the task, and when what is free and
-what is being freed there in time is not enough: then the task waits like any other. A gang's nominations are good
-together or not at all, and only while their workers are in one group: a worker may come back with other attributes. A
-nominated task goes wherever it fits first; the place it leaves is for others from the next cycle on.
+On a worker with nominations, other tasks may not use what the nominated tasks will still lack once everything that is
+stopping there has stopped. A nomination is invalid when its worker cannot take the task, or when what is free and what
+is being freed there in time is not enough: then the task waits like any other. A gang's nominations are valid together
+or not at all, and only while their workers are in one group: a worker may come back with other attributes. A nominated
+task goes wherever it fits first; a place it does not use is free for others from the next cycle on.
 Source: docs/design/semantics.md#order.
 """
 

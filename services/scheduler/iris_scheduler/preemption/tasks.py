@@ -1,4 +1,4 @@
-"""A single task makes room for itself: the one cheapest single task goes with which it then fits.
+"""Preempts for a single task: evicts the cheapest single task whose resources make it fit.
 
 Source: docs/design/semantics.md#order.
 """

@@ -1,7 +1,7 @@
-"""What may be evicted, cheapest first: lowest band, fewest resources, youngest. Nobody is chosen here.
+"""Lists possible victims, cheapest first: lowest band, fewest resources, youngest. The choice is made elsewhere.
 
-An attempt that has been told to stop is no victim any more. A gang goes whole or stays, and starts again with all its
-members: it costs what they all hold, those that have finished and hold nothing any more included.
+An attempt that is already stopping is not a victim. A gang is evicted whole and restarts with all its members: its cost
+is the resources of all of them, including those that have finished and hold nothing any more.
 Source: docs/design/semantics.md#order.
 """
 

@@ -1,6 +1,6 @@
 """``python -m iris_state.admin``: verify, repair, backup and restore as a process; `iris admin` starts it.
 
-Ends with 0 when all is well or was put right, 65 when data is damaged, 1 when it could not be done, 2 for misuse.
+Exits with 0 when data is intact or was repaired, 65 when it is damaged, 1 when the command failed, 2 for wrong usage.
 """
 
 from __future__ import annotations

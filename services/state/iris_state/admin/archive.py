@@ -1,6 +1,6 @@
 """The file of a backup: a magic, then records with a checksum each, the last of them with a digest of all before it.
 
-Written beside its place and moved there when it is whole and on disk. Out of scope: what the records mean
+Written under a temporary name and renamed when it is complete and on disk. Out of scope: the meaning of records
 (`backup`).
 """
 

@@ -1,7 +1,8 @@
 """Backup of a running cluster into one file, and restore onto an empty one.
 
-The records are those of one commit: the newest snapshot and the journal behind it, replayed here beside the leader and
-cut anew. With them: commands that this commit has not read, bundles, and on request events and output.
+The records are those of one commit: the newest snapshot and the journal after it, replayed here while the leader runs
+and written as a new snapshot. With them: commands not yet read by this commit, bundles, and on request events and
+output.
 Out of scope: the file (`archive`).
 """
 

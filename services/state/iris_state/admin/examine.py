@@ -1,6 +1,6 @@
-"""What a cluster's stored data is worth: snapshots, journal, and whether a state service can start from them.
+"""Examines a cluster's snapshots and journal, and whether a state service can start from them.
 
-Nothing is changed here. See also: `repair`, which acts on it.
+Changes nothing. See also: `repair`, which uses the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Replacing what is damaged: one snapshot of everything that could be read, and an empty journal behind it.
+"""Replaces damaged data by one snapshot of everything that could be read, and an empty journal after it.
 
-In this order, so that it can be interrupted anywhere and run again: events that were not published yet, the snapshot,
-the journal. Out of scope: what could be read (`examine`), the copy of what is replaced (`__main__`).
+In this order, so that it can be interrupted anywhere and run again: unpublished events, the snapshot, the journal.
+Out of scope: reading (`examine`), and the copy of the replaced data (`__main__`).
 """
 
 from __future__ import annotations

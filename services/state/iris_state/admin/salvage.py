@@ -1,9 +1,9 @@
-"""The records from a snapshot and every commit that can be read, though some are lost. Pure.
+"""Rebuilds the records from a snapshot and every readable commit, though some are lost. Pure.
 
-Up to the first loss the journal is replayed as always. Behind it a change may speak of what was never read: such a
-change is left out, and its job stays as it was before the loss, but for its admission. Workers repeat which attempts
-they run, so what differs from the world by then is put right as after any outage; commands that are still stored are
-read again, and known by their ids if they had their effect. Source: docs/adr/0019-damaged-data.md.
+Up to the first loss the journal is replayed as usual. After it a change may refer to a record that was lost: such a
+change is skipped, and its job stays as it was before the loss, except for its admission. Workers report again which
+attempts they run, so differences are corrected as after any outage; commands that are still stored are read again, and
+deduplicated by id. Source: docs/adr/0019-damaged-data.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A cluster's stored data as one sees it who takes no part: on every server of NATS, or in the files of a stopped one.
+"""Reads a cluster's stored data from outside its services: from every NATS server, or from the files of a stopped one.
 
-Out of scope: what it means (`examine`), and changing it (`repair`).
+Out of scope: evaluating it (`examine`), and changing it (`repair`).
 """
 
 from __future__ import annotations

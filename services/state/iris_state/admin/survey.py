@@ -1,6 +1,6 @@
-"""What a journal still holds: whole commits in order, and which sequences are lost. Pure.
+"""Finds the whole commits of a journal in order, and the sequences that are lost. Pure.
 
-Out of scope: reading the journal (`examine`), and what becomes of the commits (`salvage`).
+Out of scope: reading the journal (`examine`), and applying the commits (`salvage`).
 """
 
 from __future__ import annotations

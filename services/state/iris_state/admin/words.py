@@ -1,4 +1,4 @@
-"""What verification and repair print, line by line."""
+"""The output of verification and repair, as lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How each kind of change is entered into the records: one function per kind, the only code that writes them.
+"""Applies each kind of change to the records: one function per kind, the only code that writes them.
 
-Entering decides nothing and cannot fail: whatever could be wrong with a change was asked before it was made. One room
-per family: `tasks`, `jobs`, `sessions`, `cluster`, `deployments`. The indexes beside the records are the ledger's own.
+Applying decides nothing and cannot fail: a change was validated before it was made. One module per family: `tasks`,
+`jobs`, `sessions`, `cluster`, `deployments`. The ledger updates its indexes itself.
 """
 
 from __future__ import annotations

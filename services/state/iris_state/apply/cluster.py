@@ -1,4 +1,4 @@
-"""Hosts, nominations, quotas, and what was answered.
+"""Applies changes of hosts, nominations, quotas, and answers.
 
 Sources: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#order,
 docs/design/semantics.md#constraints-and-resources.

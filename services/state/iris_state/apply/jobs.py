@@ -1,4 +1,4 @@
-"""Jobs come, change with their tasks, and are forgotten. Source: docs/design/semantics.md#jobs."""
+"""Applies changes of jobs: admission, progress of their tasks, deletion. Source: docs/design/semantics.md#jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judgements: what they leave of a session's record, and the merged row of history.
+"""Applies judgements to a session's record and merges them into rows of its history.
 
 Source: docs/design/semantics.md#rules-and-judgement.
 """

@@ -1,4 +1,4 @@
-"""What happens to tasks and their attempts. Sources: docs/design/semantics.md#tasks-and-attempts."""
+"""Applies changes of tasks and their attempts. Sources: docs/design/semantics.md#tasks-and-attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people want of deployments: create, update, scale, roll back, pause, resume, delete. Every no is a `Refused`.
+"""Executes commands on deployments: create, update, scale, roll back, pause, resume, delete. Raises `Refused`.
 
 Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 """

@@ -1,4 +1,4 @@
-"""What people want: submissions, cancellations, and an operator's wishes. Every no is a `Refused` with its reason.
+"""Executes commands: submissions, cancellations, and those of an operator. A rejection is a `Refused` with its reason.
 
 Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#order, docs/design/semantics.md#jobs.

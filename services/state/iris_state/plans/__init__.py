@@ -1,1 +1,1 @@
-"""What schedulers propose: accepting plans and recording what they skipped."""
+"""Accepts schedulers' plans and records the jobs they skipped."""

@@ -1,4 +1,4 @@
-"""A scheduler's plan against the ledger as it is now: each session is taken whole or refused whole.
+"""Checks a scheduler's plan against the current ledger: each session is accepted or rejected as a whole.
 
 Sources: docs/design/semantics.md#sessions, docs/design/semantics.md#coscheduling, docs/design/semantics.md#order.
 """

@@ -1,7 +1,7 @@
-"""How often waiting jobs are passed over, and when that is worth a row of history. It decides nothing.
+"""Counts how often pending jobs are skipped, and records it in their history. It decides nothing.
 
-A new kind of reason is recorded at once. While it stays of one kind its numbers may change with every look; those looks
-are counted and recorded now and then, under the words it had first. Source:
+A new kind of reason is recorded at once. While the kind stays the same its numbers may change with every cycle; those
+cycles are counted and recorded at intervals, with the text of the first. Source:
 docs/design/semantics.md#rules-and-judgement.
 """
 

@@ -1,7 +1,7 @@
-"""Writes where deployments answer into the bucket that proxies watch: the newest set of each, until it is stored.
+"""Writes the set of routes of each deployment into the bucket that proxies watch, and retries until it is stored.
 
-A leader that was deposed overwrites nothing newer: each set has a version, and a value is replaced only by who knows
-its revision. See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
+A leader that was deposed overwrites nothing newer: each set has a version, and a value is replaced by compare-and-set
+on its revision. See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The replica that writes: it gathers what has arrived, has it judged, makes it durable, and only then sends.
+"""The leader: collects inputs, has them judged, appends the commit to the journal, and only then sends messages.
 
-One round at a time, so everything that arrives during an append is the next batch. What needs no commit is sent only
-after the journal has confirmed that this replica still leads; so one that was deposed has told nobody anything. Only
-schedulers are told before: what they make of it comes back to be judged.
+One round at a time, so everything that arrives during an append is the next batch. Messages without a commit are sent
+only after the journal has confirmed that this replica still leads, so a deposed one sends nothing. Only schedulers get
+deltas earlier, because their plans are checked.
 Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job; docs/design/nats.md#features-used.
 """
 

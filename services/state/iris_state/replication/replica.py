@@ -1,7 +1,7 @@
-"""What every replica of the state service has, whoever leads: a machine that knows the journal up to some commit.
+"""The part that leader and followers share: a machine that has applied the journal up to some commit.
 
-It begins with the newest good snapshot, replays what stands behind it, and goes on applying what others append.
-Out of scope: who leads (`replication.standby`), and what a leader does (`replication.leader`). Source:
+It loads the newest valid snapshot, replays the journal after it, and applies what the leader appends. Out of scope:
+leader election (`replication.standby`), and the work of the leader (`replication.leader`). Source:
 docs/ARCHITECTURE.md#storage.
 """
 

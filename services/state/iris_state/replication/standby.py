@@ -1,7 +1,7 @@
-"""A replica that follows: it tails the journal, and asks the leader for a sign of life until there is none.
+"""A follower: tails the journal and pings the leader until the leader does not answer.
 
-"Nobody listens" means dead, known at once; silence for two pings means hung. Being wrong about either costs nothing
-but a change of leader: only the journal decides who may write. Out of scope: the change itself.
+"No responders" means dead, detected at once; two pings without an answer mean hung. A wrong conclusion costs only a
+change of leader: the fence of the journal decides who may write. Out of scope: the change itself.
 Source: docs/ARCHITECTURE.md#storage; docs/design/nats.md#features-used.
 """
 

@@ -1,8 +1,8 @@
-"""Public facts of commits that may not have been published yet, kept until it is known that they have. Pure.
+"""Public events of commits that may not have been published yet, kept until their publication is confirmed. Pure.
 
-A replica that follows makes no events; when it takes over it makes those behind the last event published. Some facts
-are kept longer, because the stream of events may forget its newest ones in a crash. See also: `iris_bus.window` keeps
-the worded events of the one that leads. Source: docs/design/reliability.md#promises.
+A follower publishes no events; when it takes over it publishes those after the last one published. Some are kept
+longer, because the stream of events may lose its newest ones in a crash. See also: `iris_bus.window` keeps the encoded
+events of the leader. Source: docs/design/reliability.md#promises.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What workers report: stages of attempts and liveness of hosts."""
+"""Handles reports of workers: stages of attempts and liveness of hosts."""

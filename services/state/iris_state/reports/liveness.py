@@ -1,7 +1,7 @@
-"""Who is still there, and whether a host and the ledger agree on what runs on it.
+"""Tracks which hosts are alive, and reconciles the attempts of each with the ledger.
 
-A heartbeat carries everything a host believes, so any lost message is healed here: orders that never arrived are given
-again, attempts it has no trace of have ended, and what it should not be running it is told to stop.
+A heartbeat holds the whole state of a host, so any lost message is repaired here: orders that never arrived are sent
+again, attempts that the host does not know have ended, and attempts it should not run are ordered to stop.
 Sources: docs/ARCHITECTURE.md; docs/design/semantics.md#tasks-and-attempts,
 docs/design/semantics.md#constraints-and-resources.
 """

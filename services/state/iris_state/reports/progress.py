@@ -1,4 +1,4 @@
-"""What hosts say: they start, they tell stages and ends, they are given up.
+"""Handles messages of hosts: registration, stages and ends of attempts, and the loss of a host.
 
 Sources: docs/design/semantics.md#tasks-and-attempts.
 """

@@ -1,1 +1,1 @@
-"""The ledger as bytes, and when it is saved."""
+"""Encodes the ledger, and takes snapshots of it."""

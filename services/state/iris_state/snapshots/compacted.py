@@ -1,6 +1,6 @@
-"""The tasks of a finished job as the bytes a snapshot holds: a tenth of the memory, and nothing left to encode.
+"""The tasks of a finished job as the bytes of a snapshot: a tenth of the memory, and nothing left to encode.
 
-A sealed job is read like any other and never written again. Out of scope: when a job may be sealed (`retention`).
+A compacted job is read like any other and never written again. Out of scope: when a job is compacted (`retention`).
 """
 
 from __future__ import annotations

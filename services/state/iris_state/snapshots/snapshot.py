@@ -1,8 +1,8 @@
-"""The whole ledger as bytes, cut while the service goes on, and back again.
+"""Encodes the whole ledger while the service runs, and decodes it.
 
-Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the sealed
-jobs, the others. Jobs are encoded in slices; what changes meanwhile is encoded again, so the cut is true at its end.
-Out of scope: where snapshots are kept, and when one is taken (`snapshots.snapshotter`). Source:
+Layout: magic, version, checksum; then three msgpack values, each with its length: everything but the jobs, the
+compacted jobs, the others. Jobs are encoded in slices; a job that changes meanwhile is encoded again, so the snapshot
+is as of its end. Out of scope: where snapshots are stored, and when one is taken (`snapshots.snapshotter`). Source:
 docs/ARCHITECTURE.md#storage.
 """
 

@@ -1,11 +1,10 @@
 """Takes snapshots beside the leader's rounds, keeps the last few, and trims the streams behind them.
 
-A snapshot is put away only when every event of its commits is published; until then a crash needs the commits
-themselves. Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing,
-and to one
-so old that its events are on disk: what power loss takes back is published again from the commits behind it.
-Commands whose effect stands in the journal are needed by nobody, so they go sooner when their stream grows full.
-Out of scope: what a snapshot holds (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
+A snapshot is stored only when every event of its commits is published; until then a crash needs the commits themselves.
+Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one
+so old that its events are on disk: events lost by power loss are published again from the commits after it. Commands
+whose effect is in the journal are not needed any more, so they are deleted sooner when their stream fills up.
+Out of scope: the content of a snapshot (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations

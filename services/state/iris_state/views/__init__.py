@@ -1,6 +1,6 @@
-"""What people are answered: the ledger's records as the objects of the HTTP API, already JSON.
+"""Views: the ledger's records as the objects of the HTTP API, encoded as JSON.
 
-Reads only. One room per kind of object; each view is one line of `READS`. Source: docs/design/interfaces.md#http.
+Reads only. One module per kind of object; each view is one line of `READS`. Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A job's specification as listings show it: the beginning of whatever is long.
+"""A job's specification for listings: long values are truncated.
 
-What one job may hold is bounded by what admission lets in; a page of a hundred such jobs is not. Not here: which values
-are secrets (`redaction`). Source: docs/adr/0017-reads-beside-the-writer.md.
+Admission bounds the size of one job; a page of a hundred such jobs would be too large. Out of scope: secrets
+(`redaction`). Source: docs/adr/0017-reads-beside-the-writer.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether any registered host could ever hold a job, told to whoever submits it. The scheduler decides placement."""
+"""Checks whether any registered host could ever hold a job, for the submitter. The scheduler decides placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments and their routes as people see them: one, a listing, why one is as it is, and its history."""
+"""Views of deployments and their routes: one, a listing, the reasons of its status, and its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts, slices and the whole cluster as people see them."""
+"""Views of hosts, slices and the whole cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What took a waiting task off its worker: the end of its last attempt, worded for people."""
+"""Why a pending task is not running any more: the end of its last attempt, as text for users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as people see them: one, a listing, a tree, why one waits, and its history."""
+"""Views of jobs: one, a listing, a tree, why one is pending, and its history."""
 
 from __future__ import annotations
 

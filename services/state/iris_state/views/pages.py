@@ -1,4 +1,4 @@
-"""Listings: found records, bounded pages, opaque keyset cursors. Nothing of what is listed."""
+"""Pagination of listings: bounded pages with opaque keyset cursors, for any kind of record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue as people see it: one row per waiting job, with the columns of its key. docs/design/semantics.md#order."""
+"""View of the queue: one row per pending job, with the columns of its key. docs/design/semantics.md#order."""
 
 from __future__ import annotations
 

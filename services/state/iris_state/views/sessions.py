@@ -1,4 +1,4 @@
-"""Sessions as people see them: a coscheduled job's, and the one of each task of a plain job. Status Transitions."""
+"""Views of sessions: a coscheduled job's, and the one of each task of a plain job. Status Transitions."""
 
 from __future__ import annotations
 

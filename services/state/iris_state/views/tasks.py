@@ -1,4 +1,4 @@
-"""Tasks and their attempts as people see them."""
+"""Views of tasks and their attempts."""
 
 from __future__ import annotations
 

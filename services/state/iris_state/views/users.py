@@ -1,4 +1,4 @@
-"""A user's limits and what counts against them. docs/design/semantics.md#order."""
+"""View of a user's limits and usage. docs/design/semantics.md#order."""
 
 from __future__ import annotations
 
