@@ -47,7 +47,7 @@ class NoResponders(Unavailable):
 
 
 class Fenced(Exception):
-    """An append named a sequence that is no longer the end: somebody else writes now. The writer must end."""
+    """An append named a sequence that is no longer the end: there is another writer. This one must exit."""
 
 
 class Full(Exception):
@@ -89,7 +89,7 @@ class Bus(Protocol):
         ...
 
     async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
-        """One answer. Raises NoResponders at once when nobody listens, Unavailable after ``timeout`` seconds."""
+        """One answer. Raises NoResponders at once without a subscriber, Unavailable after ``timeout`` seconds."""
         ...
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Subscription: ...

@@ -120,7 +120,7 @@ class Memory:
         return self._announce(message) or stored is not None
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
-        """Store one message for somebody who wants to know. Raises Full, Fenced, NoResponders, ValueError."""
+        """Store one message and acknowledge it. Raises Full, Fenced, NoResponders, ValueError."""
         self.check_size(data)
         stored = self.stream_of(subject)
         if stored is None:

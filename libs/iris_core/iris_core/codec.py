@@ -47,7 +47,7 @@ def unpack(data: bytes, kind: type[M]) -> M:
 
 
 def to_json(value: Any) -> bytes:
-    """A message for people and foreign programs."""
+    """A message as JSON, for clients of the HTTP API."""
     return _json.encode(value)
 
 

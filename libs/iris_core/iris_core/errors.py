@@ -34,10 +34,10 @@ class IrisError(Exception):
 
 
 class Refused(IrisError):
-    """A request that is answered with no, and changes nothing.
+    """A request that is rejected, and changes nothing.
 
     Args:
-        code: which kind of no.
+        code: the kind of rejection.
         detail: one sentence for a person, e.g. "/a asks for 0 tasks".
     """
 

@@ -72,7 +72,7 @@ class CancelJob(_Message, frozen=True):
 
 
 class AdminCommand(_Message, frozen=True):
-    """An operator's wish: ``action`` is drain, undrain, mark_lost, forget (target: worker id) or set_quota
+    """An operator's command: ``action`` is drain, undrain, mark_lost, forget (target: worker id) or set_quota
     (target: user).
     """
 
@@ -97,7 +97,7 @@ class RerunJob(_Message, frozen=True):
 
 
 class DeployCommand(_Message, frozen=True):
-    """What a deployment's owner wants of it.
+    """A command on a deployment.
 
     Attributes:
         action: create (with ``spec``), update (``spec`` or ``patch``), scale (``replicas``), rollback (``revision``,
@@ -158,7 +158,7 @@ class Ended(_Message, frozen=True):
 
     Attributes:
         cause: exited (a normal exit, any code), infrastructure (it could not be prepared or started, or its end
-            could not be learnt), missing (the worker has no trace of it), cancelled (it was told to stop), timeout.
+            is unknown), missing (the worker has no trace of it), cancelled (it was ordered to stop), timeout.
         exit_code: None when a signal ended it or it never ran.
         error: one line for a person. stderr_tail: the last lines it printed there.
         dropped_bytes: of its output, what is not in the log stream.
@@ -203,11 +203,11 @@ class Register(_Message, frozen=True):
 
 
 class WorkerReport(_Message, frozen=True):
-    """Changes on a host, told at once and repeated until the answer says they are committed.
+    """Changes on a host, sent at once and repeated until the answer confirms that they are committed.
 
     Attributes:
         monotonic_ms: the host's monotonic clock as this is sent; 0 when it does not tell.
-        leaving: "stopping" when the worker was told to end and takes nothing new, "gone" when nothing of it is left.
+        leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it has ended.
     """
 
     worker: str
@@ -249,7 +249,7 @@ class ProbeResult(_Message, frozen=True):
 
 
 class HeartbeatMessage(_Message, frozen=True):
-    """Still here, and the whole list of attempts that live on this host or whose end is not yet acknowledged.
+    """A heartbeat: the whole list of attempts that live on this host or whose end is not yet acknowledged.
 
     Attributes:
         monotonic_ms: the host's monotonic clock as the list was made; 0 when it does not tell, and then no attempt
@@ -301,7 +301,7 @@ class Gang(_Message, frozen=True):
 class Stop(_Message, frozen=True):
     """End an attempt's whole process group: TERM after ``settle_ms``, then KILL after ``grace_ms`` more.
 
-    A route is out of discovery already and serves on until TERM, for whoever has not heard of that yet.
+    A route has left discovery already and serves until TERM, for proxies that have not read the new set yet.
     """
 
     ref: AttemptRef
@@ -377,7 +377,7 @@ class TaskOutput(_Message, frozen=True):
 
 
 class JobRow(_Message, frozen=True):
-    """What the scheduler knows of a job with pending or placed tasks."""
+    """A job with pending or placed tasks, for the scheduler."""
 
     job: int
     name: str
@@ -409,9 +409,9 @@ class Hold(_Message, frozen=True):
 
     Attributes:
         building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
-        stopping: it has been told to end; nothing may evict it again.
+        stopping: it has been ordered to stop; nothing may evict it again.
         since_ms: when it was assigned; a RUNNING one's start.
-        stopping_ms: when it was told to end, 0 while it has not been.
+        stopping_ms: when it was ordered to stop, 0 while it has not been.
     """
 
     ref: AttemptRef

@@ -23,10 +23,10 @@ _FEW = 16
 
 
 class TaskQueue:
-    """Who is looked at next.
+    """The queue of pending tasks.
 
-    A job stands in the queue as long as one of its tasks waits, at the key it was first added with: a task that
-    comes back takes its old place.
+    A job is in the queue while one of its tasks is pending, at the key it was first added with: a requeued task
+    takes its old place.
     """
 
     def __init__(self) -> None:

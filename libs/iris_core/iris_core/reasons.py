@@ -95,7 +95,7 @@ def not_enough(
     Args:
         asked, best_free, largest: in the unit of ``resource``; ``largest`` is the most any matching host has in all.
         workers_short: how many of the ``workers`` matching hosts have less free than is asked.
-        stuck: hosts where an attempt was told to stop and has not in time.
+        stuck: hosts where an attempt was ordered to stop and has not in time.
         several: there would be room if several tasks of lower bands stopped, and one task preempts one only.
     """
     code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
@@ -181,7 +181,7 @@ def delayed(until_ms: int, why: str) -> Reason:
 
 
 def still_ending(workers: Sequence[str]) -> Reason:
-    """What ran before has been told to stop and is not known to have; nothing runs twice at a time."""
+    """The last attempt was ordered to stop and its end is not known yet; a task never runs twice at a time."""
     message = f"waits until its last attempt is known to have stopped on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 

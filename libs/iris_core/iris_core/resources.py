@@ -138,7 +138,7 @@ class DeclaredCapacity(msgspec.Struct, frozen=True):
 
 
 class ResourceOptions(TypedDict, total=False):
-    """What a caller of the SDK says of resources, by their words: a number, or a text like ``4GiB``."""
+    """Amounts of resources as options of the SDK, by name: a number, or a text like ``4GiB``."""
 
     cpu: float | str | None
     memory: int | str | None

@@ -14,7 +14,7 @@ from iris_core.names import to_token
 
 
 class MessagePattern(StrEnum):
-    """How a message travels: kept in a stream, sent to whoever listens, or sent for an answer."""
+    """How a message is sent: stored in a stream, published to subscribers, or as a request."""
 
     STREAM = "stream"
     CORE = "core"
@@ -148,7 +148,7 @@ SUBJECTS = (
 
 
 def direct_subject(command: str) -> str:
-    """Where a command is said to the leader itself, by the subject it is stored under."""
+    """The subject of a direct request to the leader, from the subject the command is stored under."""
     return f"{_DIRECT}{command.rpartition('.')[2]}"
 
 

@@ -57,7 +57,7 @@ class HostRow:
         return recent.stopping, recent.oldest_stop_ms
 
     def is_stuck(self, since_ms: int) -> bool:
-        """Whether an attempt that was told to end before then has not ended."""
+        """Whether an attempt that was ordered to stop before then has not ended."""
         return self.oldest_stop_ms < since_ms and any(
             hold.stopping and hold.stopping_ms < since_ms for hold, _ in self.holds.values()
         )
@@ -182,7 +182,7 @@ class Hosts:
         return held
 
     def stuck(self, since_ms: int) -> Iterator[str]:
-        """Names of workers where something that has been told to end before then has not ended."""
+        """Names of workers where an attempt that was ordered to stop before then has not ended."""
         return (name for name in self.ending if self._hosts[name].is_stuck(since_ms))
 
     def forget(self, kind: JobClass) -> None:

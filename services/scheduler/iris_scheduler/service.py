@@ -63,11 +63,11 @@ class Scheduler:
 
     @property
     def ready(self) -> bool:
-        """Whether it knows what there is to place."""
+        """Whether it has a mirror of the records."""
         return self._mirror is not None
 
     async def run(self) -> None:
-        """Plan until told to stop."""
+        """Plan until stopped."""
         stopping = asyncio.ensure_future(self._stop.wait())
         stopping.add_done_callback(lambda _: self._arrived.set())
         inbox = self._bus.new_inbox()
@@ -330,7 +330,7 @@ def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
 
 
 async def main(service: Service[SchedulerSettings]) -> None:
-    """Be the scheduler until told to stop."""
+    """Run the scheduler until it is stopped."""
     connection = await service.connect()
     scheduler = Scheduler(connection.bus, service.settings, service.stop)
     await service.serve_metrics(scheduler.metrics.registry, lambda: scheduler.ready)

@@ -205,7 +205,7 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
 
 
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
-    """A job that had ended long ago is forgotten; its counts stay."""
+    """A job that had ended long ago is deleted; its counts stay."""
 
     job: int
 
@@ -271,7 +271,7 @@ class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class DeploymentForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=34):
-    """A deployment that was destroyed long ago is forgotten."""
+    """A deployment that was destroyed long ago is deleted."""
 
     deployment: int
     name: str

@@ -36,7 +36,7 @@ class SessionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A handler's words about everything it was shown; who is in no list was not touched."""
+    """A handler's outcomes for the sessions it received; one that is in no list was not touched."""
 
     successes: Sequence[SessionId] = ()
     failures: Sequence[SessionId] = ()

@@ -104,7 +104,7 @@ def entity(job: Job, index: int) -> str:
 
 
 def row_of(job: Job, entry: HistoryEntry) -> HistoryRow:
-    """A judgement as people see it."""
+    """A judgement as a row of the history."""
     return HistoryRow(
         entity=entity(job, entry.index),
         handler=entry.handler,

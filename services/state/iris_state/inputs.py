@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat; nobody waits for an answer."""
+    """A heartbeat; it is not answered."""
 
     data: bytes
 

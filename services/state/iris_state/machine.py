@@ -80,7 +80,7 @@ UNMARKED = 100
 
 
 class Machine:
-    """Judges, applies and words; the shell makes durable and sends.
+    """Judges inputs, applies changes and makes messages; the shell appends commits and sends.
 
     Args:
         leader: a name for this replica, unique per start.

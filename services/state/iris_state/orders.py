@@ -94,7 +94,7 @@ class OrderBook:
         draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
 
     def register(self, worker: str, incarnation: str) -> None:
-        """Ask a host that is not known to say who it is."""
+        """Order a host that is not known to register."""
         self._draft(worker).incarnation = incarnation
 
     def again(self) -> None:

@@ -21,7 +21,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         max_pending_tasks: tasks one user may have waiting whose quota does not say; 0: any number.
         max_deployments: deployments that may exist at a time. keep_deployments: destroyed ones that are still shown.
-        keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are forgotten; 0: never.
+        keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are deleted; 0: never.
         keep_jobs_bytes: and beyond so many bytes of them in memory; 0: never.
         keep_keys_days, keep_keys_bytes: how long after its job was forgotten an idempotency key still tells so, and
             how much memory such keys take at most.
@@ -36,14 +36,14 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
         order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
-        forget_workers_after_s: a host that has been LOST for so long, and was not drained, is forgotten; 0: never.
+        forget_workers_after_s: a host that has been LOST for so long, and was not drained, is deleted; 0: never.
         read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
         read_share: of the time, for reads while commits are written. The rest belongs to the commits. A replica that
             follows keeps to it only while the processors of its machine are short.
         poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
             processes did, within so long of starting it; 0 workers: it always is.
         ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
-        election_timeout_s: how long nobody may listen for pings before a standby takes over.
+        election_timeout_s: how long pings may have no responder before a standby takes over.
     """
 
     schedule_tries: int = 5

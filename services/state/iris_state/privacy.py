@@ -20,7 +20,7 @@ NOT_YOURS = "(only the owner of the job and admins read this)"
 
 
 def shown(ledger: Ledger, query: Query, view: Any) -> Any:
-    """The view as whoever asks for it may see it."""
+    """The view without what its caller may not see."""
     if query.caller.role == "admin":
         return view
     return _shown(ledger, query, view)

@@ -19,14 +19,14 @@ _REQUESTS = {
 
 
 def kind_of(one: Input | Timer) -> str:
-    """What it is, as the metric says it."""
+    """The kind of an input or timer, as a label of the metric."""
     if isinstance(one, Request):
         return _REQUESTS.get(one.subject, "command")
     return {Command: "command", Heartbeat: "heartbeat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
 
 
 def host_of(one: Input) -> str:
-    """The host that an input speaks of or comes from; empty when it is none's."""
+    """The host that an input is about or comes from; empty when there is none."""
     if isinstance(one, DeliveryResult):
         return one.worker
     try:

@@ -1,1 +1,1 @@
-"""One host: runs what it is told, reports what happens, keeps nothing that counts. Decides nothing about tasks."""
+"""The worker: runs the attempts ordered for one host and reports their stages. It decides nothing about tasks."""

@@ -1,8 +1,8 @@
-"""What a worker believes about its attempts: a stimulus goes in, instructions come out. Pure.
+"""The state machine of a worker's attempts: takes a stimulus, returns instructions. Pure.
 
-Instructions are carried out by the shell, and their outcome comes back as the next stimulus. What may be launched is
-pulled (`next_launch`), so that a worker in doubt launches nothing. Out of scope: clocks, processes, sockets, and
-any judgement of how a task fares; that is the state service's.
+The shell executes instructions, and their outcome is the next stimulus. The shell pulls the next launch
+(`next_launch`), so that an unconfirmed worker launches nothing. Out of scope: clocks, processes, sockets, and judging
+tasks, which the state service does.
 Source: docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#sessions; docs/ARCHITECTURE.md#storage.
 """
 

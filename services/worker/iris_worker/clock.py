@@ -1,4 +1,4 @@
-"""The two times a worker knows. Part of the shell: other rooms are given one."""
+"""The two clocks of a worker. Part of the shell: other modules get the time as an argument."""
 
 from __future__ import annotations
 

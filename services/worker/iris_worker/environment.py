@@ -1,7 +1,7 @@
-"""The environment of a task: what Iris says, a few things of the host, and what its owner wants. Pure.
+"""The environment of a task: variables of Iris, a few of the host, and those of the job. Pure.
 
-Nothing of the worker's own environment gets through. Where names meet, Iris' own words win over the owner's and
-the owner's over the host's. Source: docs/design/interfaces.md#sdk, docs/design/reliability.md#security.
+The worker's own environment is not inherited. For equal names, variables of Iris override the job's, and the job's
+override the host's. Source: docs/design/interfaces.md#sdk, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where attempts are carried out: processes, places, output and the process store, joined to what the agent believes.
+"""Executes the agent's instructions: processes, workspaces, output and the process store.
 
-Everything here is done at once; nothing waits. Out of scope: what is to be done (agent), and when (the shell).
+Nothing here waits. Out of scope: which instructions (agent), and when (the shell).
 """
 
 from __future__ import annotations

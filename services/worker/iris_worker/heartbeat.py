@@ -1,10 +1,10 @@
-"""When to heartbeat, whether this process slept, and whether it may still trust what it was told.
+"""Schedules heartbeats, detects that this process was suspended, and tracks whether its orders are confirmed.
 
-Pure; times are steady.
+Pure; times are monotonic.
 
-A worker that was stopped and goes on may find orders in its socket that were taken back long ago. So after a pause,
-and before it launches anything without fresh contact, it is in doubt until the state service has answered it.
-Out of scope: what an agent in doubt does. Source: docs/design/semantics.md#constraints-and-resources;
+A worker that was suspended and resumes may find orders in its socket that were revoked long ago. So after a pause, and
+before it launches anything without recent contact, it is unconfirmed until the state service has answered it.
+Out of scope: what an unconfirmed agent does. Source: docs/design/semantics.md#constraints-and-resources;
 docs/ARCHITECTURE.md#storage.
 """
 

@@ -1,4 +1,4 @@
-"""What this host is and has: detected where the settings do not say it. Out of scope: what it is used for."""
+"""Detects this host's attributes and capacity where the settings do not set them. Out of scope: their use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's numbers for Prometheus, without ids in labels. The table is docs/metrics.md.
+"""The metrics of a worker for Prometheus, without ids in labels. The table is docs/metrics.md.
 
 Source: docs/design/interfaces.md#metrics.
 """

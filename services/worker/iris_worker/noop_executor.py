@@ -1,4 +1,4 @@
-"""An executor that runs nothing: every attempt succeeds at once, with real messages. For measuring everything else."""
+"""An executor that runs no processes: every attempt succeeds at once, with real messages. For benchmarks."""
 
 from __future__ import annotations
 

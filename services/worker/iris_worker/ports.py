@@ -1,7 +1,7 @@
-"""Which ports attempts have, and which had one lately. Pure; times are steady.
+"""Ports of attempts, and ports that ended attempts had lately. Pure; times are monotonic.
 
-A connection to an attempt that has ended may still be on its way, or in somebody's pool: its port rests before another
-attempt serves there. Out of scope: what else of this host has a port. Source: docs/design/serving.md#probes.
+A connection to an attempt that has ended may still be in flight, or in a client's pool: its port is not reused for a
+while. Out of scope: what else of this host has a port. Source: docs/design/serving.md#probes.
 """
 
 from __future__ import annotations

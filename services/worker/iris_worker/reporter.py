@@ -1,7 +1,7 @@
 """Sends reports to the state service and repeats each until it is committed. Part of the shell: it waits for answers.
 
 Two reports may be under way at once, so that an end need not wait for the answer to its start. While this worker is
-not registered, or in doubt, one report holds everything, and nothing else is reported or started until it is answered.
+not registered, or unconfirmed, one report holds everything; until it is answered nothing else is reported or started.
 Out of scope: what is reported (agent, reports), how soon (`Batcher`), and what follows from an answer.
 """
 

@@ -1,4 +1,4 @@
-"""What is still to be reported to the state service, in order, and what is on its way. Pure.
+"""The queue of reports to the state service, and those in flight. Pure.
 
 A stage counts as reported when a report that holds it is answered. Until then every report, registration
 or heartbeat that names the attempt holds all its unanswered stages, so no end arrives before the start it follows.

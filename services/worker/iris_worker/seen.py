@@ -1,7 +1,7 @@
-"""Which attempts were here once: so that an order that comes again, or late, starts nothing a second time.
+"""Attempts that this worker has had, so that a repeated or late order starts none of them again.
 
-Bounded: the oldest task is forgotten first. Orders of before a restart are fenced by their incarnation, so nothing
-here is kept on disk.
+Bounded: the oldest task is dropped first. Orders from before a restart are fenced by their incarnation, so nothing here
+is kept on disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The shell of the worker: it hands what arrives to the agent and has the executor carry out what the agent wants.
+"""The shell of the worker: passes messages to the agent, and the agent's instructions to the executor.
 
-Beside it, and of the same kind, stand those who wait for somebody else: reporter (the state service), log shipper (the
-log stream), fetch (bundles). Out of scope: any decision.
+Other parts of the shell wait for other services: reporter (the state service), log shipper (the log stream), fetch
+(bundles). Out of scope: any decision.
 Source: docs/ARCHITECTURE.md#storage, docs/ARCHITECTURE.md#the-path-of-one-job;
 docs/design/semantics.md#constraints-and-resources.
 """

@@ -1,9 +1,9 @@
-"""Places for attempts on disk, used again and again, because making one costs as much as starting a process.
+"""Directories of attempts, reused, because making one costs as much as starting a process.
 
-``attempts/<n>`` is a directory of its own for whatever attempt has slot n, ``output/<n>.out`` and ``.err`` hold what
-it prints until that is sent. Output goes to files and not through pipes: a worker that restarts finds them, and a
-task is never held up or killed because nobody reads. A slot is given to the next attempt when no process of the last
-one is left, all is sent, and its directory is as empty as it was.
+``attempts/<n>`` is the directory of the attempt in slot n, ``output/<n>.out`` and ``.err`` hold its output until that
+is sent. Output goes to files and not through pipes: a worker that restarts finds them, and a task is never blocked or
+killed because nothing reads its output. A slot is given to the next attempt when no process of the last one is left,
+its output is sent, and its directory is empty again.
 Out of scope: processes; what is read from the files (tail).
 """
 

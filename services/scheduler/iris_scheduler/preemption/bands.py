@@ -24,7 +24,7 @@ PREEMPTORS = (PriorityBand.PRODUCTION, PriorityBand.INTERACTIVE)
 
 
 class Preemption:
-    """Who is stopped for whom in one cycle.
+    """The evictions of one cycle, over all bands.
 
     Attributes:
         made: evictions in order. unschedulable: classes that no eviction helps.

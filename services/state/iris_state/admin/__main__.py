@@ -150,7 +150,7 @@ def opened(options: argparse.Namespace, nats: NatsSettings) -> AbstractAsyncCont
 
 
 def agreed(found: Examination) -> bool:
-    """Ask whoever sits at the terminal."""
+    """Ask for confirmation on the terminal."""
     lost = sum(one.size for one in found.survey.lost)
     sys.stdout.write(f"repair, and go on without {lost} entries of the journal? [y/N] ")
     sys.stdout.flush()

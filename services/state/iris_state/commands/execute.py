@@ -183,7 +183,7 @@ def _with(spec: JobSpec, **fields: Any) -> JobSpec:
 
 
 def on_admin(ledger: Ledger, command: AdminCommand) -> Iterator[Step]:
-    """What only an operator may do: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
+    """Execute an operator's command: drain, undrain, mark_lost, forget, set_quota. Raises Refused."""
     if command.caller.role != "admin":
         raise Refused(Code.FORBIDDEN, f"only an admin may {command.action.replace('_', ' ')}")
     _check_length("target", command.target)

@@ -1,4 +1,4 @@
-"""Code that comes with a job: checked against its digest, unpacked once per host, copied for each attempt.
+"""The code bundle of a job: checked against its digest, unpacked once per host, copied for each attempt.
 
 Accepts tar (plain or compressed) and zip. Out of scope: what an archive may contain (manifest), and fetching
 (the shell's, from the object store).

@@ -1,6 +1,6 @@
-"""Having an attempt's bundle in its directory. Part of the shell: it waits, for the object store and for threads.
+"""Puts an attempt's bundle into its directory. Part of the shell: it waits for the object store and for threads.
 
-Out of scope: what an archive may contain (manifest), and what follows (agent).
+Out of scope: what an archive may contain (manifest), and the next stage of the attempt (agent).
 """
 
 from __future__ import annotations

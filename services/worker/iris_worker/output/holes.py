@@ -1,7 +1,7 @@
-"""Giving disk space back in the middle of a file that is still written. Linux only.
+"""Frees disk space in the middle of a file that is still written, by hole punching. Linux only.
 
-Output that was sent is not needed any more, but a file cannot be cut off at its front, and emptying it would lose
-what is written in that moment. A hole does neither: the file keeps its length and its writers notice nothing.
+Output that was sent is not needed any more, but a file cannot be truncated at its front, and emptying it would lose
+concurrent writes. After punching a hole the file keeps its length and its writers are not affected.
 """
 
 from __future__ import annotations

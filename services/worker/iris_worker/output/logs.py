@@ -1,4 +1,4 @@
-"""What tasks print, on its way into the log stream: whose output is looked at when, and what is sent together.
+"""Schedules the reading of tasks' output, and batches it for the log stream.
 
 See also: `output.shipper` sends and keeps the time, `tail` reads the files.
 Source: docs/ARCHITECTURE.md#storage (IRIS_LOGS); docs/design/reliability.md#faults; ADR 18.

@@ -1,4 +1,4 @@
-"""How much of its output an attempt may send: a rate while it runs, and all in all. Pure; times are steady."""
+"""Limits the output an attempt may send: a rate while it runs, and a total. Pure; times are monotonic."""
 
 from __future__ import annotations
 

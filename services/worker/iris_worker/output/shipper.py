@@ -1,6 +1,6 @@
-"""Sending what tasks print into the log stream. Part of the shell: it waits for the stream.
+"""Sends tasks' output to the log stream. Part of the shell: it waits for the stream.
 
-See also: `logs` says whose output is sent when, `executor` what follows for an end that waited for it.
+See also: `logs` schedules the output of attempts, `executor` reports the ends that waited for their output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One attempt's two outputs: read from their files, cut into chunks, kept within its budget.
+"""Reads the two output files of one attempt in chunks, within its quota.
 
-The file is the buffer: what is not sent yet stays there, what is stored is freed, and what is printed beyond the budget
-is freed unsent, so an attempt holds at most its budget on disk, however long the log stream is away. See also: `logs`
-says when to look.
+The file is the buffer: unsent output stays there, stored output is freed, and output beyond the quota is freed unsent,
+so an attempt holds at most its quota on disk, however long the log stream is unreachable. See also: `logs` schedules
+reads.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Probes of the routes that run here: when, how, and what came of them."""
+"""Probes of the routes on this host: schedule, execution and results."""

@@ -1,6 +1,6 @@
-"""Has each route probed when it is due. Part of the shell: it waits for answers.
+"""Runs the probe of each route when it is due. Part of the shell: it waits for answers.
 
-Out of scope: when that is (schedule), and how it is done (check).
+Out of scope: due times (schedule), and the probe itself (check).
 """
 
 from __future__ import annotations

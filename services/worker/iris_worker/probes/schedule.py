@@ -1,7 +1,7 @@
-"""Which routes are to be probed now, and what the results of each amount to. Pure; times are steady.
+"""Schedules the probes of routes and counts the results of each. Pure; times are monotonic.
 
-A worker counts, the state service judges: thresholds decide here only whether the next heartbeat is worth sending
-early. Out of scope: how a probe is made (check), and waiting for it (prober).
+A worker counts, the state service judges: thresholds decide here only whether the next heartbeat is sent early. Out of
+scope: how a probe is made (check), and waiting for it (prober).
 Source: docs/design/serving.md#probes, docs/design/semantics.md#deployments-and-routes.
 """
 

@@ -1,7 +1,7 @@
-"""What became of the attempts of the worker before this one: which still run, which ended and how.
+"""Finds the attempts of the previous worker process: which still run, which ended and how.
 
-A process is taken for the one in the process store only if it was started in the moment the process store says, so a
-process id that was given to somebody else since is never touched. Out of scope: what is done with the findings.
+A process matches an entry of the process store only if its start time is equal, so a process with a reused id is never
+touched. Out of scope: what is done with the findings.
 Source: docs/design/semantics.md#tasks-and-attempts.
 """
 

@@ -1,4 +1,4 @@
-"""Ends of children as something to read from: a signalfd for SIGCHLD. Linux only.
+"""Ends of children as a file descriptor: a signalfd for SIGCHLD. Linux only.
 
 Python's own way wakes the event loop twice for each signal and costs as much as half a report; a descriptor costs one
 read for all that have ended. Out of scope: reaping.

@@ -1,4 +1,4 @@
-"""What the kernel holds a task to: limits that this process has and passes on, or that are set once a task runs.
+"""Kernel limits of a task: inherited from this process, or set once the task runs.
 
 Out of scope: control groups, which hold whole groups and need a host that delegates them.
 Source: docs/design/reliability.md#security.

@@ -1,7 +1,7 @@
-"""The exit status of a process that is not our child, where the kernel tells it.
+"""Reads the exit status of a process that is not our child, where the kernel provides it.
 
 A process that has ended and is not reaped yet shows its status in /proc to its own user. One that is reaped shows it
-through a pidfd that was opened before, since Linux 6.15. When both say nothing, nobody but its parent knows.
+through a pidfd that was opened before, since Linux 6.15. Otherwise only its parent can read it.
 Source: include/uapi/linux/pidfd.h, PIDFD_GET_INFO; proc_pid_stat(5), fields 3 and 52.
 """
 

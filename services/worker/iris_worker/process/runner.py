@@ -1,8 +1,8 @@
-"""Real processes: started, stopped with everything they started themselves, and seen to their end.
+"""Starts processes, stops each with all its descendants, and collects their exits.
 
-An attempt is over when its first process and everything that came of it are gone: the rest of its group is killed
-when the first one ends, and so is what left the group. Ends are noticed by SIGCHLD (`reap`), those of adopted
-processes by their pidfd. Out of scope: what is reported about it, and output, which the files of the slot hold.
+An attempt has ended when its first process and all descendants are gone: when the first one ends, the rest of its group
+and the descendants outside it are killed. SIGCHLD signals an end (`reap`), for adopted processes their pidfd. Out of
+scope: what is reported about it, and output, which the files of the slot hold.
 Source: docs/design/reliability.md#security, docs/design/semantics.md#tasks-and-attempts.
 """
 

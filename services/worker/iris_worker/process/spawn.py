@@ -1,4 +1,4 @@
-"""Turning a command into a process: found like a shell finds it, in its own session, with nothing inherited.
+"""Starts a command as a process: looked up as in a shell, in its own session, with no inherited descriptors.
 
 `os.posix_spawn` costs half of `subprocess` and a tenth of a fork of this process; it cannot change directory, so the
 worker does that for it, which is safe because one thread starts all processes. Every descriptor of Python is closed

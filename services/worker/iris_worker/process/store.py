@@ -1,7 +1,7 @@
-"""Who runs here, on disk, for the worker that comes after this one. Written in batches, never waited for.
+"""The running attempts, on disk, for the next worker process. Written in batches; nothing waits for a write.
 
-It survives the death of this process, not of the host: then the processes are gone as well. A torn last record is
-what was not written. Out of scope: whether those processes still live (adopt).
+It survives the end of this process, not of the host, with which the processes end too. A torn last record counts as not
+written. Out of scope: whether those processes still live (adopt).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Processes that left their task's group: finding them, and knowing whose they are. Linux only, by /proc.
+"""Finds the processes that left their task's group, and the attempt of each. Linux only, by /proc.
 
-The worker is a subreaper: a process whose parents have died becomes its child, so nothing can slip away by forking
-twice. Whose it is follows from its session and, when it left that too, from the environment it began with.
+The worker is a subreaper: a process whose parents have died becomes its child, so a double fork does not detach it. Its
+attempt follows from its session and, when it left that too, from its initial environment.
 Out of scope: killing; the runner decides what must end.
 """
 
