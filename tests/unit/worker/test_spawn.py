@@ -19,11 +19,9 @@ def program(path: Path, text: str = "#!/bin/sh\nexit 5\n") -> Path:
 
 def run(*command: str, workdir: Path, env: dict[str, str] | None = None) -> int:
     null = os.open(os.devnull, os.O_RDWR)
-    before = os.getcwd()
     try:
         pid = spawn(command, env or {"PATH": os.environ["PATH"]}, str(workdir), (null, null, null))
     finally:
-        os.chdir(before)
         os.close(null)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
