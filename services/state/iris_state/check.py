@@ -388,7 +388,7 @@ def routes_lead_to_jobs(ledger: Ledger, deployment: Deployment) -> Wrongs:
 
 
 def routes_are_as_many_as_wanted(ledger: Ledger, deployment: Deployment) -> Wrongs:
-    live = [route for route in deployment.held() if route.is_live]
+    live = deployment.live()
     replicas = deployment.spec.replicas
     as_wanted = len(live) == replicas and all(route.revision == deployment.revision for route in live)
     if deployment.status is DeploymentLifecycle.READY and not as_wanted:

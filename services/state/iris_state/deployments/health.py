@@ -1,4 +1,4 @@
-"""What the results of a route's probe claim of it, and which unhealthy routes are let go.
+"""What the results of a route's probe claim of it, and which unhealthy routes are evicted.
 
 Pure. Source: docs/design/serving.md#probes; docs/design/semantics.md#deployments-and-routes.
 """
@@ -62,14 +62,14 @@ def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
 
 
 def has_failed_to_start(health: Health) -> bool:
-    """Whether a route is unhealthy because its start has timed out: it is let go at once, for it serves nobody."""
+    """Whether a route is unhealthy because its start has timed out; it serves nobody, so it is evicted at once."""
     return health.status is RouteStatus.UNHEALTHY and not health.was_healthy
 
 
 def fell_together(routes: Sequence[Health], probe: Probe) -> bool:
     """Whether more than half of the routes became unhealthy within one interval, and at least two.
 
-    They share what ails them, and other routes would ail the same.
+    They share a cause, such as a dependency that is down, and new routes would fail in the same way.
     """
     times = sorted(r.since_ms for r in routes if r.status is RouteStatus.UNHEALTHY and r.was_healthy)
     many = max(2, len(routes) // 2 + 1)
@@ -78,7 +78,7 @@ def fell_together(routes: Sequence[Health], probe: Probe) -> bool:
 
 
 def evicted(routes: Sequence[Health], probe: Probe, unavailable: int, going: int, now_ms: int) -> list[int]:
-    """The live routes to let go now, by number: those whose start timed out, and some that stayed unhealthy too long.
+    """The live routes to evict now, by number: those whose start timed out, and some that stayed unhealthy too long.
 
     Args:
         routes: every live one of the deployment.

@@ -32,7 +32,7 @@ def steps(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -
 def judged(
     deployment: Deployment, rule: DeploymentRule, claimed: Outcome, reason: str = ""
 ) -> Iterator[DeploymentMoved]:
-    """What a claim comes to; one that the row has no cell for is no news."""
+    """The change that a claim leads to; none where the row has no cell for it."""
     found = judgement(rule, deployment.status, claimed, reason)
     if found is not None and found.target is not None:
         yield DeploymentMoved(deployment.number, found.target, rule.name, found.result, found.reason)
@@ -42,23 +42,18 @@ def wanted(deployment: Deployment) -> Target:
     """The bounds in which routes are created and ended now."""
     known, new = deployment.rollout, None
     if deployment.status is D.DEPLOYING:
-        if known.paused:
-            held = (route for route in deployment.held() if route.revision == deployment.revision)
-            new = sum(route.is_live for route in held)
-        else:
-            new = known.pause_after
+        new = deployment.live_of_revision() if known.paused else known.pause_after
     return rollout.target(deployment.spec.update, deployment.spec.replicas, new)
 
 
-def is_held(deployment: Deployment) -> bool:
-    """Whether an update goes no further until it is resumed: paused, or as far as its owner wanted to see first."""
+def is_paused(deployment: Deployment) -> bool:
+    """Whether an update waits to be resumed: its owner has paused it, or ``pause_after`` new routes live."""
     known = deployment.rollout
     if known.paused:
         return True
     if deployment.status is not D.DEPLOYING or known.pause_after is None:
         return False
-    new = sum(route.is_live and route.revision == deployment.revision for route in deployment.held())
-    return known.pause_after < deployment.spec.replicas and new >= known.pause_after
+    return known.pause_after < deployment.spec.replicas and deployment.live_of_revision() >= known.pause_after
 
 
 def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]) -> bool:
@@ -71,7 +66,7 @@ def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]
     return bool(lacking) and all(routes.waits_for_room(ledger, deployment.routes[m.number]) for m in lacking)
 
 
-# ── the five, and RollingDeployment ─────────────────────────────────────────────────────────────────────────────
+# ── the handlers, by the status they answer for ─────────────────────────────────────────────────────────────────
 
 
 def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
@@ -79,15 +74,15 @@ def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_m
 
 
 def _scaling(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Create what lacks and end what is too much, until there are as many routes as wanted."""
+    """Create missing routes and end surplus ones, until there are as many as wanted."""
     yield from _plan(ledger, deployment, now_ms)
-    if _live(deployment) == deployment.spec.replicas:
+    if len(deployment.live()) == deployment.spec.replicas:
         yield from judged(deployment, table.SCALE, Outcome.SUCCESS)
 
 
 def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """CheckReplicaDeployment asks whether another count is wanted, ReconcileDeployment whether there is another."""
-    live, replicas = _live(deployment), deployment.spec.replicas
+    live, replicas = len(deployment.live()), deployment.spec.replicas
     if deployment.reached != replicas:
         yield from judged(
             deployment, table.CHECK_REPLICA, Outcome.SUCCESS, f"{replicas} routes are wanted, not {deployment.reached}"
@@ -111,7 +106,7 @@ def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: i
     known = deployment.rollout
     before = known.progress or _begun(deployment, now_ms)
     members = deployment.members(now_ms)
-    stands = is_held(deployment) or waits_for_room(ledger, deployment, members)
+    stands = is_paused(deployment) or waits_for_room(ledger, deployment, members)
     progress = rollout.advance(before, members, stands, now_ms)
     if progress != known.progress:
         yield _rolled(deployment, progress=progress)
@@ -127,12 +122,11 @@ def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: i
 
 
 def _begun(deployment: Deployment, now_ms: int) -> RolloutProgress:
-    old = sum(route.is_live and route.revision != deployment.revision for route in deployment.held())
-    return RolloutProgress(now_ms, old=old)
+    return RolloutProgress(now_ms, old=len(deployment.live()) - deployment.live_of_revision())
 
 
 def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
-    """An update has failed: back to the last revision that was complete, if there is one and its owner lets it."""
+    """An update has failed: roll back to the last complete revision, if there is one and ``rollback`` allows it."""
     known = deployment.rollout
     failed = msgspec.structs.replace(known, failed=deployment.revision, failure=failure)
     back = deployment.revisions.get(known.stable)
@@ -150,7 +144,7 @@ def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
 
 
 def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """End every route. What has not ended in time ends by itself; the name is free."""
+    """End every route. Routes that have not ended in time end later; the name is free already."""
     for route in deployment.held():
         yield from routes.end(deployment, route, f"{deployment.name} is deleted")
     left = len(deployment.held())
@@ -185,12 +179,8 @@ _HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int],
 # ── routes come and go ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _live(deployment: Deployment) -> int:
-    return sum(route.is_live for route in deployment.held())
-
-
 def _plan(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Take the next step of the rollout; what failed to start lately is tried again one at a time."""
+    """Take the next step of the rollout; after a failed start routes are created one at a time."""
     known, members = deployment.rollout, deployment.members(now_ms)
     if known.pacing.failures and _has_recovered(deployment, now_ms):
         yield _rolled(deployment, pacing=pacing.RESTED)
@@ -218,7 +208,7 @@ def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
 
 def _is_trying(deployment: Deployment) -> bool:
     """Whether a route is starting that has not shown yet that it can."""
-    return any(route.is_live and not route.healthy_ms for route in deployment.held())
+    return any(not route.healthy_ms for route in deployment.live())
 
 
 def _rolled(deployment: Deployment, **fields: object) -> RolledOut:

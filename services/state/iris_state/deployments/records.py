@@ -145,8 +145,16 @@ class Deployment(msgspec.Struct, array_like=True):
         """The routes that have not ended."""
         return [route for route in self.routes.values() if route.status is not RouteStatus.TERMINATED]
 
+    def live(self) -> list[Route]:
+        """The routes that count as replicas."""
+        return [route for route in self.routes.values() if route.is_live]
+
+    def live_of_revision(self) -> int:
+        """How many live routes are of the revision that is wanted."""
+        return sum(route.revision == self.revision for route in self.live())
+
     def members(self, now_ms: int) -> list[Member]:
-        """The same, as the rollout sees them."""
+        """The routes that have not ended, as the rollout sees them."""
         wait_ms = self.min_ready_ms
         return [
             Member(route.number, route.revision == self.revision, route.status, route.is_available(wait_ms, now_ms))

@@ -8,6 +8,7 @@ docs/design/serving.md#probes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
@@ -21,7 +22,6 @@ from iris_core.states import (
     Initiator,
     Outcome,
     RouteStatus,
-    SchedulingResult,
     TaskState,
 )
 from iris_core.tables import route as table
@@ -96,15 +96,14 @@ def _judged(
     job: int = 0,
     passed: bool = False,
 ) -> Iterator[RouteMoved]:
-    """What a claim comes to. One that keeps the status is no news: probes are claimed every few seconds."""
+    """The change that a claim leads to; none where the status stays, for probes are claimed every few seconds."""
     found = judgement(rule, route.status, claimed, reason, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
-    if found is not None and found.target not in (None, route.status):
-        assert found.target is not None
-        is_evicted = rule is table.EVICT
-        yield RouteMoved(
-            *(deployment.number, route.number, found.target, rule.name, found.result, found.reason),
-            *(job, passed, is_evicted),
-        )
+    if found is None or found.target is None or found.target is route.status:
+        return
+    yield RouteMoved(
+        *(deployment.number, route.number, found.target, rule.name, found.result, found.reason),
+        *(job, passed, rule is table.EVICT),
+    )
 
 
 # ── ProvisioningRoute ───────────────────────────────────────────────────────────────────────────────────────────
@@ -194,48 +193,36 @@ def too_late(ledger: Ledger, deployment: Deployment, route: Route) -> str:
 def is_news(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> bool:
     """Whether the newest result may lead a route to another status; most only say that it is as before."""
     health = health_of(ledger, route, ledger.jobs[route.job])
-    to = table.HEALTH_CHECK.target(_RESULTS[outcome(health, probe_of(deployment, route), now_ms)])
-    return to is not None and to.status is not route.status
-
-
-_RESULTS = {
-    Outcome.SUCCESS: SchedulingResult.SUCCESS,
-    Outcome.FAILURE: SchedulingResult.GIVE_UP,
-    Outcome.SKIPPED: SchedulingResult.SKIPPED,
-}
+    found = judgement(table.HEALTH_CHECK, route.status, outcome(health, probe_of(deployment, route), now_ms))
+    return found is not None and found.target is not route.status
 
 
 # ── RouteEviction ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def healths(ledger: Ledger, deployment: Deployment) -> list[Health]:
-    """The live routes of a deployment whose jobs live, by revision's probe."""
-    found = []
-    for route in deployment.held():
+def healths(ledger: Ledger, deployment: Deployment) -> dict[int, list[Health]]:
+    """The live routes of a deployment whose jobs live, by revision: those of one revision have one probe."""
+    found: dict[int, list[Health]] = {}
+    for route in deployment.live():
         job = ledger.jobs.get(route.job)
-        if route.is_live and job is not None and job.state not in JOB_TERMINAL:
-            found.append(health_of(ledger, route, job))
+        if job is not None and job.state not in JOB_TERMINAL:
+            found.setdefault(route.revision, []).append(health_of(ledger, route, job))
     return found
 
 
 def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Let go of unhealthy routes. Those of one revision are held against its probe."""
+    """Evict unhealthy routes; all revisions together no more at a time than may be unavailable."""
     if not any(route.status is R.UNHEALTHY for route in deployment.routes.values()):
         return
-    by_revision: dict[int, list[Health]] = {}
-    for health in healths(ledger, deployment):
-        by_revision.setdefault(deployment.routes[health.number].revision, []).append(health)
-    going = sum(route.evicted and route.status is R.TERMINATING for route in deployment.routes.values())
     missing = rollout.target(deployment.spec.update, deployment.spec.replicas).unavailable
-    for revision, found in by_revision.items():
+    for revision, found in healths(ledger, deployment).items():
         probe = deployment.revisions[revision].template.probe
         by_number = {health.number: health for health in found}
+        going = sum(route.evicted and route.status is R.TERMINATING for route in deployment.routes.values())
         for number in evicted(found, probe, missing, going, now_ms):
             route = deployment.routes[number]
             failed = has_failed_to_start(by_number[number])
-            reason = f"unhealthy for more than {probe.grace_s:g} s"
-            if failed:
-                reason = too_late(ledger, deployment, route)
+            reason = too_late(ledger, deployment, route) if failed else f"unhealthy for more than {probe.grace_s:g} s"
             yield from _judged(deployment, route, table.EVICT, Outcome.SUCCESS, reason)
             if failed or not route.served:
                 yield from _failed_start(deployment, route, now_ms)
@@ -289,7 +276,7 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
 
 def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
     """When time alone may change what is claimed of a route, ms."""
-    for health in healths(ledger, deployment):
+    for health in chain.from_iterable(healths(ledger, deployment).values()):
         route = deployment.routes[health.number]
         probe = probe_of(deployment, route)
         expires_ms = start_expires_ms(health, probe)

@@ -15,7 +15,7 @@ from iris_core.tables import route as route_table
 from iris_core.views import ConditionView, DeploymentView, HistoryRow, Page, RouteView, UpdateView, moment
 from iris_state.deployments import health, lifecycle, pacing
 from iris_state.deployments.records import ITSELF, Deployment, Route
-from iris_state.deployments.routes import failed_probes, healths, probe_of
+from iris_state.deployments.routes import failed_probes, healths
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 from iris_state.redaction import redacted_env
@@ -49,7 +49,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         replicas=record.spec.replicas,
         ready=sum(route.state == "healthy" for route in record.discovered.routes),
         available=sum(member.available for member in members),
-        live=sum(route.is_live for route in record.held()),
+        live=len(record.live()),
         version=record.version,
         spec=msgspec.structs.replace(record.spec, template=msgspec.structs.replace(template, env=env)),
         revisions=sorted(record.revisions),
@@ -87,15 +87,14 @@ def _update(ledger: Ledger, record: Deployment) -> UpdateView | None:
     if record.status is not DeploymentLifecycle.DEPLOYING or progress is None:
         return None
     members = record.members(ledger.now_ms)
-    live = [route for route in record.held() if route.is_live]
-    new = sum(route.revision == record.revision for route in live)
+    new = record.live_of_revision()
     failed = record.rollout.failed
     return UpdateView(
         revision=record.revision,
         new=new,
         available=sum(member.is_new and member.available for member in members),
-        old=len(live) - new,
-        paused=lifecycle.is_held(record),
+        old=len(record.live()) - new,
+        paused=lifecycle.is_paused(record),
         waiting_for="capacity" if lifecycle.waits_for_room(ledger, record, members) else None,
         progress_at=moment(progress.at_ms),
         falls_back_from=failed if failed not in (0, record.revision) else None,
@@ -117,24 +116,15 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
         yield ConditionView(
             code=code, message=f"the update to revision {known.failed} has failed: {known.failure}{kept}"
         )
-    if lifecycle.is_held(record):
-        message = "the update waits to be resumed"
-        yield ConditionView(code="paused", message=message)
+    if lifecycle.is_paused(record):
+        yield ConditionView(code="paused", message="the update waits to be resumed")
     if lifecycle.waits_for_room(ledger, record, record.members(ledger.now_ms)):
         message = "new routes wait for room"
         if record.status is DeploymentLifecycle.DEPLOYING:
             message += "; with `--max-unavailable 1` old ones make room first"
         yield ConditionView(code="waiting_for_capacity", message=message)
-    yield from _ailing_together(ledger, record)
-
-
-def _ailing_together(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
-    by_revision: dict[int, list[health.Health]] = {}
-    for found in healths(ledger, record):
-        by_revision.setdefault(record.routes[found.number].revision, []).append(found)
-    for ailing in by_revision.values():
-        probe = probe_of(record, record.routes[ailing[0].number])
-        if health.fell_together(ailing, probe):
+    for revision, found in healths(ledger, record).items():
+        if health.fell_together(found, record.revisions[revision].template.probe):
             message = "more than half of the routes became unhealthy together, so none of them is replaced for that"
             yield ConditionView(code="unhealthy_together", message=f"{message}: look at what they all depend on")
 
@@ -175,7 +165,7 @@ def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why a deployment is as it is: what its owner should know, the routes that do not serve, the newest judgements."""
     record = found_deployment(ledger, arguments)
-    ailing = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
+    unhealthy = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
     return {
         "deployment": record.name,
         "status": record.status.value,
@@ -183,7 +173,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "revision": record.revision,
         "conditions": list(conditions(ledger, record)),
         "update": _update(ledger, record),
-        "routes": [route_view(ledger, record, route) for route in ailing[:WHY_ROWS]],
+        "routes": [route_view(ledger, record, route) for route in unhealthy[:WHY_ROWS]],
         "history": [_row(record, entry) for entry in record.history[-WHY_ROWS:]],
     }
 
