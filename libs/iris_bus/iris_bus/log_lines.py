@@ -14,11 +14,13 @@ from typing import Any, TextIO
 
 import msgspec
 
+from iris_bus import tracing
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonLines(logging.Formatter):
-    """Time in UTC, level, service, logger, message, and the extra fields."""
+    """Time in UTC, level, service, logger, message, the extra fields, and the trace that the line belongs to."""
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -33,6 +35,8 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
             **extras(record),
         }
+        if context := tracing.current():
+            line["trace_id"] = tracing.trace_id(context)
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line, enc_hook=str).decode()

@@ -1,4 +1,4 @@
-"""Serves a process's ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``, and defines trace contexts.
+"""Serves a process's ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz``.
 
 The page is made in the service's own loop, so a collector may read the service's records without a lock.
 Out of scope: which metrics there are; the gateway's own HTTP. Source: docs/design/interfaces.md#metrics.
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http import HTTPStatus
 
-import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
@@ -21,7 +18,6 @@ SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 3
 """Buckets for durations, from a commit to a build."""
 
 _RETRY_FOR_S = 5.0
-_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\Z")
 
 
 def new_registry() -> CollectorRegistry:
@@ -107,37 +103,3 @@ def _header(lines: list[str], name: str) -> str:
         if key.strip().lower() == name:
             return value.strip()
     return ""
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """A W3C trace context: which trace, which span in it, whether it is recorded."""
-
-    trace_id: str
-    span_id: str
-    sampled: bool = True
-
-    @classmethod
-    def new(cls) -> Trace:
-        """The beginning of a trace."""
-        return cls(secrets.token_hex(16), secrets.token_hex(8))
-
-    @classmethod
-    def parse(cls, header: str) -> Trace | None:
-        """What a ``traceparent`` says; None for anything malformed."""
-        found = _TRACEPARENT.match(header.strip())
-        if found is None or not int(found[1], 16) or not int(found[2], 16):
-            return None
-        return cls(found[1], found[2], bool(int(found[3], 16) & 1))
-
-    @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Trace | None:
-        """The context a message or request came with."""
-        return cls.parse(headers.get("traceparent", ""))
-
-    def child(self) -> Trace:
-        """A new span of the same trace."""
-        return Trace(self.trace_id, secrets.token_hex(8), self.sampled)
-
-    def __str__(self) -> str:
-        """As the value of ``traceparent``."""
-        return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"

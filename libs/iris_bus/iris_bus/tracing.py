@@ -1,33 +1,45 @@
 """Spans for OpenTelemetry, made only where an OTLP endpoint is set; otherwise trace contexts are passed on as they are.
 
-    with tracer.span("submit", Trace.of(message.headers), job=name) as trace:
-        bus.publish(subject, data, headers={"traceparent": str(trace)})
+    with tracer.span("submit", tracer.context(request.headers), job=name) as traceparent:
+        bus.publish(subject, data, headers={"traceparent": traceparent})
+    tracer.record("plan", traceparent, began_ms, ended_ms, {"tasks": 12})
 
-Out of scope: contexts as text (`telemetry.Trace`); what is worth a span (never a heartbeat).
+A trace context is the value of a W3C ``traceparent`` header; an empty string stands for none. The SDK reads it,
+writes it and samples as ``OTEL_TRACES_SAMPLER`` says. Out of scope: what is worth a span (never a heartbeat).
 Source: docs/design/interfaces.md#metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
-
-from iris_bus.telemetry import Trace
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import SpanContext
 
+HEADER = "traceparent"
 _FLUSH_MS = 3000
+_current: ContextVar[str] = ContextVar("traceparent", default="")
+
+
+def current() -> str:
+    """The trace context of the running code; empty for none."""
+    return _current.get()
+
+
+def trace_id(traceparent: str) -> str:
+    """The id in a trace context, 32 hexadecimal digits; empty for none."""
+    return traceparent[3:35]
 
 
 class Tracer:
     """The spans of one service.
 
     Args:
-        service: ``service.name`` of every span.
+        service: ``service.name`` of every span is ``iris-`` and this.
         endpoint: base URL of an OTLP collector over HTTP; empty for no spans.
 
     Raises ImportError, naming the extra, when there is an endpoint and the exporter is not installed.
@@ -36,32 +48,56 @@ class Tracer:
     def __init__(self, service: str, endpoint: str = "") -> None:
         self._provider = _provider(service, endpoint) if endpoint else None
 
+    def context(self, headers: Mapping[str, str]) -> str:
+        """The trace context that a request came with; empty when it has none or a malformed one."""
+        given = headers.get(HEADER, "")
+        return _header(_context(given)) if given else ""
+
     @contextmanager
-    def span(
-        self, name: str, parent: Trace | None = None, links: Sequence[Trace] = (), **attributes: str | int
-    ) -> Iterator[Trace | None]:
+    def span(self, name: str, parent: str = "", **attributes: str | int) -> Iterator[str]:
         """One span around the block; gives the context to send on. An exception marks it as failed and goes on."""
         if self._provider is None:
-            yield parent
+            with _entered(parent):
+                yield parent
             return
-        from opentelemetry import trace
+        tracer = self._provider.get_tracer("iris")
+        with tracer.start_as_current_span(name, context=_context(parent), attributes=dict(attributes)):
+            made = _header()
+            with _entered(made):
+                yield made
 
-        with self._provider.get_tracer("iris").start_as_current_span(
-            name,
-            context=_remote(parent) if parent is not None else None,
-            links=[trace.Link(_context(link)) for link in links],
-            attributes=dict(attributes),
-        ) as span:
-            made = span.get_span_context()
-            yield Trace(
-                trace.format_trace_id(made.trace_id), trace.format_span_id(made.span_id), made.trace_flags.sampled
-            )
+    def record(
+        self, name: str, parent: str, began_ms: float, ended_ms: float, attributes: Mapping[str, str | int]
+    ) -> None:
+        """A span that is over, in the trace of ``parent``; none without a parent. Times in ms since the epoch."""
+        if self._provider is None or not parent:
+            return
+        context = _context(parent)
+        if not _header(context):
+            return
+        began_ns, ended_ns = int(began_ms * 1e6), int(max(began_ms, ended_ms) * 1e6)
+        tracer = self._provider.get_tracer("iris")
+        tracer.start_span(name, context, attributes=attributes, start_time=began_ns).end(ended_ns)
+
+    @property
+    def records(self) -> bool:
+        """Whether there is a collector to send spans to."""
+        return self._provider is not None
 
     def close(self) -> None:
         """Send what is left; waits up to three seconds for the collector."""
         if self._provider is not None:
             self._provider.force_flush(_FLUSH_MS)
             self._provider.shutdown()
+
+
+@contextmanager
+def _entered(traceparent: str) -> Iterator[None]:
+    before = _current.set(traceparent)
+    try:
+        yield
+    finally:
+        _current.reset(before)
 
 
 def _provider(service: str, endpoint: str) -> TracerProvider:
@@ -78,14 +114,18 @@ def _provider(service: str, endpoint: str) -> TracerProvider:
     return provider
 
 
-def _context(trace: Trace) -> SpanContext:
-    from opentelemetry.trace import SpanContext, TraceFlags
+def _context(traceparent: str) -> Context:
+    """What the SDK reads from a header: a context without a span when it is malformed."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    flags = TraceFlags(TraceFlags.SAMPLED if trace.sampled else TraceFlags.DEFAULT)
-    return SpanContext(int(trace.trace_id, 16), int(trace.span_id, 16), is_remote=True, trace_flags=flags)
+    return TraceContextTextMapPropagator().extract({HEADER: traceparent}, Context())
 
 
-def _remote(parent: Trace) -> Context:
-    from opentelemetry.trace import NonRecordingSpan, set_span_in_context
+def _header(context: Context | None = None) -> str:
+    """The header that the SDK writes for a context, the current one by default; empty when it has no span."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    return set_span_in_context(NonRecordingSpan(_context(parent)))
+    headers: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(headers, context)
+    return headers.get(HEADER, "")

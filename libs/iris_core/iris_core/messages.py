@@ -275,6 +275,7 @@ class TaskTemplate(_Message, frozen=True):
     """What the tasks of one job run; sent once per order, not once per task.
 
     ``serves``: for a route, the name of the port that gets its requests; its probe may ask another one.
+    ``traceparent``: the trace context that the job was submitted with.
     """
 
     job: int
@@ -289,6 +290,7 @@ class TaskTemplate(_Message, frozen=True):
     timeout_ms: int | None = None
     probe: Probe | None = None
     serves: str = ""
+    traceparent: str = ""
 
 
 class Gang(_Message, frozen=True):
@@ -541,11 +543,15 @@ class Plan(_Message, frozen=True):
 
 
 class PlanTaken(_Message, frozen=True):
-    """The commit that holds the plan is durable. Refused tasks are still pending; the version says from when."""
+    """The commit that holds the plan is durable. Refused tasks are still pending; the version says from when.
+
+    ``traces``: the trace contexts of the jobs that the plan has placed tasks of, where they have one; at most 1,000.
+    """
 
     version: int
     placed: int
     refused: tuple[tuple[int, int, str], ...] = ()
+    traces: dict[int, str] = {}
 
 
 class PlanRequest(_Message, frozen=True):

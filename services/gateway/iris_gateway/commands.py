@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from iris_bus import tracing
 from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
 from iris_core.messages import Answer
@@ -25,11 +26,12 @@ DONE = frozenset({"ok", "created", "replayed", "accepted"})
 
 
 class Envelope(NamedTuple):
-    """What the sender of a command fills into it: its id, where the answer goes, and when it was asked (ms)."""
+    """What the sender of a command fills into it: its id, where the answer goes, when it was asked (ms), its trace."""
 
     request_id: str
     answer_to: str
     at_ms: int
+    traceparent: str
 
 
 class _Parcel(NamedTuple):
@@ -85,14 +87,11 @@ class Commands:
         if self._subscription is not None:
             await self._subscription.close()
 
-    async def ask(
-        self, subject: str, build: Callable[[Envelope], Any], *, key: str = "", traceparent: str = ""
-    ) -> Answer:
+    async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
         """The answer to a command, once what it did is durable.
 
         Args:
             key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
-            traceparent: the trace context it belongs to.
 
         Raises ProblemResponse: the refusal of the state service, or unavailable when no answer came in time. In the
         second case what was stored is still carried out later, and what was heard may be; repeating it with the same
@@ -101,10 +100,11 @@ class Commands:
         token = self._new_id()
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[token] = future
-        message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms()))
+        traceparent = tracing.current()
+        message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms(), traceparent))
         try:
             async with asyncio.timeout(self._timeout_s):
-                headers = {"traceparent": traceparent} if traceparent else None
+                headers = {tracing.HEADER: traceparent} if traceparent else None
                 answer = await self._exchange(_Parcel(subject, pack(message), token, headers), future)
         except TimeoutError:
             raise ProblemResponse("unavailable", "the state service has not answered yet") from None

@@ -48,11 +48,9 @@ class Call:
         self.request.scope[SCOPE] = answer.position
         return answer.body
 
-    async def command(
-        self, subject: str, build: Callable[[Envelope], Any], *, key: str = "", traceparent: str = ""
-    ) -> Answer:
+    async def command(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
         """Have the state service do something; see `Commands.ask`. Raises Problem."""
-        answer = await self.gateway.commands.ask(subject, build, key=key, traceparent=traceparent)
+        answer = await self.gateway.commands.ask(subject, build, key=key)
         self.request.scope[SCOPE] = answer.position
         return answer
 

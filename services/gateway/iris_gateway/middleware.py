@@ -56,11 +56,19 @@ class PathRoutes:
         if endpoint.admin:
             require_admin(caller)
         try:
-            response = await endpoint.handler(Call(request, self._gateway, caller))
+            response = await self._handled(endpoint, Call(request, self._gateway, caller))
         finally:
             if body.bytes:
                 self._gateway.intake.spend(caller.user, body.bytes, self._gateway.clock())
         await response(scope, receive, send)
+
+    async def _handled(self, endpoint: Endpoint, call: Call) -> Response:
+        """What the endpoint answers; a change is a span of the trace that the request came with, or begins one."""
+        if call.request.method in SAFE:
+            return await endpoint.handler(call)
+        tracer = self._gateway.tracer
+        with tracer.span(f"{endpoint.method} {self._path}", tracer.context(call.request.headers)):
+            return await endpoint.handler(call)
 
     def _admit(self, request: Request) -> Caller:
         caller = identify(self._gateway.keyring, request)

@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 
 import msgspec
 
 from iris_bus.contract import Bus, Message, Subscription, Unavailable
 from iris_bus.run import Service
+from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.errors import Refused
@@ -40,10 +42,14 @@ class Scheduler:
 
     Args:
         stop: set when it should end.
+        tracer: gets one span for each traced job that a plan places tasks of.
     """
 
-    def __init__(self, bus: Bus, settings: SchedulerSettings, stop: asyncio.Event) -> None:
+    def __init__(
+        self, bus: Bus, settings: SchedulerSettings, stop: asyncio.Event, tracer: Tracer | None = None
+    ) -> None:
         self._bus = bus
+        self._tracer = tracer or Tracer("scheduler")
         self._settings = settings
         self._stop = stop
         self._mirror: Mirror | None = None
@@ -257,6 +263,7 @@ class Scheduler:
         if taken is None:
             self._mirror = None
             return
+        self._trace(decision.plan, taken, seconds * 1000)
         await self._hear_echo(mirror, taken)
         if self._mirror is not None:
             self._note(self._mirror, decision, taken)
@@ -271,6 +278,17 @@ class Scheduler:
         except (Unavailable, codec.Undecodable) as error:
             log.warning("a plan was not answered: %s", error)
             return None
+
+    def _trace(self, sent: Plan, taken: PlanTaken, planned_ms: float) -> None:
+        """One span for each traced job of a plan, of the time it took to plan it."""
+        if not (taken.traces and self._tracer.records):
+            return
+        tasks: Counter[int] = Counter()
+        for placement in sent.placements:
+            tasks[placement.job] += len(placement.indexes)
+        now_ms = self._now_ms()
+        for job, traceparent in taken.traces.items():
+            self._tracer.record("plan", traceparent, now_ms - planned_ms, now_ms, {"tasks": tasks[job]})
 
     def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
         """Refused jobs that still wait pause; after a second such plan in a row the mirror is not trusted any more."""
@@ -332,7 +350,7 @@ def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
 async def main(service: Service[SchedulerSettings]) -> None:
     """Run the scheduler until it is stopped."""
     connection = await service.connect()
-    scheduler = Scheduler(connection.bus, service.settings, service.stop)
+    scheduler = Scheduler(connection.bus, service.settings, service.stop, service.tracer)
     await service.serve_metrics(scheduler.metrics.registry, lambda: scheduler.ready)
     try:
         await scheduler.run()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 
 from iris_bus import framing
 from iris_bus.contract import DamagedCommit
@@ -72,6 +72,8 @@ _COMMANDS: dict[str, type[UserCommand]] = {
 }
 _DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS.items()}
 
+TRACES = 1000
+"""Trace contexts in one answer to a plan."""
 _FOUND = frozenset({"accepted", "ok"})
 """Answers with a job that was there before the command: one that is cancelled, or kept."""
 
@@ -467,10 +469,15 @@ class Machine:
         refused: accept.Refusals = []
         before = len(self.round.changes)
         self.round.take(accept.on_plan(self.ledger, self.policy, plan, refused, self.round.now_ms, self.sequence + 1))
-        placed = sum(type(change) is Assigned for change in self.round.changes[before:])
+        placed = [change.job for change in self.round.changes[before:] if type(change) is Assigned]
         self._explain(plan)
         self._refused.extend(cause for _, _, cause in refused)
-        self._replies.append((request.reply, codec.pack(PlanTaken(self.sequence + 1, placed, tuple(refused)))))
+        taken = PlanTaken(self.sequence + 1, len(placed), tuple(refused), self._traces(placed))
+        self._replies.append((request.reply, codec.pack(taken)))
+
+    def _traces(self, numbers: list[int]) -> dict[int, str]:
+        found = ((job, self.ledger.jobs[job].traceparent) for job in dict.fromkeys(numbers))
+        return dict(islice(((job, traceparent) for job, traceparent in found if traceparent), TRACES))
 
     def _explain(self, plan: Plan) -> None:
         """Keep why jobs wait, and tell replicas that follow."""

@@ -244,4 +244,5 @@ def template(job: Job) -> TaskTemplate:
         ports=spec.ports,
         timeout_ms=job.timeout_ms,
         probe=spec.probe,
+        traceparent=job.traceparent,
     )

@@ -13,6 +13,7 @@ import uuid
 
 from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, Unavailable
 from iris_bus.run import Service, quiet_gc
+from iris_bus.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.metrics import StateMetrics
@@ -29,10 +30,11 @@ _FULL_S = 1.0
 class StateService:
     """One replica in whichever part it plays."""
 
-    def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
+    def __init__(self, replica: Replica, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
         self.replica = replica
         self.metrics = StateMetrics(lambda: replica.machine)
         self._stop = stop
+        self._tracer = tracer
         self._leader: Leader | None = None
 
     @property
@@ -47,7 +49,7 @@ class StateService:
         quiet_gc()
         publisher = self.replica.connection.publisher()
         if await self._wait_for_its_turn(publisher):
-            self._leader = Leader(self.replica, publisher, self.metrics, self._stop)
+            self._leader = Leader(self.replica, publisher, self.metrics, self._stop, self._tracer)
             await self._leader.run()
 
     async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
@@ -71,7 +73,7 @@ async def main(service: Service[Policy]) -> None:
     """Be the state service until told to stop; a replica that has been fenced ends at once."""
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    state = StateService(Replica(name, service.settings, connection, Clock()), service.stop)
+    state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
     service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.ready).run())
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:

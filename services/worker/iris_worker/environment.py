@@ -1,5 +1,6 @@
 """The environment of a task: variables of Iris, a few of the host, and those of the job. Pure.
 
+``TRACEPARENT`` is the trace context of the submission, where OpenTelemetry's libraries look for it.
 The worker's own environment is not inherited. For equal names, variables of Iris override the job's, and the job's
 override the host's. Source: docs/design/interfaces.md#sdk, docs/design/reliability.md#security.
 """
@@ -38,8 +39,10 @@ class Place:
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """What all tasks of one job are told alike; worth keeping per job."""
     owners = {name: value for name, value in template.env.items() if name != PROBE_VARIABLE}
+    trace = {"TRACEPARENT": template.traceparent} if template.traceparent else {}
     return {
         **place.host,
+        **trace,
         **owners,
         "IRIS_JOB": template.name,
         "IRIS_NUM_TASKS": str(template.replicas),

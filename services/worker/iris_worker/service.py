@@ -20,6 +20,7 @@ from iris_bus.child import adopt_orphans
 from iris_bus.contract import Connection, Message
 from iris_bus.lock import lock
 from iris_bus.run import Service
+from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
@@ -39,6 +40,7 @@ from iris_worker.process.adopt import boot_id
 from iris_worker.process.childwatch import ChildWatch
 from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings
+from iris_worker.spans import AttemptSpans
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +57,21 @@ _REPORTS_AT_ONCE = 4
 class WorkerService:
     """One host."""
 
-    def __init__(self, settings: WorkerSettings, connection: Connection, nats_url: str, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        connection: Connection,
+        nats_url: str,
+        stop: asyncio.Event,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.settings = settings
         self.id = host.worker_id(settings)
         self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
         self.metrics = WorkerMetrics(self.agent.running)
         self._bus = connection.bus
+        self._tracer = tracer or Tracer("worker")
+        self._spans = AttemptSpans(self.id)
         self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._clock = HostClock()
@@ -174,6 +185,8 @@ class WorkerService:
             self._bus.publish(message.reply, codec.pack(taken))
         if taken.taken:
             self._stall_detector.touch(now_s)
+            if self._tracer.records:
+                self._spans.ordered(order, self._clock.wall_ms())
         if order.register:
             self.reporter.introduce()
         self._do(todo)
@@ -249,6 +262,8 @@ class WorkerService:
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:
         """A report is committed."""
+        for span in self._spans.committed(stages):
+            self._tracer.record(*span)
         todo = self.agent.on_taken(stages, answer, self._clock.wall_ms())
         ended = [stage.ref for stage in stages if stage.ended is not None]
         self._executor.acknowledged(ended)
@@ -335,7 +350,7 @@ async def main(service: Service[WorkerSettings]) -> None:
     spawn.close_inherited()
     connection = await service.connect()
     try:
-        worker = WorkerService(service.settings, connection, service.nats.url, service.stop)
+        worker = WorkerService(service.settings, connection, service.nats.url, service.stop, service.tracer)
         await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)
         await worker.run()
     finally:

@@ -2,12 +2,10 @@
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prometheus_client import Counter
 from prometheus_client.parser import text_string_to_metric_families
 
-from iris_bus.telemetry import MetricsServer, Trace, new_registry
+from iris_bus.telemetry import MetricsServer, new_registry
 
 
 @pytest.fixture
@@ -43,30 +41,3 @@ async def test_ready_follows_the_service_and_health_does_not(served):
 async def test_other_paths_and_methods_are_refused(served):
     client, _ = served
     assert ((await client.get("/etc")).status_code, (await client.post("/metrics")).status_code) == (404, 405)
-
-
-def test_a_trace_context_survives_being_said_and_read():
-    trace = Trace.new()
-    child = trace.child()
-    assert Trace.parse(str(trace)) == trace
-    assert (child.trace_id, child.span_id == trace.span_id) == (trace.trace_id, False)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "00-" + "0" * 32 + "-" + "1" * 16 + "-01",
-        "00-" + "1" * 32 + "-" + "0" * 16 + "-01",
-        "01-" + "1" * 32 + "-" + "1" * 16 + "-01",
-        "00-" + "G" * 32 + "-" + "1" * 16 + "-01",
-        "00-" + "1" * 32 + "-" + "1" * 16 + "-01-more",
-    ],
-)
-def test_a_malformed_trace_context_is_none(header):
-    assert Trace.parse(header) is None
-
-
-@given(st.text())
-def test_reading_a_trace_context_never_raises(header):
-    Trace.of({"traceparent": header})

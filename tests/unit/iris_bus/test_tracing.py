@@ -1,55 +1,106 @@
 """Spans go to the collector that is set, and nowhere when none is."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import io
+import json
+import logging
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from iris_bus.telemetry import Trace
+from iris_bus import tracing
+from iris_bus.log_lines import JsonLines
 from iris_bus.tracing import Tracer
+
+GIVEN = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+UNSAMPLED = GIVEN[:-1] + "0"
 
 
 @pytest.fixture
-def collector():
-    bodies: list[tuple[str, bytes]] = []
+def collected():
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    from tests.support.collector import collector
 
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            bodies.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Collector)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", bodies
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with collector() as found:
+        yield found
 
 
 def test_without_an_endpoint_the_context_is_passed_on_untouched():
-    given = Trace.new()
-    with Tracer("state").span("submit", given, job="/a") as trace:
-        assert trace is given
+    with Tracer("state").span("submit", GIVEN, job="/a") as traceparent:
+        assert traceparent == tracing.current() == GIVEN
+    assert tracing.current() == ""
 
 
-def test_a_span_continues_the_trace_it_came_with(collector):
-    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
-    url, bodies = collector
-    tracer, parent, linked = Tracer("state", url), Trace.new(), Trace.new()
-    with tracer.span("submit", parent, links=[linked], job="/a") as trace:
+def test_a_span_continues_the_trace_it_came_with(collected):
+    tracer = Tracer("state", collected.url)
+    with tracer.span("submit", GIVEN, job="/a") as traceparent:
+        assert traceparent == tracing.current()
+    tracer.close()
+    [span] = collected.spans
+    assert (span.service, span.name, span.attributes, span.failed) == ("iris-state", "submit", {"job": "/a"}, False)
+    assert (span.trace_id, span.parent_id) == (GIVEN[3:35], GIVEN[36:52])
+    assert traceparent == f"00-{span.trace_id}-{span.span_id}-01"
+    assert collected.paths == ["/v1/traces"]
+
+
+def test_a_span_without_a_parent_begins_a_trace(collected):
+    tracer = Tracer("gateway", collected.url)
+    with tracer.span("submit") as traceparent:
         pass
     tracer.close()
-    path, body = bodies[0]
-    assert (trace.trace_id, trace.span_id != parent.span_id, path) == (parent.trace_id, True, "/v1/traces")
-    wanted = [
-        b"iris-state",
-        b"submit",
-        b"/a",
-        *(bytes.fromhex(t) for t in (trace.span_id, parent.span_id, linked.trace_id)),
+    assert [(span.trace_id, span.parent_id) for span in collected.spans] == [(tracing.trace_id(traceparent), "")]
+
+
+def test_an_exception_marks_the_span_and_goes_on(collected):
+    tracer = Tracer("gateway", collected.url)
+    with pytest.raises(LookupError), tracer.span("submit", GIVEN):
+        raise LookupError
+    tracer.close()
+    assert [span.failed for span in collected.spans] == [True]
+
+
+def test_what_is_over_is_recorded_with_its_times_in_a_trace_that_exists(collected):
+    tracer = Tracer("worker", collected.url)
+    tracer.record("run", GIVEN, 1000.0, 2000.5, {"exit_code": 3})
+    tracer.record("back", GIVEN, 1000.0, 900.0, {})
+    tracer.record("untraced", "", 1000.0, 2000.0, {})
+    tracer.record("malformed", "rubbish", 1000.0, 2000.0, {})
+    tracer.record("not sampled", UNSAMPLED, 1000.0, 2000.0, {})
+    tracer.close()
+    assert [(s.name, s.parent_id, s.began_ns, s.ended_ns, s.attributes) for s in collected.spans] == [
+        ("run", GIVEN[36:52], 1_000_000_000, 2_000_500_000, {"exit_code": 3}),
+        ("back", GIVEN[36:52], 1_000_000_000, 1_000_000_000, {}),
     ]
-    assert [part for part in wanted if part not in body] == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "00-" + "0" * 32 + "-" + "1" * 16 + "-01",
+        "00-" + "1" * 32 + "-" + "0" * 16 + "-01",
+        "ff-" + "1" * 32 + "-" + "1" * 16 + "-01",
+        "00-" + "G" * 32 + "-" + "1" * 16 + "-01",
+        "00-" + "1" * 32 + "-" + "1" * 16 + "-01-more",
+        "rubbish\r\nX: 1",
+    ],
+)
+def test_a_malformed_trace_context_is_none(header):
+    assert Tracer("gateway").context({"traceparent": header}) == ""
+
+
+@given(st.text())
+def test_reading_a_trace_context_never_raises(header):
+    assert len(Tracer("gateway").context({"traceparent": header})) in (0, len(GIVEN))
+
+
+def test_a_line_of_the_log_names_the_trace_it_belongs_to():
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines("gateway"))
+    record = logging.LogRecord("iris", logging.INFO, "", 0, "submitted", (), None)
+    with Tracer("gateway").span("submit", GIVEN):
+        handler.emit(record)
+    handler.emit(record)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("trace_id") for line in lines] == [GIVEN[3:35], None]

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from iris_bus.telemetry import Trace
 from iris_core.codec import to_builtins, to_json
 from iris_core.deployment_admission import merged
 from iris_core.errors import Mistake
@@ -81,10 +80,7 @@ async def create(call: Call) -> Response:
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await _check_bundle(call, spec.template.bundle)
-    with call.gateway.tracer.span("deploy", Trace.of(call.request.headers), deployment=spec.name) as trace:
-        traceparent = str(trace) if trace is not None else ""
-        fields = {"spec": spec, "traceparent": traceparent}
-        answer = await _command(call, "create", spec.name, key, fields, traceparent=traceparent)
+    answer = await _command(call, "create", spec.name, key, {"spec": spec})
     found = msgspec.json.decode(answer.body, type=_Versioned)
     return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
 
@@ -94,9 +90,7 @@ async def _check_bundle(call: Call, digest: str | None) -> None:
         raise invalid([no_bundle(digest, "/template/bundle")])
 
 
-async def _command(
-    call: Call, action: str, name: str, key: str, fields: dict[str, Any], *, traceparent: str = ""
-) -> Answer:
+async def _command(call: Call, action: str, name: str, key: str, fields: dict[str, Any]) -> Answer:
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token changes no deployment")
 
@@ -108,10 +102,11 @@ async def _command(
             request_id=envelope.request_id,
             requested_ms=envelope.at_ms,
             answer_to=envelope.answer_to,
+            traceparent=envelope.traceparent,
             **fields,
         )
 
-    return await call.command(CMD_DEPLOY, command, key=key, traceparent=traceparent)
+    return await call.command(CMD_DEPLOY, command, key=key)
 
 
 async def listed(call: Call) -> Response:

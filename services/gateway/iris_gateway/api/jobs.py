@@ -10,7 +10,6 @@ import re
 import msgspec
 from starlette.responses import Response
 
-from iris_bus.telemetry import Trace
 from iris_core.errors import Mistake
 from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
@@ -73,23 +72,21 @@ async def submit(call: Call) -> Response:
     above = job_reference(parent) if parent else ""
     key = idempotency_key(call)
     spec = await read_spec(call)
-    with call.gateway.tracer.span("submit", Trace.of(call.request.headers), job=spec.name) as trace:
-        traceparent = str(trace) if trace is not None else ""
 
-        def command(envelope: Envelope) -> SubmitJob:
-            return SubmitJob(
-                spec=spec,
-                caller=call.caller,
-                request_id=envelope.request_id,
-                submitted_ms=envelope.at_ms,
-                idempotency_key=key,
-                if_exists=if_exists,
-                answer_to=envelope.answer_to,
-                traceparent=traceparent,
-                parent=above,
-            )
+    def command(envelope: Envelope) -> SubmitJob:
+        return SubmitJob(
+            spec=spec,
+            caller=call.caller,
+            request_id=envelope.request_id,
+            submitted_ms=envelope.at_ms,
+            idempotency_key=key,
+            if_exists=if_exists,
+            answer_to=envelope.answer_to,
+            traceparent=envelope.traceparent,
+            parent=above,
+        )
 
-        return made(await call.command(CMD_SUBMIT, command, traceparent=traceparent))
+    return made(await call.command(CMD_SUBMIT, command))
 
 
 async def read_spec(call: Call) -> JobSpec:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
 
 from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Reader, Subscription, Unavailable
+from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
 from iris_core.errors import Code
@@ -28,6 +29,7 @@ from iris_state.metrics import StateMetrics
 from iris_state.notifications import SchedulerNotifications
 from iris_state.orders import parts
 from iris_state.reads import TOO_LARGE, Reads, refusal
+from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.replica import Replica
 from iris_state.snapshots.snapshotter import Snapshotter
@@ -55,8 +57,16 @@ _PAUSE_S = 0.05
 class Leader:
     """A replica from the moment its epoch stands in the journal."""
 
-    def __init__(self, replica: Replica, publisher: EventPublisher, metrics: StateMetrics, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        publisher: EventPublisher,
+        metrics: StateMetrics,
+        stop: asyncio.Event,
+        tracer: Tracer | None = None,
+    ) -> None:
         self._replica = replica
+        self._tracer = tracer or Tracer("state")
         self._machine = replica.machine
         self._policy = replica.policy
         self._bus = replica.connection.bus
@@ -153,6 +163,7 @@ class Leader:
             self._notifications.hurry(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
+            spans.committed(self._tracer, output, worked_s, took_s, self._replica.clock.now_ms())
         for kind, error in output.raised:
             self._metrics.raised.note(kind)
             log.error("a %s was set aside, because judging it raised", kind, exc_info=error)
@@ -336,6 +347,7 @@ class Leader:
     async def _deliver_one(self, worker: str, order: Order) -> None:
         """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
         timeout, machine = self._policy.order_timeout_s, self._machine
+        began_ms = self._replica.clock.now_ms()
         taken, fate = OrderTaken(""), Fate.UNKNOWN
         try:
             answer = await self._bus.request(subjects.order(worker), codec.pack(order), timeout=timeout)
@@ -346,6 +358,7 @@ class Leader:
             error, fate = f"worker {worker} does not listen", Fate.NEVER
         except (Unavailable, codec.Undecodable):
             error = f"worker {worker} did not take its order within {timeout:g} s"
+        spans.ordered(self._tracer, order, worker, began_ms, self._replica.clock.now_ms(), error)
         if machine is self._machine and (error or worker in self._unreached or is_awaited(order)):
             self._note_reached(worker, not error)
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))

@@ -1,0 +1,77 @@
+"""The spans of attempts of traced jobs: ``start`` from order to process, ``run`` from process to end. Pure.
+
+They end when the stage that ends them is committed. An attempt that a later worker adopts has none: its context is not
+stored on the host. Source: docs/design/interfaces.md#metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from iris_core.messages import AttemptRef, Order, Stage
+from iris_core.states import KernelStatus
+
+
+class Span(NamedTuple):
+    """One span that is over. Times in ms since the epoch."""
+
+    name: str
+    traceparent: str
+    began_ms: int
+    ended_ms: int
+    attributes: dict[str, str | int]
+
+
+@dataclass(slots=True)
+class _Open:
+    traceparent: str
+    task: str
+    since_ms: int
+    name: str = "start"
+
+
+class AttemptSpans:
+    """The attempts of traced jobs, from their order until their end is committed.
+
+    Args:
+        worker: an attribute of every span.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._open: dict[AttemptRef, _Open] = {}
+
+    def ordered(self, order: Order, now_ms: int) -> None:
+        """An order has been taken."""
+        traced = {template.job: template for template in order.templates if template.traceparent}
+        if not traced:
+            return
+        for ref in (*order.run, *order.prepare):
+            template = traced.get(ref.job)
+            if template is not None:
+                self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
+
+    def committed(self, stages: Iterable[Stage]) -> Iterator[Span]:
+        """The spans that end with stages that are now committed."""
+        if not self._open:
+            return
+        for stage in stages:
+            known = self._open.get(stage.ref)
+            if known is None:
+                continue
+            if stage.ended is not None:
+                del self._open[stage.ref]
+                yield self._span(known, stage)
+            elif stage.status is KernelStatus.RUNNING and known.name == "start":
+                yield self._span(known, stage)
+                known.name, known.since_ms = "run", stage.at_ms
+
+    def _span(self, known: _Open, stage: Stage) -> Span:
+        attributes: dict[str, str | int] = {"task": known.task, "attempt": stage.ref.attempt, "worker": self._worker}
+        if stage.ended is not None:
+            attributes["cause"] = stage.ended.cause.value
+            if stage.ended.exit_code is not None:
+                attributes["exit_code"] = stage.ended.exit_code
+        return Span(known.name, known.traceparent, known.since_ms, stage.at_ms, attributes)
