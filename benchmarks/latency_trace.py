@@ -28,7 +28,7 @@ STEPS = (
     ("the scheduler has a plan", "iris.state.plan"),
     ("the second commit is on its way: assigned", "iris.journal"),
     ("it is durable, and the host is ordered", "iris.worker.host-0.order"),
-    ("the process has started", "iris.state.report"),
+    ("the process has started", "iris.worker.host-0.report"),
     ("the third commit is on its way: running", "iris.journal"),
     ("it is durable, and the public is told", "task.state.running"),
 )

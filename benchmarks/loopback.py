@@ -159,7 +159,7 @@ class Loopback:
     def _ask(self, report: WorkerReport) -> None:
         data = codec.pack(report)
         self._message("reports", data)
-        self._inbox.append(Request(subjects.STATE_REPORT, data, _REPORTS + report.worker))
+        self._inbox.append(Request(subjects.report(report.worker), data, _REPORTS + report.worker))
 
     def _answer(self, output: Output) -> None:
         for reply, data in output.replies:

@@ -9,6 +9,7 @@ from iris_bus import framing
 from iris_bus.contract import Connection, DamagedCommit, Fenced, Gap, Message, NoResponders, Publication, Unavailable
 from iris_bus.jetstream import connect
 from iris_bus.memory import Memory
+from iris_core import subjects
 
 Another = Callable[[], Awaitable[Connection]]
 
@@ -238,8 +239,17 @@ async def test_a_reader_takes_no_more_than_it_is_asked_to(bus):
 
 async def test_a_reader_of_one_subject_sees_no_other(bus):
     for n in range(6):
-        await bus.streams.publish(f"iris.log.{n % 2}.0", b"%d" % n)
+        await bus.streams.publish(f"iris.log.w{n}.{n % 2}.0", b"%d" % n)
     assert await read(bus.streams.read("IRIS_LOGS", 0, subject="iris.log.1.*"), 3) == [b"1", b"3", b"5"]
+
+
+async def test_output_is_kept_without_the_token_of_the_worker_that_sent_it(bus):
+    """Else each worker would add a subject to each group of jobs, and the server keeps memory for every one."""
+    for worker in ("w1", "w.2"):
+        await bus.streams.publish(subjects.output(worker, 64, 16), b"line")
+        newest = await bus.streams.last("IRIS_LOGS")
+        assert newest is not None
+        assert newest.subject == subjects.log(64, 16) == "iris.log.1.1"
 
 
 async def test_many_messages_arrive_whole_and_in_order(bus):
@@ -310,7 +320,7 @@ async def test_the_end_of_a_stream_is_remembered_when_its_messages_are_forgotten
 
 
 async def test_a_plain_publish_on_a_streams_subject_is_stored_too(bus):
-    bus.bus.publish("iris.log.1.0", b"line")
+    bus.bus.publish("iris.log.w1.1.0", b"line")
     assert await read(bus.streams.read("IRIS_LOGS", 0), 1) == [b"line"]
 
 

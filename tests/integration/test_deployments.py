@@ -80,7 +80,7 @@ class Host:
         if not self._registered:
             register = Register("w0", "1", {}, Amount(64_000, 64 * GIB, GIB, 0), now_ms(), stages)
         report = WorkerReport("w0", "1", stages, register, monotonic_ms=now_ms())
-        answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=1)
+        answer = await self._bus.request(subjects.report("w0"), codec.pack(report), timeout=1)
         self._registered = codec.unpack(answer.data, ReportTaken).known
         for stage in stages if self._registered else ():
             if stage.ended is not None:

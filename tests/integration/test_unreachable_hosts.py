@@ -60,7 +60,7 @@ class Impostor:
             await connection.bus.subscribe(subjects.order("impostor"), self._on_order)
         register = Register("impostor", incarnation, {}, Amount(64_000, 1 << 40, 1 << 40, 0), 1)
         report = codec.pack(WorkerReport("impostor", incarnation, register=register, monotonic_ms=1))
-        await connection.bus.request(subjects.STATE_REPORT, report, timeout=10)
+        await connection.bus.request(subjects.report("impostor"), report, timeout=10)
         while not self._ended.is_set():
             self.beats += 1
             monotonic_ms = 1 + int((time.monotonic() - started_s) * 1000)

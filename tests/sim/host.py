@@ -260,7 +260,7 @@ class Worker:
         name, incarnation = self.machine.name, self.agent.incarnation
         report = WorkerReport(name, incarnation, stages, register, to_ms(self._steady()), leaving)
         try:
-            answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=_REPORT_S)
+            answer = await self._bus.request(subjects.report(name), codec.pack(report), timeout=_REPORT_S)
             taken = codec.unpack(answer.data, ReportTaken)
         except (Unavailable, codec.Undecodable):
             await asyncio.sleep(_AGAIN_S)

@@ -210,7 +210,7 @@ class Cell:
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
         now_ms, incarnation = self.now_ms, str(host.incarnation)
         heartbeat = HeartbeatMessage(name, incarnation, host.beats, now_ms, stages, monotonic_ms=now_ms)
-        self._step(Heartbeat(codec.pack(heartbeat)))
+        self._step(Heartbeat(subjects.heartbeat(name), codec.pack(heartbeat)))
 
     def _lost(self, name: str) -> None:
         self.hosts[name].forsaken.update(AttemptRef(*key) for key in self.machine.ledger.presence[name].open)
@@ -259,10 +259,10 @@ class Cell:
         self.now_ms += 1
         stages = tuple(Stage(ref, stage, self.now_ms) for ref, stage in host.stages.items())
         start = Register(name, str(host.incarnation), {"rack": "r"}, Amount(1000), self.now_ms, stages)
-        self._step(Request(subjects.STATE_REPORT, self._report(name, register=start), "r"))
+        self._step(Request(subjects.report(name), self._report(name, register=start), "r"))
 
     def _say(self, name: str, *stages: Stage) -> None:
-        self._step(Request(subjects.STATE_REPORT, self._report(name, stages=stages), "r"))
+        self._step(Request(subjects.report(name), self._report(name, stages=stages), "r"))
 
     def _report(self, name: str, **parts: object) -> bytes:
         incarnation = str(self.hosts[name].incarnation)

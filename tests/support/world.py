@@ -311,7 +311,7 @@ class World:
 
     def _report(self, host: Host, **parts: Any) -> ReportTaken:
         report = WorkerReport(host.name, host.incarnation, monotonic_ms=self.now_ms, **parts)
-        taken: ReportTaken = self.ask(subjects.STATE_REPORT, report, ReportTaken)
+        taken: ReportTaken = self.ask(subjects.report(host.name), report, ReportTaken)
         return taken
 
     def leave(self, name: str, how: str) -> ReportTaken:
@@ -339,7 +339,7 @@ class World:
             monotonic_ms=now_ms,
             probes=self.probes(host),
         )
-        return self.step(Heartbeat(codec.pack(heartbeat)))
+        return self.step(Heartbeat(subjects.heartbeat(name), codec.pack(heartbeat)))
 
     def probes(self, host: Host) -> tuple[ProbeResult, ...]:
         """The newest results of probes on a host; its heartbeat holds them."""

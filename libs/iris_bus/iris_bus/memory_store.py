@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
@@ -32,6 +33,7 @@ from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
 
 _REMEMBERS_S = 1.0
+_WILDCARD = re.compile(r"\{\{wildcard\((\d+)\)\}\}")
 
 
 class Server(Protocol):
@@ -71,7 +73,7 @@ class MemoryStream:
             raise Fenced(f"{self.row.name} ends at {self.last}, not at {expected}")
         self._make_room(len(data) + len(subject))
         self.last += 1
-        self.messages[self.last] = Message(subject, data, headers, "", self.last)
+        self.messages[self.last] = Message(kept_as(self.row, subject), data, headers, "", self.last)
         self.bytes += len(data) + len(subject)
         if remembers:
             self._ids[message_id] = self.last
@@ -471,6 +473,15 @@ def reach(server: Server) -> None:
     """Raises Unavailable while the server is away."""
     if server.away:
         raise Unavailable("the server is away")
+
+
+def kept_as(row: Stream, subject: str) -> str:
+    """The subject under which a stream keeps what is published on ``subject``."""
+    if not row.kept_as:
+        return subject
+    pairs = zip(row.subjects[0].split("."), subject.split("."), strict=True)
+    matched = [token for pattern, token in pairs if pattern == "*"]
+    return _WILDCARD.sub(lambda found: matched[int(found[1]) - 1], row.kept_as)
 
 
 def digest(data: bytes) -> str:

@@ -50,6 +50,8 @@ def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
         "allow_direct": True,
         "deny_delete": stream.name == subjects.JOURNAL.name,
     }
+    if stream.kept_as:
+        config["subject_transform"] = {"src": stream.subjects[0], "dest": stream.kept_as}
     if not stream.fsync and replicas == 1:
         config["persist_mode"] = "async"  # overrides the server's `sync_interval: always` for this stream
     return config

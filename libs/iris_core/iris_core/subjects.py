@@ -30,6 +30,7 @@ class Stream:
         fsync: acknowledged only when on disk (False: it can be rebuilt from the journal).
         discard_new: refuse rather than forget when full.
         max_age_s, max_bytes: limits; 0 is none.
+        kept_as: the subject its messages are kept under, as a NATS subject mapping; empty: as published.
         duplicate_window_s: how long a message id is remembered.
     """
 
@@ -42,6 +43,7 @@ class Stream:
     max_bytes: int = 0
     duplicate_window_s: float = 120.0
     compress: bool = False
+    kept_as: str = ""
 
 
 GIB = 1 << 30
@@ -63,13 +65,14 @@ EVENTS = Stream(
 )
 LOGS = Stream(
     "IRIS_LOGS",
-    ("iris.log.*.*",),
+    ("iris.log.*.*.*",),
     "what tasks print; outlives attempt and worker",
     discard_new=False,
     max_age_s=7 * DAY_S,
     max_bytes=8 * GIB,
     duplicate_window_s=0.1,
     compress=True,
+    kept_as="iris.log.{{wildcard(2)}}.{{wildcard(3)}}",
 )
 STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
 
@@ -109,12 +112,13 @@ CMD_DEPLOY = "iris.cmd.deploy"
 STATE_PING = "iris.state.ping"
 _DIRECT = "iris.state.command."
 STATE_COMMAND = f"{_DIRECT}*"
-STATE_REPORT = "iris.state.report"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
 STATE_READ = "iris.state.read"
 STATE_REASONS = "iris.state.reasons"
-HEARTBEATS = "iris.worker.*.heartbeat"
+_WORKER = "iris.worker."
+REPORTS = f"{_WORKER}*.report"
+HEARTBEATS = f"{_WORKER}*.heartbeat"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
@@ -131,14 +135,14 @@ SUBJECTS = (
     Subject("session.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "SessionEvent"),
     Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
-    Subject("iris.log.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
+    Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
     Subject(STATE_COMMAND, MessagePattern.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
-    Subject(STATE_REPORT, MessagePattern.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
     Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
     Subject(STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", "Reasons"),
+    Subject(REPORTS, MessagePattern.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
     Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
     Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
@@ -162,16 +166,46 @@ def is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
+def report(worker: str) -> str:
+    return f"{_WORKER}{to_token(worker)}.report"
+
+
 def heartbeat(worker: str) -> str:
-    return f"iris.worker.{to_token(worker)}.heartbeat"
+    return f"{_WORKER}{to_token(worker)}.heartbeat"
 
 
 def order(worker: str) -> str:
-    return f"iris.worker.{to_token(worker)}.order"
+    return f"{_WORKER}{to_token(worker)}.order"
+
+
+def is_report(subject: str) -> bool:
+    """Whether a request to the leader is a worker's report; orders are not sent to it."""
+    return subject.startswith(_WORKER)
+
+
+def is_from(subject: str, worker: str) -> bool:
+    """Whether a report or heartbeat came on the subject of the worker that it names.
+
+    A worker's credentials let it publish under its own token only, so this is what keeps it from reporting for another.
+    """
+    token = subject.split(".", 3)[2]
+    if "=" not in token:
+        return token == worker
+    return len(worker) < len(token) and token == to_token(worker)
+
+
+def output(worker: str, job: int, index: int) -> str:
+    """Where a worker publishes the output of a task; the stream drops the worker's token and keeps it under `log`."""
+    return f"iris.log.{to_token(worker)}.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
+
+
+def restored_output(subject: str) -> str:
+    """Where to publish output so that it is kept under ``subject`` again."""
+    return subject.replace("iris.log.", "iris.log.restored.", 1)
 
 
 def log(job: int, index: int) -> str:
-    """Where the output of a task is published, with that of its neighbours: 64 jobs, of each 16 tasks.
+    """Where the output of a task is kept, with that of its neighbours: 64 jobs, of each 16 tasks.
 
     The server keeps memory for each subject of a stream, and finds the messages of one without looking at others;
     neighbours print at about the same time, so they lie close together. The message says whose output it is.

@@ -127,6 +127,8 @@ class Follower:
         except Undecodable:
             return
         ledger = self._replica.machine.ledger
+        if not subjects.is_from(message.subject, heartbeat.worker):
+            return
         if is_known(ledger, heartbeat.worker, heartbeat.incarnation):
             now_ms = self._replica.clock.now_ms()
             ledger.hear(heartbeat.worker, now_ms)

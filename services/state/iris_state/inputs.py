@@ -35,6 +35,7 @@ class Request:
 class Heartbeat:
     """A heartbeat; it is not answered."""
 
+    subject: str
     data: bytes
 
 

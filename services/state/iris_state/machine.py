@@ -342,7 +342,7 @@ class Machine:
         if isinstance(one, Request):
             self._on_request(one)
         elif isinstance(one, Heartbeat):
-            self._on_heartbeat(one.data)
+            self._on_heartbeat(one)
         elif isinstance(one, Command):
             self.cursor = one.sequence
             self._on_command(one)
@@ -350,7 +350,7 @@ class Machine:
             self.round.on_delivered(one)
 
     def _on_request(self, request: Request) -> None:
-        if request.subject == subjects.STATE_REPORT:
+        if subjects.is_report(request.subject):
             self._on_report(request)
         elif request.subject == subjects.STATE_PLAN:
             self._on_plan(request)
@@ -494,8 +494,10 @@ class Machine:
             report = codec.unpack(request.data, WorkerReport)
         except Undecodable:
             return
+        if not subjects.is_from(request.subject, report.worker):
+            return
         if report.register is not None:
-            if not progress.is_lawful(report.register):
+            if report.register.worker != report.worker or not progress.is_lawful(report.register):
                 return
             self.round.take(progress.on_register(self.ledger, report.register))
         if not liveness.is_known(self.ledger, report.worker, report.incarnation):
@@ -513,10 +515,12 @@ class Machine:
         drop = liveness.stop_astray(self.ledger, self.round.orders, report.worker, stages)
         self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 
-    def _on_heartbeat(self, data: bytes) -> None:
+    def _on_heartbeat(self, one: Heartbeat) -> None:
         try:
-            heartbeat = codec.unpack(data, HeartbeatMessage)
+            heartbeat = codec.unpack(one.data, HeartbeatMessage)
         except Undecodable:
+            return
+        if not subjects.is_from(one.subject, heartbeat.worker):
             return
         ledger, now_ms = self.ledger, self.round.now_ms
         self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))

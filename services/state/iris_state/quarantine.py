@@ -11,7 +11,6 @@ from iris_core.messages import HeartbeatMessage, WorkerReport
 from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Request, Timer
 
 _REQUESTS = {
-    subjects.STATE_REPORT: "report",
     subjects.STATE_PLAN: "plan",
     subjects.STATE_QUERY: "query",
     subjects.SNAPSHOT_FULL: "snapshot",
@@ -21,7 +20,7 @@ _REQUESTS = {
 def kind_of(one: Input | Timer) -> str:
     """The kind of an input or timer, as a label of the metric."""
     if isinstance(one, Request):
-        return _REQUESTS.get(one.subject, "command")
+        return "report" if subjects.is_report(one.subject) else _REQUESTS.get(one.subject, "command")
     return {Command: "command", Heartbeat: "heartbeat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
 
 
@@ -32,7 +31,7 @@ def host_of(one: Input) -> str:
     try:
         if isinstance(one, Heartbeat):
             return codec.unpack(one.data, HeartbeatMessage).worker
-        if isinstance(one, Request) and one.subject == subjects.STATE_REPORT:
+        if isinstance(one, Request) and subjects.is_report(one.subject):
             return codec.unpack(one.data, WorkerReport).worker
     except codec.Undecodable:
         pass

@@ -66,7 +66,8 @@ class Executor:
         on_change: Callable[[], None],
     ) -> None:
         root = settings.root
-        self.logs = OutputLogs(settings.log_limits)
+        worker = host.worker_id(settings)
+        self.logs = OutputLogs(worker, settings.log_limits)
         self.slots = Workspaces(root)
         self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
         self.has_trash = False
@@ -79,7 +80,7 @@ class Executor:
         self._on_change = on_change
         self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._limit_memory = settings.limit_memory
-        self._place = environment.Place(host.worker_id(settings), settings.gateway_url, host.variables())
+        self._place = environment.Place(worker, settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
         self._alive: set[int] = set()
         self._ports = PortUse()

@@ -16,8 +16,8 @@ _SUCCESS = Ended(Cause.EXITED, 0)
 class NoopExecutor:
     """Has the interface of `Executor`."""
 
-    def __init__(self, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
-        self.logs = OutputLogs()
+    def __init__(self, worker: str, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
+        self.logs = OutputLogs(worker)
         self.has_trash = False
         self.trouble = ""
         self._on_change = on_change

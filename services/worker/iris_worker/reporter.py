@@ -53,6 +53,7 @@ class Reporter:
     ) -> None:
         self._agent = agent
         self._heart = heart
+        self._subject = subjects.report(heart.worker)
         self._stall_detector = stall_detector
         self._pace = pace
         self._bus = bus
@@ -153,7 +154,7 @@ class Reporter:
         monotonic_ms = to_ms(self._clock.steady_s())
         report = WorkerReport(self._heart.worker, self._agent.incarnation, stages, register, monotonic_ms, leaving)
         try:
-            answer = await self._bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=self._timeout_s)
+            answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
             taken = codec.unpack(answer.data, ReportTaken)
         except (Unavailable, codec.Undecodable) as error:
             if not self._unheard:

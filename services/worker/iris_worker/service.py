@@ -91,7 +91,7 @@ class WorkerService:
 
     def _open_executor(self) -> Executor | NoopExecutor:
         if self.settings.runner == "noop":
-            return NoopExecutor(self.agent, self._clock, self._changed)
+            return NoopExecutor(self.id, self.agent, self._clock, self._changed)
         return Executor(
             *(self.settings, self.agent, self._clock, self._loop, self._prober),
             *(self.metrics.started, self._limit, self._changed),

@@ -71,7 +71,7 @@ async def test_a_leader_alone_is_known_at_once():
 async def test_a_follower_knows_why_jobs_wait_and_what_hosts_say(pair: House):
     written = await pair.submit(job("/a"))
     register = Register("w0", "i0", {}, Amount(1000), 1)
-    await pair.request(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register), Any)
+    await pair.request(subjects.report("w0"), WorkerReport("w0", "i0", register=register), Any)
     await pair.ask(subjects.STATE_READ, "job", written.position, job="/a")  # it follows
     reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores")
     await pair.request(subjects.STATE_PLAN, Plan("s", written.position, reasons=(JobReason(1, reason),)), Any)

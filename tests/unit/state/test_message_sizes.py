@@ -257,7 +257,7 @@ def test_a_host_that_says_too_much_of_itself_is_not_registered():
     world = World()
     register = Register("w0", "1", {f"a{n}": "x" * 1000 for n in range(100)}, Amount(), world.now_ms)
     report = codec.pack(WorkerReport("w0", "1", register=register))
-    assert not world.step(Request(subjects.STATE_REPORT, report, "r")).replies
+    assert not world.step(Request(subjects.report("w0"), report, "r")).replies
     assert world.register(host(0)) == ReportTaken()
 
 

@@ -47,15 +47,15 @@ def test_one_task_is_seen_on_its_whole_way() -> None:
         Stage(ref, KernelStatus.TERMINATED, 8000, Ended(Cause.EXITED, 0)),
     )
     rounds = [
-        (0, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", register=register))),
+        (0, request(subjects.report("w0"), WorkerReport("w0", "i0", register=register))),
         (1000, Command(1, subjects.CMD_SUBMIT, codec.pack(job))),
         (2000, Command(2, subjects.CMD_SUBMIT, b"rubbish")),
         (
             3000,
             request(subjects.STATE_PLAN, Plan("s", 4, ("w0",), (Placement(1, (0,), (0,)), Placement(1, (0,), (0,))))),
         ),
-        (3000, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", (running,)))),
-        (8000, request(subjects.STATE_REPORT, WorkerReport("w0", "i0", (ended,)))),
+        (3000, request(subjects.report("w0"), WorkerReport("w0", "i0", (running,)))),
+        (8000, request(subjects.report("w0"), WorkerReport("w0", "i0", (ended,)))),
     ]
     for now_ms, one in rounds:
         metrics.committed(machine.step([one], now_ms), 0.001)

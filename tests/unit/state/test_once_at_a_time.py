@@ -88,7 +88,7 @@ def test_a_host_is_not_told_to_run_what_it_has_just_said_it_does_not_know():
     anew = Register("a0", "another start", {}, Amount(1000), world.now_ms + 1)
     request = [
         Request(subjects.STATE_PLAN, codec.pack(placed), "p"),
-        Request(subjects.STATE_REPORT, codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
+        Request(subjects.report("a0"), codec.pack(WorkerReport("a0", "another start", register=anew)), "r"),
     ]
     output = world.machine.step(request, world.now_ms)
     [task] = world.ledger.jobs[1].tasks

@@ -96,7 +96,7 @@ def test_what_the_same_start_tells_the_second_time_counts(script):
 
 
 def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import Ended, HeartbeatMessage, Stage
     from iris_core.states import Cause, KernelStatus
     from iris_state.machine import Heartbeat
@@ -115,7 +115,9 @@ def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
         Stage(ref, KernelStatus.RUNNING, now),
         Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
     )
-    output = world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", host.incarnation, 1, now, stages))))
+    output = world.step(
+        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", host.incarnation, 1, now, stages)))
+    )
     assert not output.orders
     script.play("""
         events /a/0     -> building running succeeded
@@ -279,7 +281,7 @@ def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
 
 @pytest.mark.parametrize("older_ms", [1000, 0])  # of one millisecond nobody knows which was first
 def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import HeartbeatMessage
     from iris_state.machine import Heartbeat
 
@@ -291,7 +293,7 @@ def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
         /a/0 running
     """)
     old = HeartbeatMessage("w0", "1", 99, 0, monotonic_ms=script.world.now_ms - older_ms)
-    script.world.step(Heartbeat(codec.pack(old)))
+    script.world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(old)))
     script.play("/a/0 -> RUNNING")
 
 
@@ -304,12 +306,12 @@ def next_leader(script):
 
 def late_heartbeat(world):
     """A heartbeat of w0 that is on its way from now on."""
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import HeartbeatMessage
     from iris_state.machine import Heartbeat
 
     heartbeat = HeartbeatMessage("w0", "1", world.hosts["w0"].beats + 1, world.now_ms, monotonic_ms=world.now_ms)
-    return Heartbeat(codec.pack(heartbeat))
+    return Heartbeat(subjects.heartbeat("w0"), codec.pack(heartbeat))
 
 
 @pytest.mark.parametrize("manner", ["listens", "deaf", "held"])
@@ -428,7 +430,7 @@ def test_a_host_that_refuses_the_first_order_of_a_leader_is_asked_again(script):
 
 
 def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import HeartbeatMessage
     from iris_state.machine import Heartbeat
 
@@ -439,12 +441,14 @@ def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
         /a/0 running
         wait 5
     """)
-    script.world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 1, script.world.now_ms, ()))))
+    script.world.step(
+        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, script.world.now_ms, ())))
+    )
     script.play("/a/0 -> RUNNING")
 
 
 def test_a_beat_twice_is_a_beat_once(script):
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import HeartbeatMessage
     from iris_state.machine import Heartbeat
 
@@ -455,7 +459,7 @@ def test_a_beat_twice_is_a_beat_once(script):
         schedule
         told w0
     """)
-    heartbeat = Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 7, script.world.now_ms, ())))
+    heartbeat = Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 7, script.world.now_ms, ())))
     script.world.step(heartbeat)
     script.play("told w0 -> run:/a/0#0")
     script.world.step(heartbeat)

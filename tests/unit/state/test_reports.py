@@ -3,6 +3,10 @@
 docs/design/semantics.md#tasks-and-attempts, first bullet.
 """
 
+import pytest
+
+from iris_core.names import to_token
+
 
 def test_a_report_that_changes_nothing_tells_nothing(script):
     script.play("""
@@ -192,9 +196,52 @@ def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     world = script.world
     before = world.machine.sequence
     world.step(
-        Request(subjects.STATE_REPORT, b"\xc1", "r"), Request(subjects.STATE_PLAN, b"\xc1", "r"), Heartbeat(b"\xc1")
+        Request(subjects.report("w0"), b"\xc1", "r"),
+        Request(subjects.STATE_PLAN, b"\xc1", "r"),
+        Heartbeat(subjects.heartbeat("w0"), b"\xc1"),
     )
     assert world.machine.sequence == before
     world.commands += 1
     world.step(Command(world.commands, subjects.CMD_SUBMIT, b"\xc1"))
     script.play("submit /after -> created")
+
+
+def test_a_worker_cannot_speak_for_another(script):
+    """Its credentials let it publish under its own token; what it says there about another worker is ignored."""
+    from iris_core import codec, subjects
+    from iris_core.messages import AttemptRef, Ended, HeartbeatMessage, Register, Stage, WorkerReport
+    from iris_core.resources import Amount
+    from iris_core.states import Cause, KernelStatus
+    from iris_state.machine import Heartbeat, Request
+
+    script.play("""
+        worker w0
+        worker w1
+        submit /a
+        schedule
+        place /a/0 w0
+    """)
+    world = script.world
+    ended = Stage(AttemptRef(1, 0, 0), KernelStatus.TERMINATED, world.now_ms, Ended(Cause.EXITED, 0))
+    before = world.machine.sequence
+    for said in (
+        WorkerReport("w0", world.hosts["w0"].incarnation, (ended,)),
+        WorkerReport("w0", "another start", register=Register("w0", "another start", {}, Amount(1), 1)),
+        WorkerReport("w1", "another start", register=Register("w0", "another start", {}, Amount(1), 1)),
+        WorkerReport("w0", world.hosts["w0"].incarnation, leaving="gone"),
+    ):
+        assert not world.step(Request(subjects.report("w1"), codec.pack(said), "r")).replies
+    gone = HeartbeatMessage("w0", world.hosts["w0"].incarnation, 99, world.now_ms, healthy=False)
+    world.step(Heartbeat(subjects.heartbeat("w1"), codec.pack(gone)))
+    assert world.machine.sequence == before
+    script.play("/a/0 -> ASSIGNED")
+
+
+@pytest.mark.parametrize("worker", ["w0", "rack 1.host", "w=2E", "", "ü"])
+def test_only_the_subject_of_a_worker_is_its_own(worker):
+    from iris_core import subjects
+
+    assert subjects.is_from(subjects.report(worker), worker)
+    assert subjects.is_from(subjects.heartbeat(worker), worker)
+    for other in ("w1", "w", "w00", to_token(worker) + "=", "=2E", "w."):
+        assert not subjects.is_from(subjects.report(worker), other)

@@ -136,9 +136,9 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
 
     bus = house.wanting.bus
     for _ in range(3):
-        bus.publish(subjects.STATE_REPORT, register("w-bad"), reply="nobody")
+        bus.publish(subjects.report("w-bad"), register("w-bad"), reply="nobody")
         bus.publish(subjects.heartbeat("w-bad"), codec.pack(HeartbeatMessage("w-bad", "1", 1, 1)))
-        await bus.request(subjects.STATE_REPORT, register("w-good"), timeout=10)
+        await bus.request(subjects.report("w-good"), register("w-good"), timeout=10)
     await house.executed("/b")
     assert list(machine_of(house).ledger.workers) == ["w-good"]
     assert raised(house) == {"report": 1}
@@ -148,7 +148,7 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
 async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: pytest.MonkeyPatch):
     await house.executed("/a", 2)
     report = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(64_000, 1 << 40, 1 << 40), 1))
-    await house.wanting.bus.request(subjects.STATE_REPORT, codec.pack(report), timeout=10)
+    await house.wanting.bus.request(subjects.report("w0"), codec.pack(report), timeout=10)
     poison(monkeypatch, b"bad-scheduler", 0)
     plan = Plan("bad-scheduler", machine_of(house).sequence, ("w0",), (Placement(1, (0, 1), (0, 0)),))
     reply = await house.wanting.bus.request(subjects.STATE_PLAN, codec.pack(plan), timeout=10)
@@ -165,7 +165,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
     bus, orders = house.wanting.bus, asyncio.Queue[Message]()
     await house.executed("/a", 3)
     register = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1)
-    await bus.request(subjects.STATE_REPORT, codec.pack(register), timeout=10)
+    await bus.request(subjects.report("w0"), codec.pack(register), timeout=10)
     await bus.subscribe(subjects.order("w0"), orders.put_nowait)
     leader, torn = house.state._leader, machine_of(house)
     assert leader is not None
@@ -434,7 +434,7 @@ def test_a_broken_invariant_in_a_timer_still_ends_the_process(monkeypatch: pytes
 def test_a_host_that_is_never_heard_again_is_not_kept_in_mind():
     quarantine, beats = (
         Quarantine(),
-        [Heartbeat(codec.pack(HeartbeatMessage(f"w{number}", "1", 1, 1))) for number in range(1000)],
+        [Heartbeat("", codec.pack(HeartbeatMessage(f"w{number}", "1", 1, 1))) for number in range(1000)],
     )
     for at_ms, heartbeat in enumerate(beats):
         quarantine.put(heartbeat, at_ms)

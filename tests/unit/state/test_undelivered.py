@@ -126,14 +126,16 @@ def test_no_order_outlives_the_first_for_the_same_attempt(script):
 
 def test_an_order_tells_its_time_by_the_clock_of_its_host():
     """Whatever it says, and whatever the clocks of others say."""
-    from iris_core import codec
+    from iris_core import codec, subjects
     from iris_core.messages import HeartbeatMessage
     from iris_state.machine import Heartbeat
 
     script = Script()
     script.play(TWO)
     world = script.world
-    world.step(Heartbeat(codec.pack(HeartbeatMessage("w0", "1", 1, at_ms=5, monotonic_ms=77_000))))
+    world.step(
+        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, at_ms=5, monotonic_ms=77_000)))
+    )
     world.now_ms += 1_500
     script.play("place /a/0 w0")
     assert world.hosts["w0"].orders[-1].expires_ms == 77_000 + 1_500 + 10_000

@@ -30,7 +30,7 @@ def slot(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def following(slot: Workspace, limits: LogLimits | None = None) -> OutputLogs:
-    logs = OutputLogs(limits)
+    logs = OutputLogs("w0", limits)
     logs.follow(slot, 0.0)
     return logs
 
@@ -52,7 +52,7 @@ def test_both_outputs_are_told_with_their_offsets(slot: Workspace):
     os.write(slot.err, b"oh\n")
     assert configured(first) == [("stdout", 0, b"one\n", False)]
     assert configured(logs.collect(2.0, 2000)) == [("stdout", 4, b"two\n", False), ("stderr", 0, b"oh\n", False)]
-    assert first.messages[0][0] == "iris.log.0.0"
+    assert first.messages[0][0] == "iris.log.w0.0.0"
     assert codec.unpack(first.messages[0][1], TaskOutput).ref == REF
 
 
@@ -121,7 +121,7 @@ def test_where_an_attempt_stands_is_noted_for_the_next_worker(slot: Workspace):
 
 def test_an_adopted_attempt_goes_on_where_it_stood(slot: Workspace):
     os.write(slot.out, b"old\nnew\n")
-    logs = OutputLogs()
+    logs = OutputLogs("w0")
     logs.follow(slot, 0.0, (4, 0))
     assert configured(logs.collect(1.0, 0)) == [("stdout", 4, b"new\n", False)]
 
@@ -229,7 +229,7 @@ def test_a_worker_after_this_one_finds_no_zeros_where_output_was_dropped(slot: W
     os.write(slot.out, b"y\n" * 500_000 + b"the end\n")
     logs.accept()
     [(_, *positions)] = logs.stored(batch)
-    again = OutputLogs(LogLimits(attempt_bytes=100_000))
+    again = OutputLogs("w0", LogLimits(attempt_bytes=100_000))
     again.follow(slot, 0.0, (positions[0], positions[1]))
     os.write(slot.out, b"y\n" * 50_000)
     again.finish(REF)

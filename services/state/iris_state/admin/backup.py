@@ -117,7 +117,7 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     streams = {"command": subjects.COMMANDS, "event": subjects.EVENTS, "log": subjects.LOGS}
     for batch in _batches(read(path)):
         for kind, stream in streams.items():
-            await raw[stream].store([Message(i.name, i.data, i.headers) for i in batch if i.kind == kind])
+            await raw[stream].store([_restored(item) for item in batch if item.kind == kind])
         for item in batch:
             if item.kind == "bundle":
                 await bundles.put(item.name, item.data)
@@ -165,6 +165,12 @@ async def _events(connection: JetStreamConnection, end: int, unpublished: Sequen
 
 def _item(kind: str, message: Message) -> Item:
     return Item(kind, message.subject, message.data, dict(message.headers), message.sequence)
+
+
+def _restored(item: Item) -> Message:
+    """What to publish, so that the stream keeps what the backup holds."""
+    subject = subjects.restored_output(item.name) if item.kind == "log" else item.name
+    return Message(subject, item.data, item.headers)
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:

@@ -206,7 +206,7 @@ class Leader:
     def _callbacks(self) -> dict[str, Callable[[Message], None]]:
         return {
             subjects.STATE_COMMAND: self._on_request,
-            subjects.STATE_REPORT: self._on_request,
+            subjects.REPORTS: self._on_request,
             subjects.STATE_PLAN: self._on_request,
             subjects.STATE_QUERY: self._on_query,
             subjects.SNAPSHOT_FULL: self._on_request,
@@ -227,7 +227,7 @@ class Leader:
             self._arrived.set()
 
     def _on_heartbeat(self, message: Message) -> None:
-        self._arrive(Heartbeat(message.data))
+        self._arrive(Heartbeat(message.subject, message.data))
 
     def _on_ping(self, message: Message) -> None:
         self._notifications.flush()

@@ -78,9 +78,10 @@ class Batch:
 
 
 class OutputLogs:
-    """All outputs of this worker that are not wholly stored."""
+    """All outputs of ``worker`` that are not wholly stored."""
 
-    def __init__(self, limits: LogLimits | None = None) -> None:
+    def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
+        self._worker = worker
         self._limits = limits or LogLimits()
         self._live: dict[AttemptRef, Tail] = {}
         self._finishing: dict[AttemptRef, Tail] = {}
@@ -102,7 +103,7 @@ class OutputLogs:
             budget.ever = 0 if any(stream.dropped for stream in streams) else budget.ever
         else:
             streams = (OutputStream("stdout", slot.out), OutputStream("stderr", slot.err))
-        subject = subjects.log(ref.job, ref.index)
+        subject = subjects.output(self._worker, ref.job, ref.index)
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
     def finish(self, ref: AttemptRef) -> bool:
