@@ -453,7 +453,7 @@ async def test_a_journal_whose_bytes_have_changed_says_where(bus):
 # --- telling events
 
 
-async def test_events_are_told_in_order_with_their_headers(bus):
+async def test_events_are_published_in_order_with_their_headers(bus):
     heard = Heard()
     await bus.bus.subscribe("task.state.*", heard)
     publisher = bus.publisher()
@@ -466,7 +466,7 @@ async def test_events_are_told_in_order_with_their_headers(bus):
     assert (publisher.last_published, publisher.backlog) == ("1000-0", 0)
 
 
-async def test_a_new_teller_goes_on_behind_the_last_event_told(another):
+async def test_a_new_publisher_continues_after_the_last_published_event(another):
     old = (await another()).publisher()
     await old.resume()
     old.publish(tellings(1, 10))
@@ -479,7 +479,7 @@ async def test_a_new_teller_goes_on_behind_the_last_event_told(another):
     assert await read(bus.streams.read("IRIS_EVENTS", 0), 20) == [b"%d" % n for n in range(1, 21)]
 
 
-async def test_two_tellers_of_the_same_events_tell_each_once(another):
+async def test_two_publishers_of_the_same_events_publish_each_once(another):
     one, other = (await another()).publisher(), (await another()).publisher()
     await one.resume()
     await other.resume()
@@ -492,7 +492,7 @@ async def test_two_tellers_of_the_same_events_tell_each_once(another):
     assert (await bus.streams.last("IRIS_EVENTS")).sequence == 1000
 
 
-async def test_a_teller_is_fenced_by_one_who_knows_more(another):
+async def test_a_publisher_is_fenced_by_one_that_published_later_events(another):
     old, new = (await another()).publisher(), (await another()).publisher()
     await old.resume()
     old.publish(tellings(1, 3))

@@ -37,8 +37,9 @@ CONFIGURATION = "docs/configuration.md"
 
 
 def words(name: str) -> set[str]:
-    """The words of an identifier, singular."""
-    return {part.lower().removesuffix("s") for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    """The words of an identifier, as written and without a plural's ending."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
+    return {part.removesuffix(ending) for part in parts for ending in ("", "s", "es")}
 
 
 def names(tree: ast.AST) -> Iterator[str]:
@@ -71,9 +72,11 @@ def test_no_setting_has_a_retired_name():
 
 
 def test_a_retired_name_is_noticed_with_the_term_to_use():
-    code = "class Heralds:\n    def f(self, patience_s):\n        self.beat_ms = 1"
+    code = "_HOPELESS = 1\nclass Heralds:\n    def f(self, patience_s):\n        self.beat_ms = wishes = 1"
     assert retired(names(ast.parse(code))) == [
         "Heralds: reporter",
+        "_HOPELESS: unschedulable",
         "beat_ms: heartbeat",
         "patience_s: timeout or retry",
+        "wishes: command",
     ]

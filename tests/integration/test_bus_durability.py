@@ -184,7 +184,7 @@ async def test_a_lost_event_breaks_the_chain_so_that_no_later_one_is_stored(kept
     assert (await kept.streams.last("IRIS_EVENTS")).sequence == 2
 
 
-async def test_events_are_told_once_each_though_the_server_is_killed_while_telling(own_nats, kept):
+async def test_events_are_published_once_each_though_the_server_is_killed_meanwhile(own_nats, kept):
     publisher = kept.publisher()
     await publisher.resume()
     told = 0
@@ -199,7 +199,7 @@ async def test_events_are_told_once_each_though_the_server_is_killed_while_telli
     assert publisher.last_published == f"{told}-0"
 
 
-async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap(own_nats, kept):
+async def test_events_are_published_once_each_over_take_overs_by_writers_that_overlap(own_nats, kept):
     told = 0
     for _ in range(3):
         old, other = kept.publisher(), await connect(own_nats.url, name="other")
@@ -216,7 +216,7 @@ async def test_events_are_told_once_each_over_take_overs_by_writers_that_overlap
     assert await everything(kept, "IRIS_EVENTS", told) == [b"%d" % n for n in range(1, told + 1)]
 
 
-async def test_a_teller_knows_its_place_though_every_event_has_aged_away(own_nats, kept):
+async def test_a_publisher_continues_though_every_event_has_expired(own_nats, kept):
     old, new = kept.publisher(), kept.publisher()
     await old.resume()
     old.publish(telling(1, 10))

@@ -14,7 +14,7 @@ import msgspec
 
 from iris_bus import headers as header_block
 from iris_bus.contract import Fenced, Full, Headers, Message, NoResponders, Unavailable
-from iris_bus.requests import Asks
+from iris_bus.requests import Requests
 from iris_bus.retry import Busy, with_retries
 
 WRONG_LAST_SEQUENCE = 10071
@@ -133,11 +133,12 @@ class Api:
 
     Args:
         timeout: seconds to wait for one answer.
-        retry_for_s: seconds to go on asking while nobody answers or JetStream is busy; only for what may be repeated.
+        retry_for_s: seconds to repeat a request while nobody answers or JetStream is busy; only for idempotent
+            requests.
     """
 
-    def __init__(self, asks: Asks, timeout: float = 2.0, retry_for_s: float = 0.0) -> None:
-        self._requests = asks
+    def __init__(self, requests: Requests, timeout: float = 2.0, retry_for_s: float = 0.0) -> None:
+        self._requests = requests
         self._timeout = timeout
         self._retry_for_s = retry_for_s
 
@@ -148,11 +149,11 @@ class Api:
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
         """One request and its typed answer, errors included. Raises BusyError, Unavailable, NoResponders."""
         data = msgspec.json.encode(body) if body is not None else b""
-        got = await with_retries(partial(self._ask, verb, data), self._retry_for_s)
+        got = await with_retries(partial(self._request, verb, data), self._retry_for_s)
         return msgspec.json.decode(got, type=answer)
 
-    async def _ask(self, verb: str, data: bytes) -> bytes:
-        got = await self._requests.ask(f"$JS.API.{verb}", data, self._timeout)
+    async def _request(self, verb: str, data: bytes) -> bytes:
+        got = await self._requests.request(f"$JS.API.{verb}", data, self._timeout)
         error = msgspec.json.decode(got.data, type=Plain).error
         if error is not None and error.err_code in _BUSY:
             raise BusyError(verb, error)
@@ -160,7 +161,7 @@ class Api:
 
     async def store(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Ack:
         """Publish into a stream once. Raises Fenced, Full, Unavailable, NoResponders."""
-        got = await self._requests.ask(subject, data, timeout, headers)
+        got = await self._requests.request(subject, data, timeout, headers)
         try:
             ack = msgspec.json.decode(got.data, type=Ack)
         except msgspec.DecodeError as error:
@@ -204,7 +205,7 @@ class Api:
         Raises Unavailable.
         """
         try:
-            got = await self._requests.ask(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
+            got = await self._requests.request(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
         except NoResponders:
             return None
         if "Status" in got.headers:

@@ -81,7 +81,9 @@ class Link:
         self._watchdog: asyncio.Task[None] | None = None
 
     async def open(self, servers: Sequence[str], name: str, credentials: Credentials, retry_for_s: float) -> None:
-        """Connect, waiting up to ``timeout`` seconds for a server. Raises Unavailable; also when it is too small."""
+        """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises Unavailable, also when it takes too small
+        messages.
+        """
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
         try:

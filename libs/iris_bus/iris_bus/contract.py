@@ -257,7 +257,7 @@ class EventPublisher(Protocol):
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an object without reading it: its size, when it was last said to be in use (ms), and a number
+    """What is known of an object without reading it: its size, when it was last marked as in use (ms), and a number
     that changes with either.
     """
 

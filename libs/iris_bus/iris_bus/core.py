@@ -13,7 +13,7 @@ from iris_bus import headers as header_block
 from iris_bus.connection import Link
 from iris_bus.contract import Callback, Headers, Message, Unavailable
 from iris_bus.headers import RawHeaders
-from iris_bus.requests import Asks
+from iris_bus.requests import Requests
 
 
 class CoreSubscription:
@@ -42,9 +42,9 @@ class CoreSubscription:
 class CoreBus:
     """Messages that are not stored."""
 
-    def __init__(self, link: Link, asks: Asks) -> None:
+    def __init__(self, link: Link, requests: Requests) -> None:
         self._link = link
-        self._requests = asks
+        self._requests = requests
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
         """Send and forget; lost while disconnected. Raises Unavailable once the connection is closed for good."""
@@ -58,7 +58,7 @@ class CoreBus:
         await self._link.flush()
 
     async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
-        return await self._requests.ask(subject, data, timeout, headers)
+        return await self._requests.request(subject, data, timeout, headers)
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> CoreSubscription:
         subscription = CoreSubscription(self._link, callback, subject)

@@ -21,14 +21,14 @@ _LONGEST_LINE = 1 << 13
 
 
 class Garbled(ConnectionError):
-    """The server said what is no message and no line; nothing behind it can be trusted."""
+    """The server sent what is no message and no line; nothing after it can be trusted."""
 
 
 class Intake(asyncio.BufferedProtocol):
     """The reading end of one connection.
 
     Args:
-        before: the protocol that read until now; it is told everything but messages.
+        before: the protocol that read until now; it is given everything but messages.
     """
 
     def __init__(self, before: asyncio.Protocol, deliver: Deliver) -> None:

@@ -24,25 +24,25 @@ from iris_bus.journal import JetJournal
 from iris_bus.key_value import JetKeyValue
 from iris_bus.publisher import JetPublisher
 from iris_bus.raw import RawStream
-from iris_bus.requests import Asks
+from iris_bus.requests import Requests
 from iris_bus.streams import JetStreams
 from iris_core.subjects import STREAMS, Stream
 
 log = logging.getLogger(__name__)
 
-Opening = Callable[[], Awaitable[tuple[Link, Asks]]]
+Opening = Callable[[], Awaitable[tuple[Link, Requests]]]
 
 
 class JetStreamConnection:
     """What a service's shell holds of the bus."""
 
-    def __init__(self, link: Link, asks: Asks, replicas: int, table: Sequence[Stream], again: Opening) -> None:
-        api = Api(asks)
+    def __init__(self, link: Link, requests: Requests, replicas: int, table: Sequence[Stream], again: Opening) -> None:
+        api = Api(requests)
         self._link = link
         self._api = api
         self._again = again
         self._publishers: list[JetPublisher] = []
-        self.bus = CoreBus(link, asks)
+        self.bus = CoreBus(link, requests)
         self.streams = JetStreams(link, api, replicas=replicas, table=table)
 
     def journal(self, part_bytes: int = PART_BYTES) -> JetJournal:
@@ -79,14 +79,14 @@ class JetStreamConnection:
         self._link.on_return(callback)
 
     async def close(self) -> None:
-        """Tellers first, then flush and end. Safe to call twice."""
+        """Publishers first, then flush and end. Safe to call twice."""
         for publisher in self._publishers:
             await publisher.close()
         await self._link.close()
 
     async def _open_again(self) -> tuple[Link, Api]:
-        link, asks = await self._again()
-        return link, Api(asks)
+        link, requests = await self._again()
+        return link, Api(requests)
 
 
 async def connect(
@@ -115,18 +115,18 @@ async def connect(
     Raises Unavailable when no server answers in time or it refuses who we are.
     """
     again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process, fast)
-    link, asks = await again()
-    return JetStreamConnection(link, asks, replicas, table, again)
+    link, requests = await again()
+    return JetStreamConnection(link, requests, replicas, table, again)
 
 
 async def _open(
     url: str, name: str, credentials: Credentials, retry_for_s: float, on_lost: Callable[[Exception], None], fast: bool
-) -> tuple[Link, Asks]:
+) -> tuple[Link, Requests]:
     link = Link(on_lost, fast)
     await link.open([server.strip() for server in url.split(",")], name, credentials, retry_for_s)
-    asks = Asks(link)
-    await asks.start()
-    return link, asks
+    requests = Requests(link)
+    await requests.start()
+    return link, requests
 
 
 def _end_process(error: Exception) -> None:

@@ -147,10 +147,8 @@ class JetWatch:
         self._current = True  # a reconnection on the way makes it stale again
         try:
             self._values, end = await self._bucket.load()
-        except BaseException as error:
+        except Unavailable:
             self._current = False
-            if not isinstance(error, Unavailable):
-                raise
             return
         if not self._closed:
             self._reader = self._bucket.follow(end)

@@ -37,7 +37,7 @@ _WILDCARD = re.compile(r"\{\{wildcard\((\d+)\)\}\}")
 
 
 class Server(Protocol):
-    """What the rooms below need of `memory.Memory`."""
+    """What the classes below need of `memory.Memory`."""
 
     streams: dict[str, MemoryStream]
     buckets: dict[str, dict[str, tuple[bytes, str]]]

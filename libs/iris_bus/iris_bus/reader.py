@@ -98,7 +98,7 @@ class JetReader:
         self._keeper = asyncio.create_task(self._keep())
 
     async def finished(self) -> bool:
-        """Whether everything there was, as last told by the server, has been taken."""
+        """Whether everything there was, as the server last reported, has been taken."""
         await self._begun.wait()
         if not self._buffer and self._failure is not None:
             raise self._failure

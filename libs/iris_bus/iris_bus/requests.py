@@ -20,8 +20,8 @@ class Forbidden(Unavailable):
     """This user may not publish there."""
 
 
-class Asks:
-    """Many outstanding questions over one inbox."""
+class Requests:
+    """Many outstanding requests over one inbox."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -37,7 +37,7 @@ class Asks:
         self._prefix = f"{inbox}."
         await self._link.subscribe(f"{inbox}.*", self._answered)
 
-    async def ask(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
+    async def request(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
         """One answer to one message.
 
         Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout`` seconds or when the

@@ -20,7 +20,7 @@ class Busy(Unavailable):
 
 
 async def with_retries(attempt: Callable[[], Awaitable[T]], retry_for_s: float, *, repeat_unknown: bool = True) -> T:
-    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``timeout`` seconds.
+    """Repeat ``attempt`` with back-off while the bus is Unavailable, for at most ``retry_for_s`` seconds.
 
     "No responders" and Busy are known to have had no effect; what else fails is repeated only if ``repeat_unknown``.
     """

@@ -33,7 +33,7 @@ class BadSetting(Exception):
 
 
 class Settings:
-    """What was said, by section and key, and where each came from."""
+    """What was given, by section and key, and where each came from."""
 
     def __init__(self, chosen: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
         self._chosen = chosen
@@ -53,7 +53,7 @@ class Settings:
             raise BadSetting(self._explain(name, chosen, error)) from error
 
     def text(self, name: str, key: str) -> str:
-        """One key as it was said, empty when it was not, for who need not load the section's struct."""
+        """One key as it was given, empty when it was not, for callers that need not load the section's struct."""
         loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
         value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
         return str(value)
@@ -124,7 +124,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _split(value: Any, kind: Any) -> Any:
-    """Lists may be said as ``a,b`` where only text can be said."""
+    """A list may be given as ``a,b`` where only text can be given."""
     if isinstance(value, str) and getattr(kind, "__origin__", kind) in (list, tuple, set, frozenset):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value

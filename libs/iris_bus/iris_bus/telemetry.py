@@ -44,7 +44,7 @@ class MetricsServer:
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """Listen on ``host:port``; port 0 takes a free one, told by `port`. Raises OSError, ValueError."""
+        """Listen on ``host:port``; port 0 takes a free one, see `port`. Raises OSError, ValueError."""
         host, _, port = address.rpartition(":")
         self._server = await asyncio.start_server(self._serve, host.strip("[]") or "127.0.0.1", int(port))
         self.port = self._server.sockets[0].getsockname()[1]

@@ -70,7 +70,7 @@ class Window:
             self._kept.extend(done)
 
     def go_on(self, sequence: int, last: str) -> None:
-        """The stream ends at ``sequence`` with the event ``last``: what stands behind it is in line again.
+        """The stream ends at ``sequence`` with the event ``last``: what follows it is queued again.
 
         Raises Fenced when somebody else published what we do not know, Unavailable when the stream forgot more than we
         kept.
@@ -92,5 +92,7 @@ class Window:
         if (sequence, last) == self._origin and self.confirmed - sequence == len(self._kept):
             return 0
         if sequence < self.confirmed:
-            raise Unavailable(f"the events fell back from {self.confirmed} to {sequence}: more than can be told again")
-        raise Fenced(f"the last event told is {last!r}, by another writer")
+            raise Unavailable(
+                f"the events fell back from {self.confirmed} to {sequence}: more than can be published again"
+            )
+        raise Fenced(f"the last event published is {last!r}, by another writer")

@@ -20,7 +20,7 @@ from iris_core.views import DeploymentView, HistoryRow, RouteView
 
 _LOOK_S = 2.0
 """What is not told by an event, such as that no more tries to start are made, is seen after so long."""
-_HOPELESS = frozenset({"crash_loop", "rolled_back", "update_failed"})
+_FAILURE_CODES = frozenset({"crash_loop", "rolled_back", "update_failed"})
 
 
 class Deployment:
@@ -96,7 +96,7 @@ class Deployment:
             raise DeploymentFailed(self.name, f"{self.name} is being deleted")
         for condition in seen.conditions:
             of_this = condition.code != "rolled_back" or seen.revision != self._wanted
-            if condition.code in _HOPELESS and of_this:
+            if condition.code in _FAILURE_CODES and of_this:
                 raise DeploymentFailed(self.name, f"{self.name}: {condition.message}")
         return self.is_ready
 

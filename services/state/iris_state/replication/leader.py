@@ -143,7 +143,7 @@ class Leader:
         inputs, self._inbox = _at_once(self._inbox)
         arrived = [] if self._commands else commands.take(BATCH)
         self._commands += [Command(m.sequence, m.subject, m.data) for m in arrived]
-        wishes, self._commands = _at_once(self._commands)
+        batch, self._commands = _at_once(self._commands)
         if self._commands:
             self._stored = max(self._stored, self._commands[-1].sequence)
         if len(arrived) >= LARGE_BATCH:
@@ -154,7 +154,7 @@ class Leader:
             inputs = [one for one in inputs if not _is_direct(one)]
         questions, self._questions = self._questions, []
         began_s = time.thread_time()
-        output = self._machine.step([*inputs, *wishes], self._replica.clock.now_ms())
+        output = self._machine.step([*inputs, *batch], self._replica.clock.now_ms())
         worked_s = time.thread_time() - began_s
         output.replies += [(one.reply, DEFER) for one in left]
         took_s = await self._commit(output, bool(questions))
