@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 
 from drawings.markdown import document, grid
+from iris_bus.telemetry import ServiceCollector
 from iris_gateway.metrics import Metrics
 from iris_proxy.metrics import ProxyMetrics
 from iris_scheduler.metrics import SchedulerMetrics
@@ -24,7 +25,10 @@ the records when they are asked for. Every service also shows its process (`proc
 def registries() -> dict[str, CollectorRegistry]:
     """A registry of each service, as it is before anything has happened."""
     machine = Machine(Policy(), "drawing")
+    shared = CollectorRegistry()
+    shared.register(ServiceCollector("drawing", None))
     return {
+        "Every service": shared,
         "State": StateMetrics(lambda: machine).registry,
         "Scheduler": SchedulerMetrics(lambda: 0.0).registry,
         "Worker": WorkerMetrics(lambda: 0).registry,

@@ -37,7 +37,7 @@ from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.settings import BadSetting, Settings, load
-from iris_bus.telemetry import MetricsServer
+from iris_bus.telemetry import MetricsServer, ServiceCollector
 from iris_bus.tracing import Tracer
 from iris_core.subjects import COMMANDS, DAY_S, EVENTS, LOGS, STREAMS, Stream
 
@@ -138,13 +138,14 @@ class Service(Generic[S]):
         self.run = run
         self.stop = asyncio.Event()
         self.tracer = Tracer(name, run.otlp_endpoint)
+        self._connection: JetStreamConnection | None = None
         self._metrics: MetricsServer | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> JetStreamConnection:
         """Connect to NATS as the settings say; losing the connection for good ends the process. Raises Unavailable."""
-        return await connect(
+        self._connection = await connect(
             self.nats.url,
             name=self.name,
             credentials=self.nats.credentials(),
@@ -154,6 +155,11 @@ class Service(Generic[S]):
             on_lost=self.fail,
             fast=self.nats.fast,
         )
+        return self._connection
+
+    def show_itself(self, registry: CollectorRegistry) -> None:
+        """Add to ``registry`` what every process shows."""
+        registry.register(ServiceCollector(self.name, self._connection))
 
     async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` where ``run.metrics`` says; the port, 0 for nowhere.
@@ -162,6 +168,7 @@ class Service(Generic[S]):
         """
         if not self.run.metrics:
             return 0
+        self.show_itself(registry)
         self._metrics = MetricsServer(registry, ready)
         await self._metrics.start(self.run.metrics)
         log.info("metrics are served", extra={"port": self._metrics.port})

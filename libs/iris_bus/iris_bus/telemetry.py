@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from iris_core import __version__
 
 SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 """Buckets for durations, from a commit to a build."""
@@ -27,6 +32,38 @@ def new_registry() -> CollectorRegistry:
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
     return registry
+
+
+class LinkState(Protocol):
+    """As much of a connection as its figures need."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def reconnects(self) -> int: ...
+
+
+class ServiceCollector(Collector):
+    """What every process shows of itself: what it is, and whether it is connected to NATS.
+
+    Args:
+        connection: None before there is one.
+    """
+
+    def __init__(self, service: str, connection: LinkState | None) -> None:
+        self._service = service
+        self._connection = connection
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ("service", "version")
+        info = GaugeMetricFamily("iris_service_info", "Always 1; the labels say what this process is.", labels=labels)
+        info.add_metric((self._service, __version__), 1)
+        yield info
+        connected = self._connection is not None and self._connection.connected
+        yield GaugeMetricFamily("iris_bus_connected", "1 while the process is connected to NATS.", value=connected)
+        reconnects = self._connection.reconnects if self._connection is not None else 0
+        yield CounterMetricFamily("iris_bus_reconnects", "Connections to NATS after the first.", value=reconnects)
 
 
 class MetricsServer:

@@ -68,6 +68,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     connection = await service.connect()
     await connection.streams.ensure()
     gateway = assemble(settings, connection, keyring, service.tracer)
+    service.show_itself(gateway.metrics.registry)
     await gateway.commands.start()
     service.spawn(gateway.discovered.follow())
     if settings.token_file:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from prometheus_client import Counter, Histogram
 
 from iris_bus.telemetry import SECONDS, new_registry
+
+_STATUSES = frozenset(HTTPStatus)
+CLIENT_LEFT = 499
+"""The status of a request whose client left first."""
 
 
 class ProxyMetrics:
@@ -32,7 +38,8 @@ class ProxyMetrics:
         """A request has ended; status 499: its client left first."""
         counter = self._by_status.get(status)
         if counter is None:
-            counter = self._by_status[status] = self._requests.labels(str(status))
+            known = status in _STATUSES or status == CLIENT_LEFT
+            counter = self._by_status[status] = self._requests.labels(str(status) if known else "other")
         counter.inc()
         self._seconds.observe(seconds)
 

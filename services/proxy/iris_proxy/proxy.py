@@ -14,15 +14,13 @@ from iris_core import codec
 from iris_core.serving import Discovery
 from iris_proxy.balancer import Balancer
 from iris_proxy.forward import Exchange
-from iris_proxy.metrics import ProxyMetrics
+from iris_proxy.metrics import CLIENT_LEFT, ProxyMetrics
 from iris_proxy.pool import Pool
 from iris_proxy.refusal import ProxyRefusal, check_head, split_target
 from iris_proxy.retry import RetryBudget
 from iris_proxy.settings import ProxySettings
 
 log = logging.getLogger(__name__)
-
-_LEFT = 499
 
 
 class Proxy:
@@ -68,7 +66,7 @@ class Proxy:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        began_s, status = self._clock(), _LEFT
+        began_s, status = self._clock(), CLIENT_LEFT
         try:
             response = await self._answer(request)
             status = response.status

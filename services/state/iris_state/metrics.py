@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from msgspec.structs import asdict
@@ -22,17 +23,36 @@ from iris_state import changes as c
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
 from iris_state.records import Fact
+from iris_state.views.hosts import slice_states
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Buckets for rounds, in seconds."""
 
 
-class StateMetrics:
-    """A registry of its own, so that two machines can live in one process."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a replica does now.
 
-    def __init__(self, machine: Callable[[], Machine]) -> None:
+    Attributes:
+        behind: commits of the leader that it has not applied. unpublished: events not yet confirmed by their stream.
+    """
+
+    leads: bool = False
+    behind: int = 0
+    unpublished: int = 0
+
+
+class StateMetrics:
+    """A registry of its own, so that two machines can live in one process.
+
+    Args:
+        standing: what the replica does; asked when scraped.
+    """
+
+    def __init__(self, machine: Callable[[], Machine], standing: Callable[[], Standing] = Standing) -> None:
         self.registry = new_registry()
         self.registry.register(LedgerCollector(machine))
+        self.registry.register(ReplicaCollector(machine, standing))
         self._transitions = Counts("iris_task_transitions", "Task state changes.", ["from_state", "to_state"])
         self._ended = Counts("iris_attempts_ended", "Attempts that ended.", ["state", "cause", "charged_to"])
         self._handled = Counts("iris_handler_results", "Judgements of handlers.", ["handler", "result"])
@@ -139,6 +159,30 @@ class Durations(Collector):
         yield HistogramMetricFamily(self._name, self._help, buckets=buckets, sum_value=self._sum)
 
 
+class ReplicaCollector(Collector):
+    """Which replica this is: whether it leads, of which epoch it knows, and how far it has come."""
+
+    def __init__(self, machine: Callable[[], Machine], standing: Callable[[], Standing]) -> None:
+        self._machine = machine
+        self._standing = standing
+
+    def collect(self) -> Iterable[Metric]:
+        machine, standing = self._machine(), self._standing()
+        yield GaugeMetricFamily("iris_leader", "1 on the replica that leads, 0 on a standby.", value=standing.leads)
+        yield GaugeMetricFamily("iris_epoch", "Number of the newest change of leader.", value=machine.ledger.epoch)
+        applied = "Sequence of the newest commit applied on this replica."
+        yield GaugeMetricFamily("iris_journal_sequence", applied, value=machine.sequence)
+        pending = GaugeMetricFamily(
+            "iris_consumer_pending",
+            "Messages not processed yet: commits that a standby has not applied (journal), events not confirmed "
+            "(events).",
+            labels=["consumer"],
+        )
+        pending.add_metric(["journal"], standing.behind)
+        pending.add_metric(["events"], standing.unpublished)
+        yield pending
+
+
 class LedgerCollector(Collector):
     """Gauges that mirror the records, counted when asked."""
 
@@ -153,6 +197,7 @@ class LedgerCollector(Collector):
         yield from self._jobs_and_tasks()
         yield from self._waiting()
         yield from self._hosts()
+        yield from self._gangs()
         yield from self._kept()
         yield self._routes()
         letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
@@ -204,6 +249,21 @@ class LedgerCollector(Collector):
         yield gauge
         seconds = (self._machine.last_ms - oldest) / 1000 if oldest is not None else 0.0
         yield GaugeMetricFamily("iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds)
+
+    def _gangs(self) -> Iterator[Metric]:
+        ledger = self._machine.ledger
+        sessions = GaugeMetricFamily("iris_sessions", "Sessions in a status that has a timeout.", labels=["status"])
+        for status, queue in ledger.timeouts.items():
+            sessions.add_metric([status.value.lower()], len(queue))
+        yield sessions
+        slices = GaugeMetricFamily(
+            "iris_slices",
+            "TPU slices: free as a whole, used by a task, or broken (a host is missing or takes no work).",
+            labels=["variant", "state"],
+        )
+        for labels, n in slice_states(ledger).items():
+            slices.add_metric(labels, n)
+        yield slices
 
     def _routes(self) -> Metric:
         deployments = self._machine.ledger.deployments.values()

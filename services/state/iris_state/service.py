@@ -16,7 +16,7 @@ from iris_bus.run import Service, quiet_gc
 from iris_bus.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
-from iris_state.metrics import StateMetrics
+from iris_state.metrics import Standing, StateMetrics
 from iris_state.policy import Policy
 from iris_state.replication.leader import Leader
 from iris_state.replication.replica import Replica
@@ -32,15 +32,28 @@ class StateService:
 
     def __init__(self, replica: Replica, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
         self.replica = replica
-        self.metrics = StateMetrics(lambda: replica.machine)
         self._stop = stop
         self._tracer = tracer
+        self._standby: Standby | None = None
         self._leader: Leader | None = None
+        self.metrics = StateMetrics(lambda: replica.machine, self._standing)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads and answers."""
+        return self._leader is not None and self._leader.ready
 
     @property
     def ready(self) -> bool:
-        """Whether it leads and answers."""
-        return self._leader is not None and self._leader.ready
+        """Whether it leads and answers, or follows closely enough to take over."""
+        return self.leads if self._leader is not None else self._standby is not None and self._standby.ready
+
+    def _standing(self) -> Standing:
+        return Standing(
+            leads=self.leads,
+            behind=self._standby.behind if self._standby is not None and self._leader is None else 0,
+            unpublished=self._leader.unpublished if self._leader is not None else 0,
+        )
 
     async def run(self) -> None:
         """Until told to stop. Raises Fenced when deposed: the process must end, and starts again as a standby."""
@@ -54,7 +67,7 @@ class StateService:
 
     async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
         """True when this replica leads, False when told to stop."""
-        standby = Standby(self.replica, self._stop)
+        standby = self._standby = Standby(self.replica, self._stop)
         while not self._stop.is_set():
             try:
                 await standby.wait()
@@ -74,7 +87,7 @@ async def main(service: Service[Policy]) -> None:
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
-    service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.ready).run())
+    service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.leads).run())
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:
         await state.run()

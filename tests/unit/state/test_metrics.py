@@ -20,7 +20,7 @@ from iris_core.resources import Amount
 from iris_core.spec import JobSpec
 from iris_core.states import Cause, KernelStatus
 from iris_state.machine import Command, Machine, Request
-from iris_state.metrics import StateMetrics
+from iris_state.metrics import Standing, StateMetrics
 from iris_state.policy import Policy
 
 
@@ -122,3 +122,50 @@ def test_a_scrape_looks_at_no_job_but_those_that_wait(script) -> None:
         'iris_tasks{band="interactive",state="killed"}': 100,
     }
     assert looked == 1
+
+
+def test_the_leader_and_a_standby_say_which_they_are(script) -> None:
+    machine = script.world.machine
+    leading = scraped(StateMetrics(lambda: machine, lambda: Standing(leads=True, unpublished=7)))
+    following = scraped(StateMetrics(lambda: machine, lambda: Standing(behind=5)))
+    names = ("iris_leader", 'iris_consumer_pending{consumer="journal"}', 'iris_consumer_pending{consumer="events"}')
+    assert [leading[name] for name in names] == [1, 0, 7]
+    assert [following[name] for name in names] == [0, 5, 0]
+    assert (leading["iris_epoch"], leading["iris_journal_sequence"]) == (machine.ledger.epoch, machine.sequence)
+
+
+def test_slices_are_counted_as_wholes(script) -> None:
+    script.play("""
+        worker a0 tpu-name=a tpu-topology=v4-16 tpu-worker-id=0
+        worker a1 tpu-name=a tpu-topology=v4-16 tpu-worker-id=1
+        worker b0 tpu-name=b tpu-topology=v4-16 tpu-worker-id=0
+        worker c0 tpu-name=c tpu-topology=v4-8 tpu-worker-id=0 cpu=1
+        worker d0 tpu-name=d tpu-topology=home-made tpu-worker-id=0
+        submit /used cpu=1 where=tpu-name:c
+        schedule -> placed 1
+    """)
+    seen = scraped(StateMetrics(lambda: script.world.machine))
+    assert {name: n for name, n in seen.items() if name.startswith("iris_slices")} == {
+        'iris_slices{state="free",variant="v4-16"}': 1,
+        'iris_slices{state="broken",variant="v4-16"}': 1,
+        'iris_slices{state="used",variant="v4-8"}': 1,
+        'iris_slices{state="free",variant="other"}': 1,
+    }
+
+
+def test_a_thousand_jobs_of_many_users_make_no_series_of_their_own() -> None:
+    machine = Machine(Policy(), "leader")
+    metrics = StateMetrics(lambda: machine)
+    machine.replay(1, machine.bid(0))
+    machine.lead(0)
+    sizes = []
+    for numbers in (range(10), range(10, 1000)):
+        commands: list[Command] = []
+        for number in numbers:
+            spec = JobSpec(name=f"/job-{number}", command=("true",), replicas=2)
+            submit = SubmitJob(spec, Caller(f"user-{number}"), f"r{number}", 0)
+            commands.append(Command(number + 1, subjects.CMD_SUBMIT, codec.pack(submit)))
+        metrics.committed(machine.step(commands, 1000), 0.001)
+        sizes.append(len(scraped(metrics)))
+    assert scraped(metrics)['iris_jobs{state="pending"}'] == 1000
+    assert sizes[0] == sizes[1]

@@ -97,6 +97,11 @@ class Leader:
         self._confirmed_s = self._steady()
         self.ready = False
 
+    @property
+    def unpublished(self) -> int:
+        """Events that the stream of events has not confirmed yet."""
+        return self._publisher.backlog
+
     async def run(self) -> None:
         """Serve until told to stop. Raises Fenced when another replica has taken over."""
         await self._publish_the_rest()

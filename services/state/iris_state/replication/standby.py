@@ -13,7 +13,7 @@ import logging
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import codec, subjects
 from iris_core.messages import Ping
-from iris_state.follower import Follower
+from iris_state.follower import LAG, Follower
 from iris_state.processors import Processors
 from iris_state.replication.replica import Replica
 
@@ -41,6 +41,16 @@ class Standby:
         self._follower = Follower(replica, self._arrived.set, processors.are_short)
         self.epoch = replica.machine.ledger.epoch
         self.leader = _SOMEBODY if self._written_to_lately() else ""
+
+    @property
+    def behind(self) -> int:
+        """Commits of the leader that are not applied here, as of its last sign of life."""
+        return max(0, self._follower.leader_at - self._replica.machine.sequence)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it follows a leader closely enough to answer reads and to take over."""
+        return bool(self._follower.leader_at) and self.behind <= LAG
 
     def _written_to_lately(self) -> bool:
         """Whether who wrote last may still be about to listen: replicas that start together find one of them so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import nsmallest
 from itertools import islice
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
+from iris_core.constraints import TPU_NAME
 from iris_core.errors import Code, Refused
 from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
+from iris_core.topology import topology_of
 from iris_core.views import Page, WorkerView, moment
 from iris_state.changes import UNDECODABLE
 from iris_state.ledger import Ledger, whole_number
@@ -60,15 +63,35 @@ def worker(ledger: Ledger, arguments: dict[str, Any]) -> WorkerView:
 
 def slices(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Workers that share a ``tpu-name``, by ``tpu-worker-id``; the cursor is the place of the last slice by name."""
-    groups: dict[str, list[Worker]] = {}
-    for worker in ledger.workers.values():
-        name = worker.attributes.get("tpu-name")
-        if name is not None:
-            groups.setdefault(str(name), []).append(worker)
+    groups = _by_slice(ledger)
     after = behind(arguments)
     start = 0 if after is None else after + 1
     rows = enumerate(sorted(groups)[start:], start)
     return page(rows, lambda name: _slice(ledger, name, groups[name]), arguments)
+
+
+def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
+    """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no work)."""
+    found: Counter[tuple[str, str]] = Counter()
+    for hosts in _by_slice(ledger).values():
+        topology = topology_of(str(hosts[0].attributes.get("tpu-topology")))
+        whole = topology is None or len(hosts) >= topology.vm_count
+        if any(ledger.presence[host.id].open for host in hosts):
+            state = "used"
+        else:
+            state = "free" if whole and all(_is_free(ledger, host) for host in hosts) else "broken"
+        found[topology.variant if topology is not None else "other", state] += 1
+    return found
+
+
+def _by_slice(ledger: Ledger) -> dict[str, list[Worker]]:
+    """The hosts of each slice, by its name."""
+    groups: dict[str, list[Worker]] = {}
+    for worker in ledger.workers.values():
+        name = worker.attributes.get(TPU_NAME)
+        if name is not None:
+            groups.setdefault(str(name), []).append(worker)
+    return groups
 
 
 def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
