@@ -56,7 +56,7 @@ bench: $(STAMP) ## every benchmark, one table, beside the peers that are install
 bench-peers: $(STAMP) ## install the peers `make bench` measures beside us
 	@$(BIN)/python -m benchmarks.peer_runs
 
-draw: $(STAMP) ## the pages of docs/ that are made from the code
+draw: $(STAMP) ## what is made from the code: pages of docs/, files of deploy/
 	@$(BIN)/python docs/draw.py
 
 lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest

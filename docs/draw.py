@@ -1,4 +1,4 @@
-"""Draw configuration.md, metrics.md, states.md and subjects.md from the code: `make draw`.
+"""Draw the pages and the files of deploy/ that are made from the code: `make draw`.
 
 `--check` writes nothing and fails when a drawing is stale. What is drawn is in `drawings`, one document a module.
 """
@@ -6,19 +6,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from drawings.alerts import alerts_document
 from drawings.configuration import configuration_document
+from drawings.dashboards import DASHBOARDS, dashboard_document
 from drawings.metrics import metrics_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 
-DOCS = Path(__file__).resolve().parent
-DRAWINGS = {
-    "configuration.md": configuration_document,
-    "metrics.md": metrics_document,
-    "states.md": states_document,
-    "subjects.md": subjects_document,
+ROOT = Path(__file__).resolve().parents[1]
+DRAWINGS: dict[str, Callable[[], str]] = {
+    "docs/configuration.md": configuration_document,
+    "docs/metrics.md": metrics_document,
+    "docs/states.md": states_document,
+    "docs/subjects.md": subjects_document,
+    "deploy/prometheus/alerts.yml": alerts_document,
+    **{f"deploy/grafana/dashboards/{uid}.json": partial(dashboard_document, uid) for uid in DASHBOARDS},
 }
 
 
@@ -27,7 +33,7 @@ def stale() -> list[str]:
     return [
         name
         for name, draw in DRAWINGS.items()
-        if not (DOCS / name).exists() or (DOCS / name).read_text(encoding="utf-8") != draw()
+        if not (ROOT / name).exists() or (ROOT / name).read_text(encoding="utf-8") != draw()
     ]
 
 
@@ -36,10 +42,10 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         old = stale()
         for name in old:
-            print(f"docs/{name} is stale: run `make draw` and commit it", file=sys.stderr)
+            print(f"{name} is stale: run `make draw` and commit it", file=sys.stderr)
         return 1 if old else 0
     for name, draw in DRAWINGS.items():
-        (DOCS / name).write_text(draw(), encoding="utf-8")
+        (ROOT / name).write_text(draw(), encoding="utf-8")
     return 0
 
 

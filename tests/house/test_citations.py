@@ -28,7 +28,7 @@ def unresolved(text: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("suffix", [".py", ".toml", ".md"])
+@pytest.mark.parametrize("suffix", [".py", ".toml", ".md", ".yml"])
 def test_what_is_cited_is_there(suffix: str):
     wrong = [
         f"{path}: {name}"

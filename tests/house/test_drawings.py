@@ -20,7 +20,7 @@ def test_the_drawings_are_fresh():
 
 def test_a_drawing_is_stale_when_a_table_has_moved_on(monkeypatch):
     monkeypatch.setattr(task, "TABLE", task.TABLE[1:])
-    assert draw.stale() == ["states.md"]
+    assert draw.stale() == ["docs/states.md"]
 
 
 def test_every_row_of_a_table_is_drawn():

@@ -385,7 +385,7 @@ class World:
 
     def leader(self) -> StateService | None:
         """The replica that leads; a deposed one may not know yet that it does not."""
-        leading = [state for name, state in self.states.items() if self.processes[name].alive and state.ready]
+        leading = [state for name, state in self.states.items() if self.processes[name].alive and state.leads]
         return max(leading, key=lambda state: state.replica.machine.ledger.epoch, default=None)
 
     def leader_name(self) -> str:

@@ -97,7 +97,7 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
     made = Services(directory)
     async with AsyncExitStack() as stack:
         running = [asyncio.create_task(made.states[0].run())]
-        await until(lambda: made.states[0].ready)
+        await until(lambda: made.states[0].leads)
         parts = (made.states[1], made.scheduler, made.worker)
         running += [asyncio.create_task(part.run()) for part in parts]
         await made.gateway.commands.start()

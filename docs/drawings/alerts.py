@@ -1,0 +1,206 @@
+"""deploy/prometheus/alerts.yml: alert rules for Prometheus, made from one table.
+
+The page of the runbook is docs/troubleshooting.md, one heading per alert. Source: docs/design/interfaces.md#metrics.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from drawings.dashboards import leader
+
+RUNBOOK = "docs/troubleshooting.md"
+"""A path in the repository; put the address of the place where you read these pages before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One rule.
+
+    Attributes:
+        lasts: how long ``query`` holds before it fires. severity: page (somebody acts now), or ticket.
+        summary: a sentence; ``{{ $labels.x }}`` is replaced.
+    """
+
+    name: str
+    query: str
+    lasts: str
+    severity: str
+    summary: str
+
+    @property
+    def runbook(self) -> str:
+        return f"{RUNBOOK}#{self.name.lower()}"
+
+
+def p99(histogram: str, by: str = "") -> str:
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile(0.99, sum by ({labels}) (rate({histogram}_bucket[5m])))"
+
+
+ALERTS = (
+    Alert(
+        "IrisServiceDown",
+        'up{job=~"iris-.+"} == 0',
+        "2m",
+        "page",
+        "{{ $labels.job }} at {{ $labels.instance }} does not answer.",
+    ),
+    Alert("IrisNoLeader", "sum(iris_leader) == 0 or absent(iris_leader)", "1m", "page", "No state service leads."),
+    Alert(
+        "IrisLeaderChanges",
+        "max(iris_epoch) - max(iris_epoch offset 15m) > 3",
+        "0m",
+        "ticket",
+        "The leader of the state service has changed more than three times in 15 minutes.",
+    ),
+    Alert(
+        "IrisStandbyBehind",
+        'iris_consumer_pending{consumer="journal"} > 1000',
+        "5m",
+        "ticket",
+        "The standby at {{ $labels.instance }} is more than 1000 commits behind the leader.",
+    ),
+    Alert(
+        "IrisEventsBehind",
+        'iris_consumer_pending{consumer="events"} > 10000',
+        "5m",
+        "ticket",
+        "More than 10000 events are not published yet.",
+    ),
+    Alert(
+        "IrisCommitsSlow",
+        f"{p99('iris_commit_seconds')} > 1",
+        "10m",
+        "page",
+        "One commit of a hundred takes longer than a second.",
+    ),
+    Alert(
+        "IrisInputSetAside",
+        "(iris_inputs_set_aside_total unless iris_inputs_set_aside_total offset 15m)"
+        " or increase(iris_inputs_set_aside_total[15m]) > 0",
+        "0m",
+        "ticket",
+        "The state service has set aside an input of kind {{ $labels.kind }}.",
+    ),
+    Alert(
+        "IrisDeadLetters",
+        "max(increase(iris_dead_letters_total[15m])) > 0",
+        "0m",
+        "ticket",
+        "Commands have arrived that the state service cannot decode.",
+    ),
+    Alert(
+        "IrisSchedulerStale",
+        "iris_snapshot_age_seconds > 60 or iris_snapshot_age_seconds < 0",
+        "2m",
+        "page",
+        "The scheduler at {{ $labels.instance }} has no current records.",
+    ),
+    Alert(
+        "IrisJobsWaitLong",
+        "max(iris_oldest_pending_seconds) > 6 * 3600",
+        "15m",
+        "ticket",
+        "A job has waited longer than six hours.",
+    ),
+    Alert(
+        "IrisWorkersLost",
+        f'sum {leader("""iris_workers{state="lost"}""")} > 0',
+        "10m",
+        "ticket",
+        "Workers are lost and have not come back.",
+    ),
+    Alert(
+        "IrisWorkersDegraded",
+        f'sum {leader("""iris_workers{state="degraded"}""")} > 0',
+        "10m",
+        "ticket",
+        "Workers are degraded and get no new tasks.",
+    ),
+    Alert(
+        "IrisSlicesBroken",
+        f'sum by (variant) {leader("""iris_slices{state="broken"}""")} > 0',
+        "30m",
+        "ticket",
+        "Slices of {{ $labels.variant }} cannot be used as a whole.",
+    ),
+    Alert(
+        "IrisHeartbeatsLate",
+        f"{p99('iris_heartbeat_lag_seconds', 'instance')} > 3",
+        "10m",
+        "ticket",
+        "The worker at {{ $labels.instance }} sends heartbeats late.",
+    ),
+    Alert(
+        "IrisOutputDropped",
+        "sum by (instance) (rate(iris_worker_log_dropped_bytes_total[15m])) > 0",
+        "0m",
+        "ticket",
+        "The worker at {{ $labels.instance }} drops output of tasks.",
+    ),
+    Alert(
+        "IrisBusDisconnected",
+        "iris_bus_connected == 0",
+        "1m",
+        "page",
+        "{{ $labels.job }} at {{ $labels.instance }} is not connected to NATS.",
+    ),
+    Alert(
+        "IrisBusReconnects",
+        "increase(iris_bus_reconnects_total[15m]) > 5",
+        "0m",
+        "ticket",
+        "{{ $labels.job }} at {{ $labels.instance }} loses its connection to NATS again and again.",
+    ),
+    Alert(
+        "IrisGatewayErrors",
+        'sum(rate(iris_http_requests_total{status=~"5.."}[5m])) / sum(rate(iris_http_requests_total[5m])) > 0.05',
+        "5m",
+        "page",
+        "More than one of twenty requests to the gateway is answered with 5xx.",
+    ),
+    Alert(
+        "IrisRoutesUnhealthy",
+        f'sum {leader("""iris_deployment_routes{state="unhealthy"}""")} > 0',
+        "10m",
+        "ticket",
+        "Routes of deployments do not pass their probes.",
+    ),
+    Alert(
+        "IrisProxyErrors",
+        'sum(rate(iris_proxy_requests_total{status=~"5.."}[5m])) / sum(rate(iris_proxy_requests_total[5m])) > 0.05',
+        "5m",
+        "page",
+        "More than one of twenty requests to deployments is answered with 5xx.",
+    ),
+    Alert(
+        "IrisVersionSkew",
+        "count(count by (version) (iris_service_info)) > 1",
+        "1h",
+        "ticket",
+        "Services of different releases have run beside each other for an hour.",
+    ),
+)
+
+
+def alerts_document() -> str:
+    """The rules as Prometheus reads them; a text in double quotes is the same in JSON and in YAML."""
+    lines = [
+        "# Drawn by `make draw` from docs/drawings/alerts.py; change that, not this.",
+        "groups:",
+        "  - name: iris",
+        "    rules:",
+    ]
+    for alert in ALERTS:
+        lines += [
+            f"      - alert: {alert.name}",
+            f"        expr: {json.dumps(alert.query)}",
+            f"        for: {alert.lasts}",
+            f"        labels: {{severity: {alert.severity}}}",
+            "        annotations:",
+            f"          summary: {json.dumps(alert.summary)}",
+            f"          runbook_url: {json.dumps(alert.runbook)}",
+        ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,252 @@
+"""deploy/grafana/dashboards/*.json: Grafana dashboards, made from one table of panels.
+
+A query is PromQL with ``$__rate_interval``, which Grafana replaces. Every replica of the state service shows the
+records, so queries of them keep the leader's (`leader`); counters of commits exist on the leader only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+DATASOURCE = "iris-prometheus"
+"""The `uid` of the data source in deploy/grafana/provisioning."""
+
+_WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
+_EVENTFUL = "its counter has no sample before the first such event"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One graph.
+
+    Attributes:
+        queries: PromQL and the legend of its series. unit: a unit of Grafana.
+        empty: why it may have no data on a cluster that works; empty text: it must have some.
+    """
+
+    title: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    empty: str = ""
+
+
+def leader(selector: str) -> str:
+    """The series of the replica that leads."""
+    return f"({selector} and on (instance) iris_leader == 1)"
+
+
+def rate(selector: str) -> str:
+    return f"rate({selector}[$__rate_interval])"
+
+
+def per(labels: str, query: str) -> tuple[tuple[str, str], ...]:
+    """The sum by ``labels``; the legend is their values."""
+    legend = " ".join(f"{{{{{label.strip()}}}}}" for label in labels.split(","))
+    return ((f"sum by ({labels}) ({query})", legend),)
+
+
+def total(query: str, legend: str) -> tuple[tuple[str, str], ...]:
+    return ((f"sum({query})", legend),)
+
+
+def quantiles(histogram: str, by: str = "") -> tuple[tuple[str, str], ...]:
+    """The median and the 99th percentile of a histogram, ``by`` one label or of everything."""
+    labels, name = (f"le, {by}", f" {{{{{by}}}}}") if by else ("le", "")
+    buckets = f"sum by ({labels}) ({rate(histogram)})"
+    return tuple((f"histogram_quantile({q}, {buckets})", f"p{q:.0%}".rstrip("%") + name) for q in (0.5, 0.99))
+
+
+def share(part: str, whole: str, legend: str) -> tuple[tuple[str, str], ...]:
+    return ((f"sum({part}) / sum({whole})", legend),)
+
+
+WORK: Mapping[str, Sequence[Panel]] = {
+    "Progress": (
+        Panel("Tasks by state", per("state", leader("iris_tasks"))),
+        Panel("Jobs by state", per("state", leader("iris_jobs"))),
+        Panel("Task state changes", per("to_state", rate("iris_task_transitions_total")), "ops"),
+        Panel("Run time of attempts", quantiles("iris_task_run_seconds_bucket"), "s"),
+        Panel(
+            "Resources committed",
+            (
+                (
+                    f"sum by (resource) {leader('iris_resource_committed')}"
+                    f" / (sum by (resource) {leader('iris_resource_capacity')} > 0)",
+                    "{{resource}}",
+                ),
+            ),
+            "percentunit",
+        ),
+    ),
+    "Queue and reasons": (
+        Panel("Waiting tasks by reason", per("reason", leader("iris_pending_tasks"))),
+        Panel("Waiting tasks by band", per("band", leader("iris_pending_tasks"))),
+        Panel("Longest wait", (("max(iris_oldest_pending_seconds)", "oldest job"),), "s"),
+        Panel("Time from submission to placement", quantiles("iris_task_queue_wait_seconds_bucket"), "s"),
+    ),
+    "Gangs and slices": (
+        Panel("Slices by state", per("variant, state", leader("iris_slices")), empty="there are no TPU slices"),
+        Panel("Sessions with a timeout running", per("status", leader("iris_sessions"))),
+        Panel("Tasks of gangs placed", total(rate('iris_scheduler_assignments_total{kind="gang"}'), "tasks"), "ops"),
+        Panel("Results of handlers", per("handler, result", rate("iris_handler_results_total")), "ops"),
+    ),
+    "Retries and preemption": (
+        Panel("Attempts ended by cause", per("cause", rate("iris_attempts_ended_total")), "ops"),
+        Panel(
+            "Attempts charged to a budget",
+            per("charged_to", rate('iris_attempts_ended_total{charged_to!=""}')),
+            "ops",
+            _EVENTFUL,
+        ),
+        Panel(
+            "Tasks that wait again, by earlier state",
+            per("from_state", rate('iris_task_transitions_total{to_state="pending"}')),
+            "ops",
+            _EVENTFUL,
+        ),
+        Panel("Attempts preempted", total(rate("iris_scheduler_evictions_total"), "attempts"), "ops"),
+    ),
+}
+
+CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
+    "Services": (
+        Panel("Processes up", per("job", 'up{job=~"iris-.+"}')),
+        Panel("Leader (1) and standbys (0)", (("iris_leader", "{{instance}}"),)),
+        Panel("Epoch", (("iris_epoch", "{{instance}}"),)),
+        Panel("Commits a standby has not applied", (('iris_consumer_pending{consumer="journal"}', "{{instance}}"),)),
+        Panel(
+            "Processes by version", (("count by (service, version) (iris_service_info)", "{{service}} {{version}}"),)
+        ),
+        Panel("Processor time", per("job, instance", rate('process_cpu_seconds_total{job=~"iris-.+"}')), "percentunit"),
+        Panel("Memory", (('process_resident_memory_bytes{job=~"iris-.+"}', "{{job}} {{instance}}"),), "bytes"),
+    ),
+    "State and journal": (
+        Panel("Time of a commit", quantiles("iris_commit_seconds_bucket"), "s"),
+        Panel("Commits", total(rate("iris_commit_seconds_count"), "commits"), "ops"),
+        Panel("Processor time of a round", quantiles("iris_round_seconds_bucket"), "s"),
+        Panel("Events not published yet", (('sum(iris_consumer_pending{consumer="events"})', "events"),)),
+        Panel("Memory of what is kept for a while", per("kind", leader("iris_kept_bytes")), "bytes"),
+        Panel("Inputs set aside", per("kind", "iris_inputs_set_aside_total"), empty="only a bug causes them"),
+        Panel("Dead letters", (("max(iris_dead_letters_total)", "commands"),)),
+    ),
+    "Scheduler": (
+        Panel("Time of a plan", quantiles("iris_scheduler_cycle_seconds_bucket"), "s"),
+        Panel("Plans", total(rate("iris_scheduler_cycle_seconds_count"), "plans"), "ops"),
+        Panel("Tasks placed", per("kind", rate("iris_scheduler_assignments_total")), "ops"),
+        Panel("Placements refused", per("cause", rate("iris_assignments_refused_total")), "ops", _EVENTFUL),
+        Panel("Age of the scheduler's records", (("iris_snapshot_age_seconds", "{{instance}}"),), "s"),
+    ),
+    "Bus": (
+        Panel("Processes connected to NATS", per("job", "iris_bus_connected")),
+        Panel("Reconnections in 5 minutes", per("job", "increase(iris_bus_reconnects_total[5m])")),
+        Panel(
+            "Stored on NATS",
+            (("max by (store) (iris_stored_bytes)", "{{store}}"),),
+            "bytes",
+            "the leader measures it every five minutes",
+        ),
+    ),
+    "Gateway": (
+        Panel("Requests by route", per("route", rate("iris_http_requests_total")), "reqps"),
+        Panel("Requests by status", per("status", rate("iris_http_requests_total")), "reqps"),
+        Panel(
+            "Time of a request",
+            quantiles('iris_http_request_seconds_bucket{route!~".*(events|logs).*"}'),
+            "s",
+        ),
+        Panel("Refusals by code", per("code", rate("iris_http_problems_total")), "ops", _EVENTFUL),
+        Panel("Event and log streams open", per("instance", "iris_http_watchers")),
+    ),
+}
+
+HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
+    "Workers": (
+        Panel("Workers by state", per("state", leader("iris_workers"))),
+        Panel("Attempts on workers", total("iris_worker_attempts", "attempts")),
+        Panel("Delay of heartbeats", quantiles("iris_heartbeat_lag_seconds_bucket"), "s"),
+        Panel("Time of the steps before a task", quantiles("iris_build_seconds_bucket", "step"), "s"),
+        Panel("Reports to the state service", per("result", rate("iris_worker_reports_total")), "ops"),
+        Panel("Output dropped", total(rate("iris_worker_log_dropped_bytes_total"), "output"), "Bps"),
+    ),
+    "Deployments": (
+        Panel("Routes by state", per("state", leader("iris_deployment_routes"))),
+        Panel("Probes by result", per("result", rate("iris_route_probe_seconds_count")), "ops"),
+        Panel("Time of a probe", quantiles("iris_route_probe_seconds_bucket"), "s"),
+    ),
+    "Proxy": (
+        Panel("Requests by status", per("status", rate("iris_proxy_requests_total")), "reqps"),
+        Panel("Time of a request", quantiles("iris_proxy_request_seconds_bucket"), "s"),
+        Panel("Requests sent again", total(rate("iris_proxy_retries_total"), "requests"), "ops"),
+        Panel(
+            "Share of requests that failed",
+            share(rate('iris_proxy_requests_total{status=~"5.."}'), rate("iris_proxy_requests_total"), "5xx"),
+            "percentunit",
+            _EVENTFUL,
+        ),
+    ),
+}
+
+DASHBOARDS: Mapping[str, tuple[str, Mapping[str, Sequence[Panel]]]] = {
+    "iris-work": ("Iris: work", WORK),
+    "iris-control-plane": ("Iris: control plane", CONTROL_PLANE),
+    "iris-hosts-and-serving": ("Iris: hosts and serving", HOSTS_AND_SERVING),
+}
+
+
+def panels() -> Iterator[Panel]:
+    """Every panel of every dashboard."""
+    for _, rows in DASHBOARDS.values():
+        for row in rows.values():
+            yield from row
+
+
+def dashboard_document(uid: str) -> str:
+    """One dashboard as Grafana provisions it."""
+    title, rows = DASHBOARDS[uid]
+    document = {
+        "uid": uid,
+        "title": title,
+        "tags": ["iris"],
+        "schemaVersion": 39,
+        "editable": False,
+        "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "panels": list(_placed(rows)),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _placed(rows: Mapping[str, Sequence[Panel]]) -> Iterator[dict[str, Any]]:
+    """Each row's title, then its panels, three side by side."""
+    number = y = 0
+    for title, row in rows.items():
+        number += 1
+        place = {"x": 0, "y": y, "w": _WIDTH * _COLUMNS, "h": 1}
+        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": place}
+        y += 1
+        for at, panel in enumerate(row):
+            number += 1
+            line, column = divmod(at, _COLUMNS)
+            place = {"x": column * _WIDTH, "y": y + line * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
+            yield _graph(number, panel) | {"gridPos": place}
+        y += _HEIGHT * -(-len(row) // _COLUMNS)
+
+
+def _graph(number: int, panel: Panel) -> dict[str, Any]:
+    source = {"type": "prometheus", "uid": DATASOURCE}
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": f"May be empty: {panel.empty}." if panel.empty else "",
+        "datasource": source,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {"refId": chr(ord("A") + at), "datasource": source, "expr": query, "legendFormat": legend}
+            for at, (query, legend) in enumerate(panel.queries)
+        ],
+    }

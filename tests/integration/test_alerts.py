@@ -1,0 +1,65 @@
+"""The alert rules of deploy/prometheus: each fires in a planted case, and none on a cluster that is well."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drawings.alerts import ALERTS, Alert
+from tests.support.alert_cases import CASES, HEALTHY, Case
+from tests.support.prometheus import DEPLOYED, INSTALLED, promtool
+
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not INSTALLED, reason="prometheus and promtool are not installed"),
+]
+
+AT = "175m"
+
+
+def expected(alert: Alert, case: Case) -> dict[str, Any]:
+    summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: case.labels[found[1]], alert.summary)
+    return {
+        "exp_labels": {**case.labels, "severity": alert.severity},
+        "exp_annotations": {"summary": summary, "runbook_url": alert.runbook},
+    }
+
+
+def checked(directory: Path, series: dict[str, str], firing: dict[str, list[dict[str, Any]]]) -> str:
+    """What promtool finds wrong. It reads YAML, and so JSON."""
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [
+            {"eval_time": AT, "alertname": alert.name, "exp_alerts": firing.get(alert.name, [])} for alert in ALERTS
+        ],
+    }
+    document = {"rule_files": [str(DEPLOYED / "alerts.yml")], "evaluation_interval": "1m", "tests": [test]}
+    path = directory / "test.yml"
+    path.write_text(json.dumps(document))
+    done = promtool("test", "rules", path)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_rules_and_the_configuration_can_be_read():
+    done = promtool("check", "config", DEPLOYED / "prometheus.yml")
+    assert done.returncode == 0, done.stderr
+    assert f"{len(ALERTS)} rules found" in done.stdout
+
+
+def test_no_alert_fires_on_a_healthy_cluster(tmp_path: Path):
+    assert checked(tmp_path, HEALTHY, {}) == ""
+
+
+def test_every_alert_has_a_case():
+    assert set(CASES) == {alert.name for alert in ALERTS}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_fires_in_its_case_and_no_other_alert_does(alert: Alert, tmp_path: Path):
+    case = CASES[alert.name]
+    assert checked(tmp_path, HEALTHY | case.differs, {alert.name: [expected(alert, case)]}) == ""

@@ -1,0 +1,122 @@
+"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes a cluster at work."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from drawings.alerts import ALERTS
+from drawings.dashboards import panels
+from iris import Job
+from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.prometheus import INSTALLED, Prometheus, has_number, prometheus_of
+
+pytestmark = [
+    pytest.mark.prometheus,
+    pytest.mark.skipif(not INSTALLED, reason="prometheus and promtool are not installed"),
+]
+
+SERVE = Path(__file__).parents[2] / "examples" / "serve"
+METRICS = '[run]\nmetrics = "127.0.0.1:0"\n'
+WINDOW = "2m"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    data = tmp_path_factory.mktemp("dashboards") / "cluster"
+    given = ("--workers", "2", "--tpu", "v4-16", "--replicas", "state=2", "--replicas", "scheduler=2")
+    with cluster_on(data, *given, *settings(data, METRICS)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus_of(addresses(cluster), tmp_path_factory.mktemp("prometheus") / "it") as running:
+        begin(cluster)
+        yield running
+
+
+def addresses(cluster: Cluster) -> dict[str, list[str]]:
+    """Where each service serves its metrics, by the label `job` that deploy/prometheus gives it."""
+    return {f"iris-{name}": [urlsplit(url).netloc for url in urls] for name, urls in cluster.file["metrics"].items()}
+
+
+def begin(cluster: Cluster) -> None:
+    """What stays: work that runs, work that waits, and a service."""
+    cluster.submit("sleep", "600", name="running", cpu=0.1)
+    cluster.submit("true", name="too-large", cpu=1000)
+    quick = {"probe_interval": "0.2s", "start_timeout": "30s"}
+    cluster.client.deploy(
+        [sys.executable, "server.py", "v1"], "chat", workdir=SERVE, replicas=1, cpu=0.1, **quick
+    ).wait_ready(60)
+
+
+def load(cluster: Cluster) -> None:
+    """Something of everything that ends: tasks, a gang, an attempt that is retried, requests, a refusal."""
+    jobs: list[Job] = [
+        cluster.submit("true", cpu=0.1, replicas=4, workdir=SERVE),
+        cluster.submit("true", cpu=0.1, tpu="v4-16"),
+        cluster.submit("false", cpu=0.1, max_retries_failure=1),
+    ]
+    for job in jobs:
+        job.wait(30)
+    urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=10).close()
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{cluster.url}/v1/jobs/nobody", timeout=10)
+
+
+def shown(query: str) -> str:
+    return query.replace("$__rate_interval", WINDOW)
+
+
+def test_every_panel_that_must_have_data_has_it(cluster: Cluster, prometheus: Prometheus):
+    missing = {(panel.title, query) for panel in panels() if not panel.empty for query, _ in panel.queries}
+
+    def answered() -> bool:
+        load(cluster)
+        missing.difference_update({one for one in missing if has_number(prometheus.query(shown(one[1])))})
+        return not missing
+
+    try:
+        until(answered, "every panel has data", 90)
+    except AssertionError:
+        raise AssertionError(sorted(missing)) from None
+
+
+def test_the_queries_of_the_other_panels_can_be_run(prometheus: Prometheus):
+    for panel in panels():
+        for query, _ in panel.queries:
+            prometheus.query(shown(query))
+
+
+def test_no_condition_of_an_alert_holds_on_a_cluster_at_work(prometheus: Prometheus):
+    assert [alert.name for alert in ALERTS if prometheus.query(alert.query)] == []
+
+
+def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: Prometheus):
+    leaders = {one["metric"]["instance"]: one["value"][1] for one in prometheus.query("iris_leader")}
+    assert sorted(leaders.values()) == ["0", "1"]
+    assert set(leaders) == set(addresses(cluster)["iris-state"])
+    until(lambda: len({one["value"][1] for one in prometheus.query("iris_epoch")}) == 1, "both know the epoch")
+    lag = prometheus.query('iris_consumer_pending{consumer="journal"}')
+    assert {one["metric"]["instance"] for one in lag} == set(leaders)
+
+
+def test_a_standby_is_ready_when_it_follows(cluster: Cluster):
+    for address in addresses(cluster)["iris-state"]:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_every_process_is_scraped(cluster: Cluster, prometheus: Prometheus):
+    expected = {address for each in addresses(cluster).values() for address in each}
+    assert prometheus.targets() == dict.fromkeys(expected, "up")
+    versions = prometheus.query("iris_service_info")
+    assert {one["metric"]["service"] for one in versions} == {"state", "scheduler", "worker", "gateway", "proxy"}
+    assert len({one["metric"]["version"] for one in versions}) == 1
