@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import msgspec
 
@@ -84,6 +84,12 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Amount(**requested, chips=self.device.count if self.device else 0)
 
 
+def _written_out(expression: str, term: str, joint: str) -> Any:
+    """A function of two amounts with a term for each resource; a loop takes four times as long, in every placement."""
+    terms = joint.join(term.format(resource.name) for resource in RESOURCES)
+    return eval(f"lambda a, b: {expression.format(terms)}", globals())
+
+
 class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
     """A vector over `RESOURCES`. Chips are whole devices of whatever kind the host has (a host has one kind)."""
 
@@ -97,29 +103,14 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
         """In the order of `RESOURCES`."""
         return msgspec.structs.astuple(self)
 
-    def __add__(self, other: Amount) -> Amount:
-        return _add(self, other)
-
-    def __sub__(self, other: Amount) -> Amount:
-        return _subtract(self, other)
+    __add__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} + b.{0}", ", ")
+    __sub__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} - b.{0}", ", ")
+    fits: ClassVar[Callable[[Amount, Amount], bool]] = _written_out("({})", "(a.{0} <= b.{0} or not a.{0})", " and ")
+    """Whether this much can be taken from an amount; a resource of which 0 is asked always fits."""
 
     def __mul__(self, count: int) -> Amount:
         return Amount(*[count * amount for amount in self.values])
 
-    def fits(self, room: Amount) -> bool:
-        """Whether this much can be taken from ``room``; a resource of which 0 is asked always fits."""
-        return _fits(self, room)
-
-
-def _written_out(expression: str, term: str, joint: str) -> Any:
-    """A function of two amounts with a term for each resource; a loop takes four times as long, in every placement."""
-    terms = joint.join(term.format(resource.name) for resource in RESOURCES)
-    return eval(f"lambda a, b: {expression.format(terms)}", {"Amount": Amount})
-
-
-_add: Callable[[Amount, Amount], Amount] = _written_out("Amount({})", "a.{0} + b.{0}", ", ")
-_subtract: Callable[[Amount, Amount], Amount] = _written_out("Amount({})", "a.{0} - b.{0}", ", ")
-_fits: Callable[[Amount, Amount], bool] = _written_out("({})", "(a.{0} <= b.{0} or not a.{0})", " and ")
 
 NOTHING = Amount()
 

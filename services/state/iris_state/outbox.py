@@ -22,10 +22,10 @@ def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
     for fact in facts:
         if isinstance(fact, DeploymentFact):
             out.append(_deployment_event(fact, sequence, len(out)))
-        elif fact.entity == "task":
-            out.extend(_task_events(fact, sequence, len(out)))
-        else:
+        elif fact.task is None:
             out.append(_whole_event(fact, sequence, len(out)))
+        else:
+            out += _task_events(fact, fact.task, sequence, len(out))
     return out
 
 
@@ -37,10 +37,9 @@ def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) 
     return worded[place[1] + 1 :] if sequence == place[0] else worded
 
 
-def _task_events(fact: Fact, sequence: int, first: int) -> list[Publication]:
-    _, job, index, attempt, state, previous, cause, at_ms, exit_code, tasks, _ = fact
-    assert index is not None
-    name, subject, why = job.name, subjects.event("task", state), _word(cause)
+def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publication]:
+    job, attempt, tasks = fact.job, fact.attempt, fact.tasks
+    name, subject, why = job.name, subjects.event("task", fact.state), _word(fact.cause)
     number, worker = (None, None) if attempt is None else (attempt.number, attempt.worker)
     shared = {"Iris-Job": name}
     if number is not None:
@@ -54,12 +53,12 @@ def _task_events(fact: Fact, sequence: int, first: int) -> list[Publication]:
             task=task,
             attempt=number,
             job=name,
-            state=state,
-            previous=previous,
+            state=fact.state,
+            previous=fact.previous,
             cause=why,
-            exit_code=exit_code,
+            exit_code=fact.exit_code,
             worker=worker,
-            at_ms=at_ms,
+            at_ms=fact.at_ms,
             seq=sequence,
         )
         headers = shared if tasks == 1 else shared.copy()

@@ -308,7 +308,7 @@ class Totals(msgspec.Struct, array_like=True):
     dead_letters: int = 0
 
 
-class Fact(NamedTuple):
+class Fact(msgspec.Struct, frozen=True, gc=False):
     """One public fact that a change makes, before it has a number; `outbox` words it.
 
     ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
