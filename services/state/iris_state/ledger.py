@@ -336,7 +336,9 @@ class Ledger:
 
     def hold(self, job: Job, index: int, attempt: Attempt) -> None:
         """An attempt is open on its worker and takes its room there."""
-        presence = self.presence.setdefault(attempt.worker, Presence(attempt.assigned_ms))
+        presence = self.presence.get(attempt.worker)
+        if presence is None:
+            presence = self.presence[attempt.worker] = Presence(attempt.assigned_ms)
         presence.open[(job.number, index, attempt.number)] = attempt
         self.open_of_job[job.number] += 1
         self.open_attempts += 1

@@ -507,8 +507,7 @@ class Machine:
         presence = self.ledger.presence[report.worker]
         presence.hear(report.monotonic_ms, self.round.now_ms)
         presence.reported_ms = max(presence.reported_ms, report.monotonic_ms)
-        for stage in report.stages:
-            self.round.take(progress.on_stage(self.ledger, report.worker, stage))
+        self.round.take(progress.on_stages(self.ledger, report.worker, report.stages))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
             self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving))

@@ -63,7 +63,7 @@ class Round:
         self._claims: deque[Claim] = deque()
         self._dirty: dict[int, bool] = {}
         self._replay_reactions = bind(self.retention)
-        self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments)
+        self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments, self)
 
     def replay(self, commit: Commit) -> None:
         """Make the changes of a commit of the past true: what followed from them stands in it or in a later one."""
@@ -77,15 +77,9 @@ class Round:
     def take(self, happenings: Iterable[Step]) -> None:
         """Judge claims and apply changes, one after the other: each is made only when the one before it is true."""
         for happening in happenings:
-            if isinstance(happening, Claim):
-                self._claim(happening)
-            else:
-                self.apply(happening)
-
-    def _claim(self, claim: Claim) -> None:
-        change = conclude(self.ledger, claim, self.policy)
-        if change is not None:
-            self.apply(change)
+            change = conclude(self.ledger, happening, self.policy) if isinstance(happening, Claim) else happening
+            if change is not None:
+                self.apply(change)
 
     def apply(self, change: Change) -> None:
         """Make a change true, and note what must be told and asked because of it; `settle` asks."""
@@ -94,9 +88,6 @@ class Round:
         self.changes.append(change)
         for react in self._reactions[type(change)]:
             react(change)
-        follow = self.REACTIONS.get(type(change))
-        if follow is not None:
-            follow(self, change)
 
     def drop(self, count: int) -> None:
         """Forget the changes behind the first ``count``, and what was still to be asked because of them."""
@@ -154,7 +145,7 @@ class Round:
         """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
         while self._claims or self._dirty:
             while self._claims:
-                self._claim(self._claims.popleft())
+                self.take((self._claims.popleft(),))
             if self._dirty:
                 number = next(iter(self._dirty))
                 self._derive(number, self._dirty.pop(number))

@@ -6,7 +6,9 @@ A figure that falls well below its bound is a reason to lower the bound.
 from __future__ import annotations
 
 import gc
+import sys
 import tracemalloc
+from types import FrameType
 
 import pytest
 
@@ -70,6 +72,23 @@ def test_no_worker_gets_more_than_one_order_or_sends_more_than_one_report_a_turn
     most = HOSTS * narrow.counts["rounds"]
     assert narrow.counts["orders"] <= most
     assert narrow.counts["reports"] <= most
+
+
+def test_a_task_takes_no_more_than_160_calls_of_functions():
+    loopback, calls = turned(slots=1_000, tasks=1_000), 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "/iris_" in frame.f_code.co_filename
+
+    before = sys.getprofile()
+    loopback.submit("/counted", 1_000)
+    sys.setprofile(count)
+    try:
+        loopback.run()
+    finally:
+        sys.setprofile(before)
+    assert calls <= 160 * 1_000, f"{calls / 1_000:.1f} a task"
 
 
 def test_a_finished_task_weighs_less_than_400_bytes_in_all_services_together():

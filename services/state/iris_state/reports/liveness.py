@@ -22,7 +22,7 @@ from iris_state.ledger import Ledger
 from iris_state.orders import OrderBook
 from iris_state.policy import Policy
 from iris_state.records import AttemptKey, Presence, ref_of
-from iris_state.reports.progress import lose, missing, on_stage
+from iris_state.reports.progress import lose, missing, on_stages
 
 _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})
 
@@ -49,8 +49,7 @@ def on_heartbeat(
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)
     yield from _health(ledger, policy, heartbeat)
-    for stage in heartbeat.attempts:
-        yield from on_stage(ledger, heartbeat.worker, stage)
+    yield from on_stages(ledger, heartbeat.worker, heartbeat.attempts)
     stop_astray(ledger, orders, heartbeat.worker, heartbeat.attempts)
     reported = {_key(stage.ref): stage for stage in heartbeat.attempts}
     for key in list(presence.open):

@@ -5,7 +5,7 @@ Sources: docs/design/semantics.md#tasks-and-attempts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -53,7 +53,7 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
     known = ledger.workers.get(register.worker)
     if known is not None and known.state is not WorkerState.LOST:
         if known.incarnation == register.incarnation:
-            yield from _on_stages(ledger, register)
+            yield from on_stages(ledger, register.worker, register.attempts)
             return
         if register.boot == known.boot and register.monotonic_ms < known.monotonic_ms:
             return
@@ -68,17 +68,12 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
         min(register.max_attempts, ATTEMPTS),
         register.boot,
     )
-    yield from _on_stages(ledger, register)
+    yield from on_stages(ledger, register.worker, register.attempts)
     found = {(s.ref.job, s.ref.index, s.ref.attempt) for s in register.attempts}
     presence = ledger.presence.get(register.worker)
     died = known is not None and known.state not in (WorkerState.LOST, WorkerState.DRAINING)
     for key in [k for k in presence.open if k not in found] if presence is not None else ():
         yield missing(key, register.worker, sudden=died)
-
-
-def _on_stages(ledger: Ledger, register: Register) -> Iterator[Step]:
-    for stage in register.attempts:
-        yield from on_stage(ledger, register.worker, stage)
 
 
 def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:
@@ -95,18 +90,19 @@ def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: 
     )
 
 
-def on_stage(ledger: Ledger, worker: str, stage: Stage) -> Iterator[Step]:
-    """What a worker says of one attempt; words about an attempt of another worker count for nothing."""
-    ref = stage.ref
-    attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
-    if attempt is None or attempt.worker != worker:
-        return
-    if stage.ended is not None:
-        succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
-        yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
-    elif stage.status in table.STAGES:
-        rule = table.STAGES[stage.status]
-        yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
+def on_stages(ledger: Ledger, worker: str, stages: Iterable[Stage]) -> Iterator[Claim]:
+    """What a worker says of attempts; words about an attempt of another worker count for nothing."""
+    for stage in stages:
+        ref = stage.ref
+        attempt = ledger.attempt((ref.job, ref.index, ref.attempt))
+        if attempt is None or attempt.worker != worker:
+            continue
+        if stage.ended is not None:
+            succeeded = table.FINISH if ledger.jobs[ref.job].is_gang else table.SUCCEED
+            yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
+        elif stage.status in table.STAGES:
+            rule = table.STAGES[stage.status]
+            yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
 
 
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
