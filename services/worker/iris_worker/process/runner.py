@@ -51,7 +51,7 @@ class Process:
     """One attempt's first process.
 
     Attributes:
-        strays: processes of this attempt that left its group, and were found.
+        strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
         probe: the process group of a probe's command that runs beside it; 0 while none does.
         sampled: the most memory it was seen to hold.
@@ -61,7 +61,7 @@ class Process:
     pid: int
     pidfd: int = -1
     exit: Exit | None = None
-    strays: set[int] = field(default_factory=set)
+    strays: dict[int, int] = field(default_factory=dict)
     probe: int = 0
     sampled: int = 0
     rounds: int = 0
@@ -261,7 +261,9 @@ class Runner:
         group = signal_group(process.pid, signal.SIGKILL)
         if process.probe:
             group |= signal_group(process.probe, signal.SIGKILL)
-        process.strays = {pid for pid in process.strays if signal_process(pid, signal.SIGKILL)}
+        process.strays = {
+            pid: ticks for pid, ticks in process.strays.items() if signal_process(pid, ticks, signal.SIGKILL)
+        }
         if not group and not process.strays:
             return True
         if process.rounds > _GIVE_UP_ROUNDS or (process.rounds > 1 and is_bare(process)):
@@ -280,10 +282,10 @@ class Runner:
         gone = {process.ref for process in ended}
         for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self._foreign:
             process = self._owner(pid)
+            if process is None and self._nobodys(pid, gone):
+                process = ended[0]
             if process is not None:
-                process.strays.add(pid)
-            elif self._nobodys(pid, gone):
-                ended[0].strays.add(pid)
+                process.strays[pid] = tree.started_ticks(pid)
 
     def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(tree.session_of(pid))
@@ -339,9 +341,10 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def signal_process(pid: int, number: int) -> bool:
-    """Signal one process; False when it is gone."""
+def signal_process(pid: int, ticks: int, number: int) -> bool:
+    """Signal the process that was started at ``ticks``; False when it is gone, whoever has its id since."""
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-        return True
+        if tree.started_ticks(pid) == ticks:
+            os.kill(pid, number)
+            return True
     return False
