@@ -157,6 +157,23 @@ def test_why_speaks_of_what_was_asked_for(iris):
     assert iris("why", "/train") == "/train is running, 3 of its tasks are pending\n"
 
 
+def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
+    pages = {
+        "": {"items": [SKIPPED] * 500, "next_cursor": "more"},
+        "more": {"items": [{**SKIPPED, "reason": "the newest"}], "next_cursor": None},
+    }
+
+    def answer(request):
+        path, _, query = request.path.partition("?")
+        if path.endswith("/history"):
+            return Said(200, pages["more" if "cursor=more" in query else ""])
+        return Said(200, {"items": [], "next_cursor": None} if path.endswith("/tasks") else job_view())
+
+    with answering(answer) as server:
+        assert main(["show", "/train", "--url", server.url]) == 0
+    assert "the newest" in capfd.readouterr().out
+
+
 LIMITS = {"requests_per_s": 2000, "intake_per_s": 64 << 20, "watchers_per_user": 7, "uploads_per_user": 4}
 LOOKS = [
     (("show", "/train"), "/train"),

@@ -21,7 +21,6 @@ from iris_core.resources import REQUESTED
 from iris_core.units import show_bytes
 
 _TASKS_SHOWN = 40
-_JUDGEMENTS_READ = 500
 _JUDGEMENTS_SHOWN = 20
 
 
@@ -102,15 +101,8 @@ def show_job(job: Row, tasks: Iterable[Row], *, wide: bool) -> None:
 
 
 def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> None:
-    """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed.
-
-    Of a job's the first `_JUDGEMENTS_READ` are looked at, of a task's all.
-    """
-    path = f"/v1/jobs/{in_path(job)}/history"
-    if task is None:
-        rows = client.pages(path, dict, limit=_JUDGEMENTS_READ)
-    else:
-        rows = client.pages(path, dict, {"task": task})
+    """What was judged last of a job's sessions, or of one task's; without ``wide`` only what did not succeed."""
+    rows = client.pages(f"/v1/jobs/{in_path(job)}/history", dict, {} if task is None else {"task": task})
     shown = deque((row for row in rows if wide or row["result"] != "SUCCESS"), _JUDGEMENTS_SHOWN)
     if shown:
         click.echo("\nhistory:")
