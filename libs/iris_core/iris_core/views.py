@@ -160,6 +160,7 @@ class WorkerView(View, kw_only=True):
     last_heartbeat_at: datetime | None
     detail: str = ""
     task_count: int = 0
+    registered_at: datetime | None = None
 
 
 class TreeView(View, kw_only=True):

@@ -82,6 +82,7 @@ def test_workers_and_slices(script):
     assert (found["free_workers"], found["whole_free"]) == (1, False)
     worker = script.world.query("worker", id="s1")
     assert (worker["committed"]["cpu_millis"], worker["tasks"], worker["building"]) == (1000, ["/a/0"], 1)
+    assert worker["registered_at"] <= worker["last_heartbeat_at"]
 
 
 def test_a_tree_shows_every_descendant(script):

@@ -40,6 +40,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         last_heartbeat_at=moment(presence.heartbeat_ms),
         detail=shortened(worker.reason or presence.detail, MAX_TEXT),
         task_count=len(presence.open),
+        registered_at=moment(worker.registered_ms),
     )
 
 

@@ -36,6 +36,7 @@ COLUMNS = (
     *map(used_column, RESOURCES),
     Column("TASKS", lambda row: str(len(row["tasks"])), right=True),
     Column("HEARTBEAT", lambda row: age(row["last_heartbeat_at"]), right=True),
+    Column("REGISTERED", lambda row: age(row.get("registered_at")), right=True),
     Column("DETAIL", lambda row: row["detail"]),
     Column("ATTRIBUTES", show_attributes, wide=True),
 )
