@@ -294,10 +294,14 @@ class TaskTemplate(_Message, frozen=True):
 
 
 class Gang(_Message, frozen=True):
-    """Where the members of a session of two or more are: host addresses by task index."""
+    """Where the members of a session of two or more are: host addresses by task index.
+
+    ``attempt``: of task 0, by which members that are placed again agree on another port.
+    """
 
     job: int
     hosts: tuple[str, ...]
+    attempt: int = 0
 
 
 class Stop(_Message, frozen=True):

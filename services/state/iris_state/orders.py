@@ -172,7 +172,7 @@ class OrderBook:
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
             stop=tuple(self._stop(ref, why) for ref, why in draft.stop.items()),
-            gangs=tuple(Gang(job.number, self._hosts(job)) for job in gangs),
+            gangs=tuple(Gang(job.number, self._hosts(job), len(job.tasks[0].attempts) - 1) for job in gangs),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
         )

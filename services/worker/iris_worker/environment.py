@@ -71,7 +71,7 @@ def own(
 def gang_words(gang: Gang, index: int) -> dict[str, str]:
     """How a member finds the others: hosts by task index, and the first one's address for Iris, JAX and libtpu."""
     hosts = ",".join(gang.hosts)
-    coordinator = f"{gang.hosts[0]}:{coordinator_port(gang.job)}"
+    coordinator = f"{gang.hosts[0]}:{coordinator_port(gang)}"
     return {
         "IRIS_GANG_HOSTS": hosts,
         "IRIS_COORDINATOR_ADDRESS": coordinator,
@@ -83,9 +83,9 @@ def gang_words(gang: Gang, index: int) -> dict[str, str]:
     }
 
 
-def coordinator_port(job: int) -> int:
-    """Spread over the range, so that gangs that share a host seldom meet."""
-    return COORDINATOR_PORTS[job * 7919 % len(COORDINATOR_PORTS)]
+def coordinator_port(gang: Gang) -> int:
+    """Spread over the range, so that gangs that share a host seldom meet; every attempt has another."""
+    return COORDINATOR_PORTS[(gang.job * 7919 + gang.attempt * 4099) % len(COORDINATOR_PORTS)]
 
 
 def port_variable(name: str) -> str:

@@ -6,6 +6,7 @@ Nothing here waits. Out of scope: which instructions (agent), and when (the shel
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -149,6 +150,7 @@ class Executor:
         self.logs.follow(slot, began_s)
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
+            check_coordinator_port(held)
             ports = self._take_ports(held.ref, template.ports)
             env = self._environment(held, template, slot, ports)
             pid = self.runner.start(slot, template.command, env, limits)
@@ -326,6 +328,17 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
 def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:
     """That an attempt of the process store was started; its end does not come before it."""
     return Stage(ref, KernelStatus.RUNNING, entry.started.at_ms)
+
+
+def check_coordinator_port(held: LocalAttempt) -> None:
+    """The first of a gang is to listen on a port that all members know already. Raises OSError when it is taken."""
+    if held.gang is None or held.ref.index != 0:
+        return
+    port = environment.coordinator_port(held.gang)
+    if not host.is_free(port):
+        raise OSError(
+            errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
+        )
 
 
 def cannot_start(error: OSError) -> Ended:

@@ -114,6 +114,17 @@ def free_ports(names: tuple[str, ...], rest_s: Callable[[int], float] = lambda p
     return dict(zip(names, best, strict=False))
 
 
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this host."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 def _cpu_millis() -> int:
     """The cores this process may use, less where its control group is given a share of them only."""
     cores = len(os.sched_getaffinity(0)) * 1000

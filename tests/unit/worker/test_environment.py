@@ -46,7 +46,7 @@ def test_no_task_is_taken_for_a_probe():
 def test_the_members_of_a_gang_agree_on_each_other():
     gang = Gang(7, ("10.0.0.1", "10.0.0.2"))
     first, second = environment.gang_words(gang, 0), environment.gang_words(gang, 1)
-    port = environment.coordinator_port(7)
+    port = environment.coordinator_port(gang)
     assert second == {
         "IRIS_GANG_HOSTS": "10.0.0.1,10.0.0.2",
         "IRIS_COORDINATOR_ADDRESS": f"10.0.0.1:{port}",
@@ -60,9 +60,14 @@ def test_the_members_of_a_gang_agree_on_each_other():
 
 
 def test_neighbouring_jobs_have_different_coordinator_ports():
-    ports = [environment.coordinator_port(job) for job in range(1, 1000)]
+    ports = [environment.coordinator_port(Gang(job, ())) for job in range(1, 1000)]
     assert len(set(ports)) == len(ports)
     assert set(ports) <= set(environment.COORDINATOR_PORTS)
+
+
+def test_each_attempt_of_a_gang_has_another_coordinator_port():
+    ports = [environment.coordinator_port(Gang(7, (), attempt)) for attempt in range(100)]
+    assert len(set(ports)) == len(ports)
 
 
 def test_a_coordinator_port_is_none_that_ray_or_linux_gives_to_others():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import socket
 from pathlib import Path
 
-from iris_core.messages import AttemptRef, Stage, TaskTemplate
+from iris_core.messages import AttemptRef, Gang, Order, Stage, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import KernelStatus
 from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
+from iris_worker.environment import coordinator_port
 from iris_worker.executor import Executor
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.probes.prober import Prober
@@ -37,6 +39,13 @@ def launched(executor: Executor, *command: str) -> int:
     executor.flush()
     [port] = executor._ports._held[A]
     return port
+
+
+def ordered(executor: Executor, ref: AttemptRef, gang: Gang) -> None:
+    """Have an agent's attempt launched, as the shell does."""
+    template = TaskTemplate(1, "/t", ("sleep", "100"), {}, 2, ResourceRequest())
+    executor._agent.on_order(Order("me", 1, templates=(template,), run=(ref,), gangs=(gang,)), 1)
+    executor.launch(executor._agent.next_launch())
 
 
 def rest_s(executor: Executor, port: int) -> float:
@@ -69,3 +78,21 @@ async def test_the_ports_of_an_adopted_attempt_are_its_own(tmp_path: Path):
     assert 0 < rest_s(last, port) <= 60
     for executor in (after, last):
         executor.close()
+
+
+async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_another(tmp_path: Path):
+    executor = opened(tmp_path)
+    first, second = Gang(1, ("127.0.0.1", "h1")), Gang(1, ("127.0.0.1", "h1"), attempt=1)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("", coordinator_port(first)))
+        other.listen()
+        for ref, gang in ((AttemptRef(1, 0, 0), first), (AttemptRef(1, 1, 0), first), (AttemptRef(1, 0, 1), second)):
+            ordered(executor, ref, gang)
+        assert executor.running == 2
+        [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
+    assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
+    executor.kill_all()
+    while executor.running:
+        end(executor)
+    executor.close()
