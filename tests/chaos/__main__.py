@@ -9,22 +9,24 @@ import random
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from iris.client.problems import ClientError
-from tests.chaos import namespaces, recount
+from tests.chaos import namespaces, recount, requests, serving
+from tests.chaos.deployments import Deployments
 from tests.chaos.killer import Killer
 from tests.chaos.load import Load
 from tests.chaos.namespaces import Namespace
 from tests.chaos.places import Place
 from tests.chaos.proxies import Proxied, Proxies
 from tests.chaos.recount import Runs
+from tests.chaos.requests import Requests
 from tests.chaos.watch import Watch
 from tests.support.cluster import Cluster, settings, start, stop
 from tests.support.nats_cluster import NatsCluster
@@ -78,9 +80,9 @@ def _best_network() -> str:
 
 @contextmanager
 def _places(where: Path, names: list[str], network: str) -> Iterator[list[Place]]:
-    """Every host and service its own; the gateway must be found by its clients, so it is always behind a proxy."""
+    """Every host and service its own; what clients must find, gateway and proxy, always has its way to NATS only."""
     root, proxies = where / "places", Proxies()
-    made: list[Place] = [Proxied(root / "gateway-0", proxies)]
+    made: list[Place] = [Proxied(root / name, proxies) for name in ("gateway-0", "proxy-0")]
     try:
         for number, name in enumerate(names):
             here = root / name
@@ -127,6 +129,8 @@ def _play(
     load = Load(cluster.client, where / "runs", rng, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
+    owner = Deployments(cluster.client, where / "ill", random.Random(rng.random()))
+    asking = Requests(cluster.file["proxy_url"], lambda: [service.name for service in owner.live])
     killer = Killer(
         cluster,
         places,
@@ -135,14 +139,16 @@ def _play(
         random.Random(rng.random()),
         lambda: _probe(cluster, next(probes)),
         lambda: bool(watch.changes["became LOST"]),
+        owner.directory,
         servers,
     )
-    with _thread(watch):
-        with _thread(load), _thread(killer):
+    with _thread(watch), _thread(asking):
+        with _thread(load), _thread(owner), _thread(killer):
             time.sleep(seconds)
             killer.opened.wait()
         wrong = recount.ends(cluster, load.nominations)
-    tasks, more = asyncio.run(recount.told(nats_url))
+        wrong += serving.ends(cluster, owner)
+    tasks, rollouts, more = asyncio.run(recount.told(nats_url))
     runs = Runs(where / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
     holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
@@ -150,6 +156,9 @@ def _play(
     held += asyncio.run(recount.records(nats_url))
     wrong += [
         *more,
+        *watch.wrong,
+        *serving.told(rollouts),
+        *requests.wrong(asking.answers, killer.proxy_struck),
         *runs.wrong(partial(_given_up, cluster, watch)),
         *held,
         *unprinted,
@@ -158,6 +167,7 @@ def _play(
     stop(cluster)
     _print_faults(killer)
     _print_work(load, watch, tasks, runs)
+    _print_serving(owner, asking, killer, rollouts)
     print(f"orders: {sum(place.proxy.lost for place in places if place.proxy is not None)} lost on their way")
     reused = runs.adopted(killer.killed)
     print(f"adopted: {len(reused)} attempts to their end, {sum(map(bool, reused))} of their places used again")
@@ -166,14 +176,16 @@ def _play(
 
 
 @contextmanager
-def _thread(what: Load | Killer | Watch) -> Iterator[None]:
-    thread = threading.Thread(target=what.run, daemon=True)
-    thread.start()
+def _thread(what: Load | Deployments | Requests | Killer | Watch) -> Iterator[None]:
+    """For as long as the block lasts; what it dies of is raised after that, for what it did not do nobody missed."""
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(what.run)
     try:
         yield
     finally:
         what.enough.set()
-        thread.join(60)
+        running.result(60)
+        pool.shutdown()
 
 
 def _probe(cluster: Cluster, number: int) -> None:
@@ -217,6 +229,19 @@ def _print_work(load: Load, watch: Watch, tasks: recount.Told, runs: Runs) -> No
         f"runs: {runs.begun.total()} of {len(runs.begun)} attempts, {runs.again} were second attempts, "
         f"{len(runs.overlaps)} while the first still ran on a LOST worker (P2 allows them)"
     )
+
+
+def _print_serving(owner: Deployments, asking: Requests, killer: Killer, rollouts: serving.Rollouts) -> None:
+    asked = ", ".join(f"{kind} {number}" for kind, number in sorted(owner.asked.items()))
+    print(f"deployments: {asked}; {sum(map(len, rollouts.values()))} events of {len(rollouts)} deployments")
+    print(f"requests: {len(asking.answers)}: {requests.counted(asking.answers)}")
+    took = sorted(one.ended - one.began for one in asking.answers if one.by == requests.ROUTE)
+    if took:
+        p50, p99 = took[len(took) // 2], took[int(len(took) * 0.99)]
+        print(f"answered in: p50 {p50:.3f} s, p99 {p99:.3f} s, worst {took[-1]:.2f} s")
+    away = sorted(end - begin for begin, end in requests.outages(sorted(asking.answers), killer.proxy_struck))
+    if away:
+        print(f"proxy: away {len(away)} times, p50 {statistics.median(away):.2f} s, worst {away[-1]:.2f} s")
 
 
 def _print_verdict(wrong: list[str], tasks: recount.Told) -> int:

@@ -17,6 +17,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -25,6 +27,8 @@ from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from tests.chaos.places import HARMS, Place
+from tests.chaos.server import ill_file
+from tests.chaos.serving import servers as copies
 from tests.support.cluster import Cluster
 from tests.support.nats_cluster import NatsCluster, step_down
 
@@ -37,11 +41,19 @@ _LONG_STATE_S = (5.0, 20.0)
 _OUTLAST_S = 0.3
 """Longer than an order may be old, and shorter than LOST takes."""
 _LONGEST_LOSS_S = 12.0
+_ILL_S = (1.0, 9.0)
+"""So long a copy fails its probe: it is out of discovery after 1.5 s, and evicted after 3 s more."""
+_LONG_PROXY_S = (5.0, 20.0)
+"""So long the proxy hears nothing of the routes that come and go."""
+_STOP_S = 0.5
+"""What is told to stop may still answer for so long."""
 _SILENCE_S = (12.0, 16.0)
 """For all servers: longer than a report or a batch of output waits for its answer."""
 _STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS, subjects.COMMANDS)
 _MISSED = (LookupError, ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess, StopIteration)
 """There was nothing to strike."""
+_ENDS = ("kill", "stop")
+"""KILL and TERM: what ends a service, to be started again."""
 _ALONE = ("gateway", "nats")
 """Nothing stands in for these: recovery is counted from the end of a fault that lasts."""
 
@@ -62,10 +74,12 @@ class Killer:
         lost_s: after which a worker is LOST. expires_s: after which it takes an order no more.
         probe: returns when the cluster accepts work; timed after each fault.
         any_lost: whether a worker has become LOST.
+        ill: the directory of the files that make copies fail their probes.
         servers: three of them, None for the embedded one.
         opened: set when one has, or when none has in a long time.
         recoveries: seconds per kind of fault.
         killed: the workers that were killed while they ran something, and when by the wall clock.
+        proxy_struck: from when until when the proxy could not answer for what was done to its process.
     """
 
     cluster: Cluster
@@ -75,12 +89,14 @@ class Killer:
     rng: random.Random
     probe: Callable[[], None]
     any_lost: Callable[[], bool]
+    ill: Path
     servers: NatsCluster | None = None
     faults: Counter[str] = field(default_factory=Counter)
     recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     enough: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
     killed: list[tuple[str, float]] = field(default_factory=list)
+    proxy_struck: list[tuple[float, float]] = field(default_factory=list)
     _pending: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -105,6 +121,8 @@ class Killer:
             self._see(lambda place=place, strike=strike: strike(place, *self._aim(place, long=True)))
         give_up = time.monotonic() + _OPENING_S
         left = [self._kill_busy_worker, self._stop_worker, self._lose_orders, self._outlast_orders]
+        left += [self._kill_copy, self._fail_probe, *(partial(self._strike_process, how, "proxy") for how in _ENDS)]
+        left += [self._cut_proxy]  # last, for it cannot start without the bus
         while left and not (self.enough.is_set() or time.monotonic() > give_up):
             with contextlib.suppress(*_MISSED):
                 self._see(left[0])
@@ -142,13 +160,14 @@ class Killer:
 
     def _draw(self) -> Strike:
         """Something by chance."""
-        kinds = ["kill", "kill", "freeze", "network", "network", "network", "host", "host"]
+        kinds = ["kill", *_ENDS, "freeze", "network", "network", "network", "host", "host"]
         rare = [self._silence, self._kill_busy_worker, self._stop_worker, self._stop_worker, self._outlast_orders]
+        rare += [self._kill_copy, self._kill_copy, self._fail_probe, self._fail_probe, self._cut_proxy]
         rare += [self._lose_orders] * 2 + [self._change_leader] * (6 if self.servers else 0)
         what = self.rng.choice([*kinds, *kinds, *rare])
         if not isinstance(what, str):
             return what()
-        if what in ("kill", "freeze") or len(self._pending) >= _AT_ONCE:
+        if what in (*_ENDS, "freeze") or len(self._pending) >= _AT_ONCE:
             return self._strike_process(what)
         hosts = self.rng.random() < 0.5 or what == "host"
         free = [place for place in self.places if place.name not in self._pending and place.is_host == hosts]
@@ -191,8 +210,8 @@ class Killer:
         self._pending[node.name] = (time.monotonic() + self.rng.uniform(0.2, 3.0), lambda: servers.start(node))
         return Strike("kill -9 nats of three", "nats", 0.0)
 
-    def _strike_process(self, what: str) -> Strike:
-        service = self.rng.choice(("state", "state", "scheduler", "gateway", "worker", "nats"))
+    def _strike_process(self, what: str, service: str = "") -> Strike:
+        service = service or self.rng.choice(("state", "state", "scheduler", "gateway", "proxy", "worker", "nats"))
         if service == "nats" and self.servers is not None:
             return self._kill_server(self.servers)
         pid = self.rng.choice(self.cluster.pids(service) or [0])
@@ -200,10 +219,41 @@ class Killer:
             raise LookupError(service)
         if what == "freeze":
             seconds = self.rng.choice((0.2, 1.0, 3.0))
+            self._note_proxy(service, seconds)
             self._freeze(f"process {pid}", [pid], seconds)
             return Strike(f"freeze {service}", service, seconds)
+        self._note_proxy(service, _STOP_S)
+        os.kill(pid, signal.SIGTERM if what == "stop" else signal.SIGKILL)
+        return Strike(f"{'stop' if what == 'stop' else 'kill -9'} {service}", service, 0.0)
+
+    def _note_proxy(self, service: str, seconds: float) -> None:
+        if service == "proxy":
+            self.proxy_struck.append((time.monotonic(), time.monotonic() + seconds))
+
+    def _cut_proxy(self) -> Strike:
+        """It answers on by the routes it knows."""
+        place = next(place for place in self.places if place.name == "proxy-0" and place.name not in self._pending)
+        return self._cut(place, "proxy", self.rng.uniform(*_LONG_PROXY_S), "long")
+
+    def _kill_copy(self) -> Strike:
+        """The process of a route."""
+        pid = self.rng.choice([*copies(self.ill)] or [0])
+        if not pid:
+            raise LookupError("no copy runs")
         os.kill(pid, signal.SIGKILL)
-        return Strike(f"kill -9 {service}", service, 0.0)
+        return Strike("kill -9 copy", "copy", 0.0)
+
+    def _fail_probe(self) -> Strike:
+        """A route that is ill for a while, perhaps for as long as it lives."""
+        ill = [ill_file(self.ill, job) for job in copies(self.ill).values() if job]
+        free = [path for path in ill if str(path) not in self._pending]
+        path = self.rng.choice(free or [None])
+        if path is None:
+            raise LookupError("no copy runs that is well")
+        seconds = self.rng.uniform(*_ILL_S)
+        path.touch()
+        self._pending[str(path)] = (time.monotonic() + seconds, path.unlink)
+        return Strike("fail probe", "copy", seconds)
 
     def _cut(self, place: Place, service: str, seconds: float, length: str) -> Strike:
         how = self.rng.choice(HARMS)

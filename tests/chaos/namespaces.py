@@ -63,6 +63,8 @@ class Namespace(Place):
         self._flicker: threading.Event | None = None
         self._lay()
         (directory / "netns").write_text(f"/run/netns/{self._netns}")
+        if self.is_host:
+            (directory / "address").write_text(self._here)
         self._boot()
 
     def _lay(self) -> None:
@@ -73,6 +75,8 @@ class Namespace(Place):
         _ip("link", "set", self._cable, "up")
         self._inside("addr", "add", f"{self._here}/30", "dev", "up0")
         self._inside("link", "set", "up0", "up")
+        self._inside("link", "set", "lo", "up")  # for what speaks to this place's own address from within
+        self._inside("addr", "del", "127.0.0.1/8", "dev", "lo")
         _run("ip", "netns", "exec", self._netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet")
         self._inside("route", "add", "127.0.0.1/32", "via", self._hub, "dev", "up0", "src", self._here)
         self._point(self._mac, self._hub_mac)

@@ -15,12 +15,14 @@ from iris.client.problems import ClientError
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
-from iris_core.views import TaskEvent
+from iris_core.views import DeploymentEvent, RouteEvent, TaskEvent
 from tests.chaos.load import CHILD, PRINTED, Nomination
+from tests.chaos.serving import RolloutEvent, Rollouts
 from tests.support.cluster import Cluster
 from tests.support.records import ledger_of
 
 _SETTLE_S = 180.0
+_OF_ROLLOUT: dict[str, type[RolloutEvent]] = {"deployment": DeploymentEvent, "route": RouteEvent}
 _ENDED = {"succeeded", "failed", "killed", "worker_failed", "unschedulable", "preempted"}
 
 Told = dict[str, list[TaskEvent]]
@@ -61,13 +63,14 @@ async def records(nats_url: str) -> list[str]:
     return []
 
 
-async def told(nats_url: str) -> tuple[Told, list[str]]:
+async def told(nats_url: str) -> tuple[Told, Rollouts, list[str]]:
     """Every event once, in order, and each task a chain of states that ends in one that is an end.
 
     A parent that runs a second time may ask for its child again, which is another job once the first has ended.
     """
     tasks: Told = defaultdict(list)
-    ids = await _read(nats_url, tasks)
+    rollouts: Rollouts = defaultdict(list)
+    ids = await _read(nats_url, tasks, rollouts)
     wrong = [] if ids == sorted(set(ids)) else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
     for name, events in tasks.items():
         before = None
@@ -78,10 +81,10 @@ async def told(nats_url: str) -> tuple[Told, list[str]]:
             before = event.state
         if before not in _ENDED:
             wrong.append(f"stuck: {name} has been {before} to the last event")
-    return tasks, wrong
+    return tasks, rollouts, wrong
 
 
-async def _read(nats_url: str, tasks: Told) -> list[tuple[int, ...]]:
+async def _read(nats_url: str, tasks: Told, rollouts: Rollouts) -> list[tuple[int, ...]]:
     connection = await connect(nats_url, name="chaos")
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)
@@ -92,6 +95,9 @@ async def _read(nats_url: str, tasks: Told) -> list[tuple[int, ...]]:
             if message.subject.startswith("task."):
                 event = codec.from_json(message.data, TaskEvent)
                 tasks[event.task].append(event)
+            elif kind := _OF_ROLLOUT.get(message.subject.partition(".")[0]):
+                found = codec.from_json(message.data, kind)
+                rollouts[found.deployment].append(found)
     await reader.close()
     await connection.close()
     return ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -80,8 +81,9 @@ class Cluster:
     def pid_of_worker(self, worker: str) -> int:
         """The process of the worker of that id."""
         for pid in self.pids("worker"):
-            if f"worker.id={worker}" in psutil.Process(pid).cmdline():
-                return pid
+            with contextlib.suppress(psutil.NoSuchProcess):  # another worker that has just ended
+                if f"worker.id={worker}" in psutil.Process(pid).cmdline():
+                    return pid
         raise LookupError(worker)
 
     def kill(self, service: str) -> None:

@@ -4,7 +4,8 @@ A place is a directory below ``CHAOS_PLACES``. A worker's is named like the work
 takes the first that no other replica has. In it may be: ``off``, the host is off, so starting waits; ``netns``, the
 network namespace to enter, and ``boot``, the id of this boot of the host, which a worker asks the kernel for;
 ``port``, the proxy to speak to instead of NATS, which learns from ``nats`` on which ports that is.
-``CHAOS_NATS`` is the address of servers to use instead of the embedded one.
+``CHAOS_NATS`` is the address of servers to use instead of the embedded one; ``address``, what a worker has in its
+network, where others reach its routes.
 Nothing of Iris is imported here. Out of scope: what is done to a place (`namespaces`, `proxies`).
 """
 
@@ -26,7 +27,9 @@ _HELD: list[int] = []
 
 def places(root: Path, words: list[str]) -> Iterator[Path]:
     """The places this process may take, best first."""
-    services = [word.removeprefix("iris_") for word in words if re.fullmatch(r"iris_(state|scheduler|gateway)", word)]
+    services = [
+        word.removeprefix("iris_") for word in words if re.fullmatch(r"iris_(state|scheduler|gateway|proxy)", word)
+    ]
     workers = [word.removeprefix("worker.id=") for word in words if word.startswith("worker.id=")]
     yield from (root / worker for worker in workers)
     for service in services:
@@ -51,6 +54,8 @@ def settle(place: Path) -> None:
         time.sleep(_LOOK_S)
     if (place / "netns").exists():
         enter(place)
+    if (place / "address").exists():
+        sys.argv += ["--set", f"worker.address={(place / 'address').read_text()}"]
     servers = os.environ.get("CHAOS_NATS", os.environ["IRIS_NATS_URL"])
     if (place / "port").exists():
         (place / "nats").write_text(" ".join(server.rpartition(":")[2] for server in servers.split(",")))
