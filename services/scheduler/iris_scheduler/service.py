@@ -259,11 +259,12 @@ class Scheduler:
         self.metrics.cycle(seconds)
         if decision.is_empty:
             return
-        taken = await self._send(msgspec.structs.replace(decision.plan, cycle_us=int(seconds * 1e6)))
+        sent = msgspec.structs.replace(decision.plan, cycle_us=int(seconds * 1e6))
+        taken = await self._send(sent)
         if taken is None:
             self._mirror = None
             return
-        self._trace(decision.plan, taken, seconds * 1000)
+        self._trace(sent, taken)
         await self._hear_echo(mirror, taken)
         if self._mirror is not None:
             self._note(self._mirror, decision, taken)
@@ -279,7 +280,7 @@ class Scheduler:
             log.warning("a plan was not answered: %s", error)
             return None
 
-    def _trace(self, sent: Plan, taken: PlanTaken, planned_ms: float) -> None:
+    def _trace(self, sent: Plan, taken: PlanTaken) -> None:
         """One span for each traced job of a plan, of the time it took to plan it."""
         if not (taken.traces and self._tracer.records):
             return
@@ -288,7 +289,8 @@ class Scheduler:
             tasks[placement.job] += len(placement.indexes)
         now_ms = self._now_ms()
         for job, traceparent in taken.traces.items():
-            self._tracer.record("plan", traceparent, now_ms - planned_ms, now_ms, {"tasks": tasks[job]})
+            began_ms = now_ms - sent.cycle_us / 1000
+            self._tracer.record("plan", traceparent, began_ms, now_ms, {"tasks": tasks[job]})
 
     def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
         """Refused jobs that still wait pause; after a second such plan in a row the mirror is not trusted any more."""
