@@ -173,6 +173,8 @@ HOSTS_AND_SERVING: Mapping[str, Sequence[Panel]] = {
     ),
     "Deployments": (
         Panel("Routes by state", per("state", leader("iris_deployment_routes"))),
+        Panel("Routes wanted", total(leader("iris_deployment_wanted_routes"), "routes")),
+        Panel("Deployments whose load is not known", total(leader("iris_deployment_load_unknown"), "deployments")),
         Panel("Probes by result", per("result", rate("iris_route_probe_seconds_count")), "ops"),
         Panel("Time of a probe", quantiles("iris_route_probe_seconds_bucket"), "s"),
     ),

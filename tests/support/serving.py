@@ -10,13 +10,24 @@ import json
 from typing import Any
 
 from iris_core import codec, subjects
-from iris_core.messages import Answer, AttemptRef, Caller, DeployCommand, Ended, ProbeResult, Stage
+from iris_core.messages import (
+    Answer,
+    AttemptRef,
+    Caller,
+    DeployCommand,
+    DeploymentLoad,
+    Ended,
+    LoadReport,
+    ProbeResult,
+    QueriedLoad,
+    Stage,
+)
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
 from iris_state.deployments.records import Deployment, Route
-from iris_state.machine import Machine
+from iris_state.machine import Load, Machine
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from tests.support import first_fit
@@ -44,6 +55,7 @@ class Serving(World):
 
     Attributes:
         failing: routes whose probes fail, by id, and silent: of which nothing is heard.
+        loads: the requests under way at each proxy, which reports them each second. queried: what the query gives.
         broken: versions whose process exits 1 at once. unready: ids of routes that fail on their ready path.
     """
 
@@ -55,6 +67,8 @@ class Serving(World):
         self.broken: set[str] = set()
         self.never_ready: set[str] = set()
         self.stuck: set[str] = set()
+        self.loads: dict[str, int] = {}
+        self.queried: QueriedLoad | None = None
         self._failures: dict[str, int] = {}
         for n in range(hosts):
             self.register(Host(f"w{n}", Amount(room // hosts * 1000, 8 * GIB, 8 * GIB, 4), {}))
@@ -91,7 +105,23 @@ class Serving(World):
             for name in self.hosts:
                 if not self.hosts[name].silent:
                     self.heartbeat(name)
+            self.report_loads()
             self._act()
+
+    def report_loads(self) -> None:
+        """Each proxy says how many requests are under way, and the leader what the query gave."""
+        for proxy, outstanding in self.loads.items():
+            self._report_load(LoadReport(proxy, (DeploymentLoad("chat", outstanding, outstanding),)))
+        if self.queried is not None:
+            self._report_load(LoadReport("", queried=(self.queried,)))
+
+    def proxy_leaves(self, proxy: str) -> None:
+        """A proxy stops in order."""
+        del self.loads[proxy]
+        self._report_load(LoadReport(proxy, leaving=True))
+
+    def _report_load(self, report: LoadReport) -> None:
+        self.step(Load(codec.pack(report)))
 
     def _act(self) -> None:
         """Place what waits, start what was placed, end what was stopped; until nothing is left to do."""

@@ -16,12 +16,15 @@ from iris_core import codec
 from iris_core.admission import MAX_SECONDS, pointer_to, validate_spec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
-from iris_core.serving import DeploymentSpec
+from iris_core.serving import DeploymentSpec, ScalingPolicy
 from iris_core.spec import Probe
 
 MAX_ROUTES = 1000
 """Of one deployment, those that an update has too many included."""
 MAX_OUTSTANDING = 100_000
+MAX_QUERY = 4000
+MAX_WINDOW_S = 600.0
+"""Over which the load of a deployment is measured; as long are its samples kept."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}\Z")
 _PER_CENT = re.compile(r"(100|[1-9]?[0-9])%\Z")
@@ -149,8 +152,18 @@ def _scaling(spec: DeploymentSpec) -> Mistakes:
         if not (math.isfinite(value) and 0 < value <= MAX_OUTSTANDING):
             message = f"{value} is not more than 0 and at most {MAX_OUTSTANDING}"
             yield Mistake(pointer=f"{at}/{name}", code="out_of_range", message=message)
-    yield from _seconds(f"{at}/stabilization_s", scaling.stabilization_s, 0)
+    if len(scaling.query) > MAX_QUERY or not scaling.query.isprintable():
+        message = f"a query is one line of at most {MAX_QUERY} characters"
+        yield Mistake(pointer=f"{at}/query", code="bad_query", message=message)
+    yield from _scaling_times(scaling, at)
+
+
+def _scaling_times(scaling: ScalingPolicy, at: str) -> Mistakes:
+    """Windows that lie in each other: a number that follows the load sooner than it is measured swings."""
     yield from _seconds(f"{at}/cooldown_s", scaling.cooldown_s, 0)
+    yield from _seconds(f"{at}/window_s", scaling.window_s, 1, MAX_WINDOW_S)
+    yield from _seconds(f"{at}/panic_window_s", scaling.panic_window_s, 1, scaling.window_s)
+    yield from _seconds(f"{at}/stabilization_s", scaling.stabilization_s, scaling.window_s)
 
 
 def _proxy(spec: DeploymentSpec) -> Mistakes:

@@ -268,6 +268,43 @@ class HeartbeatMessage(_Message, frozen=True):
     probes: tuple[ProbeResult, ...] = ()
 
 
+# ── the load of deployments: proxy → state ──────────────────────────────────────────────────────────────────────
+
+
+class DeploymentLoad(_Message, frozen=True):
+    """The requests to one deployment at one proxy.
+
+    Attributes:
+        outstanding: under way or waiting for a route; a websocket is one. arrived: since the report before.
+    """
+
+    deployment: str
+    outstanding: int
+    arrived: int = 0
+
+
+class QueriedLoad(_Message, frozen=True):
+    """What a deployment's Prometheus query gave; ``error``: why it gave nothing."""
+
+    deployment: str
+    value: float = 0.0
+    error: str = ""
+
+
+class LoadReport(_Message, frozen=True):
+    """The load of deployments that have a scaling rule; once a second from each process of a proxy.
+
+    Attributes:
+        proxy: unique per process. leaving: it stops, and what it has reported counts no more.
+        queried: from the leader, with no proxy.
+    """
+
+    proxy: str
+    loads: tuple[DeploymentLoad, ...] = ()
+    leaving: bool = False
+    queried: tuple[QueriedLoad, ...] = ()
+
+
 # ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────
 
 

@@ -74,9 +74,12 @@ class ScalingPolicy(_Part, frozen=True):
     """The number of routes by rule, between ``minimum`` and ``maximum``.
 
     Attributes:
-        outstanding: requests under way or waiting for each route. query: instead, a Prometheus query whose value is
+        outstanding: requests under way or waiting, for each route. query: instead, a Prometheus query whose value is
             divided by ``per_route``.
-        stabilization_s: the largest wish of so long decides before routes are taken away. cooldown_s: between changes.
+        stabilization_s: routes are taken away down to the largest number wanted within so long; the last one, where
+            ``minimum`` is 0, after so long without a request.
+        cooldown_s: within so long the number at most doubles, or rises by 4.
+        window_s: the load is its mean over so long. panic_window_s: a sudden rise is its mean over so long.
     """
 
     minimum: int = 1
@@ -86,6 +89,17 @@ class ScalingPolicy(_Part, frozen=True):
     per_route: float = 1.0
     stabilization_s: float = 300.0
     cooldown_s: float = 15.0
+    window_s: float = 60.0
+    panic_window_s: float = 6.0
+
+    @property
+    def target(self) -> float:
+        """The load that one route should have."""
+        return self.per_route if self.query else self.outstanding
+
+    def bounded(self, routes: int) -> int:
+        """The nearest number of routes that is allowed."""
+        return max(self.minimum, min(routes, self.maximum))
 
 
 class ProxyPolicy(_Part, frozen=True):
@@ -142,6 +156,8 @@ class Discovery(msgspec.Struct, frozen=True):
     Attributes:
         version: grows with every change of the set.
         reason: why there is no route: starting, no_healthy_route, draining; empty when there is one.
+        minimum: of its scaling rule: proxies report its load, and where this is 0 requests wait for a first route.
+            None: it has no rule.
     """
 
     deployment: str
@@ -149,3 +165,9 @@ class Discovery(msgspec.Struct, frozen=True):
     routes: tuple[DiscoveredRoute, ...] = ()
     reason: str = ""
     proxy: ProxyPolicy = ProxyPolicy()
+    minimum: int | None = None
+
+    @property
+    def wakes(self) -> bool:
+        """Whether a request that finds no route waits for one."""
+        return self.minimum == 0 and not self.routes

@@ -119,6 +119,7 @@ STATE_REASONS = "iris.state.reasons"
 _WORKER = "iris.worker."
 REPORTS = f"{_WORKER}*.report"
 HEARTBEATS = f"{_WORKER}*.heartbeat"
+LOADS = "iris.proxy.load"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
@@ -144,6 +145,7 @@ SUBJECTS = (
     Subject(STATE_REASONS, MessagePattern.CORE, "state (leader)", "state (standby)", "Reasons"),
     Subject(REPORTS, MessagePattern.REQUEST, "worker", "state (leader)", "WorkerReport"),
     Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
+    Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", "LoadReport"),
     Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
     Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
     Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),

@@ -273,6 +273,19 @@ class UpdateView(View, kw_only=True):
     falls_back_from: int | None = None
 
 
+class ScalingView(View, kw_only=True):
+    """What the scaling rule of a deployment knows and has decided.
+
+    ``load``: what is measured, null while that is not known. ``held``: why the number stays though the load wants
+    another, or is not known. ``last``: the last change by the rule.
+    """
+
+    load: float | None
+    held: str | None
+    last: str | None
+    last_at: datetime | None
+
+
 class DeploymentView(View, kw_only=True):
     """A deployment. ``ready``: healthy routes that get requests. ``version``: what ``If-Match`` compares.
 
@@ -297,6 +310,7 @@ class DeploymentView(View, kw_only=True):
     update: UpdateView | None
     conditions: list[ConditionView]
     routes: list[RouteView] = []
+    scaling: ScalingView | None = None
 
 
 class Page(View, kw_only=True):

@@ -322,8 +322,16 @@ class RoutesDiscovered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
     reason: str = ""
 
 
+class DeploymentScaled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=39):
+    """The rule of a deployment wants so many routes from now on; ``reason``: by which numbers."""
+
+    deployment: int
+    replicas: int
+    reason: str
+
+
 DEPLOYMENT_KINDS = (
-    *(DeploymentCreated, DeploymentChanged, RolledOut, DeploymentMoved, DeploymentForgotten),
+    *(DeploymentCreated, DeploymentChanged, RolledOut, DeploymentMoved, DeploymentForgotten, DeploymentScaled),
     *(RouteCreated, RouteMoved, RouteProbed, RoutesDiscovered),
 )
 """The kinds about deployments and their routes."""
@@ -356,6 +364,7 @@ Change = (
     | RouteMoved
     | RouteProbed
     | RoutesDiscovered
+    | DeploymentScaled
 )
 
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
-from iris_core.messages import BEHIND, Answer, HeartbeatMessage, Query, Reasons
+from iris_core.messages import BEHIND, Answer, HeartbeatMessage, LoadReport, Query, Reasons
 from iris_core.states import TaskState
-from iris_state.deployments.reconciler import note_results
+from iris_state.deployments.reconciler import note_loads, note_results
 from iris_state.reads import Reads
 from iris_state.replication.replica import Replica
 from iris_state.reports.liveness import is_known
@@ -56,7 +56,11 @@ class Follower:
 
     async def start(self) -> None:
         """Listen. Raises Unavailable."""
-        listening = {subjects.STATE_REASONS: self._on_reasons, subjects.HEARTBEATS: self._on_heartbeat}
+        listening = {
+            subjects.STATE_REASONS: self._on_reasons,
+            subjects.HEARTBEATS: self._on_heartbeat,
+            subjects.LOADS: self._on_load,
+        }
         for subject, callback in listening.items():
             self._subscriptions.append(await self._bus.subscribe(subject, callback))
         self._subscriptions.append(await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP))
@@ -134,6 +138,15 @@ class Follower:
             ledger.hear(heartbeat.worker, now_ms)
             note_results(ledger, heartbeat.worker, heartbeat.probes, now_ms)
             ledger.presence[heartbeat.worker].detail = heartbeat.detail
+
+    def _on_load(self, message: Message) -> None:
+        """What is decided here says what holds a deployment at its number; the leader carries it out."""
+        try:
+            report = codec.unpack(message.data, LoadReport)
+        except Undecodable:
+            return
+        for _ in note_loads(self._replica.machine.ledger, report, self._replica.clock.now_ms()):
+            pass
 
 
 def _position(data: bytes) -> int:

@@ -39,6 +39,13 @@ class Heartbeat:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A report of the load of deployments; it is not answered."""
+
+    data: bytes
+
+
 class Fate(Enum):
     """What is known of an order that was not taken."""
 
@@ -64,7 +71,7 @@ class DeliveryResult:
     monotonic_ms: int = 0
 
 
-Input = Command | Request | Heartbeat | DeliveryResult
+Input = Command | Request | Heartbeat | Load | DeliveryResult
 
 TimerKey = tuple[str, Hashable]
 """What has come due, and of whom."""

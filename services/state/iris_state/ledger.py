@@ -20,6 +20,7 @@ from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
+from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
 from iris_state.index import JobIndex
 from iris_state.records import (
@@ -92,6 +93,7 @@ class Ledger:
         self.destroyed: dict[int, None] = {}
         self.route_of_job: dict[int, tuple[int, int]] = {}
         self.probes = Probes()
+        self.loads = Loads()
         self.next_deployment = 1
         self.now_ms = 0
         self.discovery_version = 0
@@ -301,6 +303,7 @@ class Ledger:
         """Nothing is left of it; its name may belong to a newer one."""
         del self.deployments[deployment.number]
         self.destroyed.pop(deployment.number, None)
+        self.loads.books.pop(deployment.number, None)
         if self.deployment_names.get(deployment.name) == deployment.number:
             del self.deployment_names[deployment.name]
 

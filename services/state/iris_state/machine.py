@@ -24,6 +24,7 @@ from iris_core.messages import (
     DeployCommand,
     HeartbeatMessage,
     JobReason,
+    LoadReport,
     Plan,
     PlanTaken,
     ReportTaken,
@@ -49,7 +50,7 @@ from iris_state.commands import execute
 from iris_state.commands.decode import UserCommand, check_lines, sender_of
 from iris_state.commands.deployments import known_deployment, on_deploy
 from iris_state.deployments.records import PublicFact, discovery_of
-from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Output, Request, Timer
+from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Load, Output, Request, Timer
 from iris_state.ledger import Ledger
 from iris_state.plans import accept
 from iris_state.plans.skipped import record_reason
@@ -61,7 +62,7 @@ from iris_state.round import Round
 from iris_state.snapshots import snapshot
 from iris_state.timers import Timers
 
-__all__ = ["Command", "DeliveryResult", "Heartbeat", "Input", "Machine", "Output", "Request"]
+__all__ = ["Command", "DeliveryResult", "Heartbeat", "Input", "Load", "Machine", "Output", "Request"]
 
 _COMMANDS: dict[str, type[UserCommand]] = {
     subjects.CMD_SUBMIT: SubmitJob,
@@ -343,6 +344,8 @@ class Machine:
             self._on_request(one)
         elif isinstance(one, Heartbeat):
             self._on_heartbeat(one)
+        elif isinstance(one, Load):
+            self._on_load(one.data)
         elif isinstance(one, Command):
             self.cursor = one.sequence
             self._on_command(one)
@@ -525,6 +528,10 @@ class Machine:
         self.round.take(liveness.on_heartbeat(ledger, self.policy, self.round.orders, heartbeat, self.floor_ms, now_ms))
         if heartbeat.probes and liveness.is_known(ledger, heartbeat.worker, heartbeat.incarnation):
             self.round.take(self.round.deployments.on_probes(heartbeat.worker, heartbeat.probes, now_ms))
+
+    def _on_load(self, data: bytes) -> None:
+        with contextlib.suppress(Undecodable):
+            self.round.take(self.round.deployments.on_loads(codec.unpack(data, LoadReport), self.round.now_ms))
 
 
 def _words(error: Exception) -> bytes:

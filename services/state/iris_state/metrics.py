@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from iris_bus.telemetry import SECONDS, new_registry
 from iris_core.resources import Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
+from iris_core.tables import deployment as table
 from iris_state import changes as c
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
@@ -199,7 +200,7 @@ class LedgerCollector(Collector):
         yield from self._hosts()
         yield from self._gangs()
         yield from self._kept()
-        yield self._routes()
+        yield from self._routes()
         letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
         letters.add_metric([], self._machine.ledger.totals.dead_letters)
         yield letters
@@ -265,14 +266,22 @@ class LedgerCollector(Collector):
             slices.add_metric(labels, n)
         yield slices
 
-    def _routes(self) -> Metric:
-        deployments = self._machine.ledger.deployments.values()
+    def _routes(self) -> Iterator[Metric]:
+        ledger = self._machine.ledger
+        deployments = ledger.deployments.values()
         states = Tally(route.status.value for deployment in deployments for route in deployment.held())
         gauge = GaugeMetricFamily("iris_deployment_routes", "Routes of deployments by state.", labels=["state"])
         for status in RouteStatus:
             if status is not RouteStatus.TERMINATED:
                 gauge.add_metric([status.value], states[status.value])
-        return gauge
+        yield gauge
+        wanted = sum(deployment.spec.replicas for deployment in deployments if deployment.status in table.LIVE)
+        words = "Routes that deployments are to have, by hand or by their scaling rule."
+        yield GaugeMetricFamily("iris_deployment_wanted_routes", words, value=wanted)
+        at = ledger.now_ms, ledger.probes.floor_ms
+        unknown = sum(bool(ledger.loads.unknown(deployment, *at)) for deployment in deployments)
+        words = "Deployments whose load is not known, so that their scaling rule changes nothing."
+        yield GaugeMetricFamily("iris_deployment_load_unknown", words, value=unknown)
 
     def _hosts(self) -> Iterator[Metric]:
         ledger = self._machine.ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from iris_core import codec, subjects
 from iris_core.messages import HeartbeatMessage, WorkerReport
-from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Request, Timer
+from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Load, Request, Timer
 
 _REQUESTS = {
     subjects.STATE_PLAN: "plan",
@@ -16,12 +16,14 @@ _REQUESTS = {
     subjects.SNAPSHOT_FULL: "snapshot",
 }
 
+_KINDS = {Command: "command", Heartbeat: "heartbeat", Load: "load", DeliveryResult: "delivery", Timer: "timer"}
+
 
 def kind_of(one: Input | Timer) -> str:
     """The kind of an input or timer, as a label of the metric."""
     if isinstance(one, Request):
         return "report" if subjects.is_report(one.subject) else _REQUESTS.get(one.subject, "command")
-    return {Command: "command", Heartbeat: "heartbeat", DeliveryResult: "delivery", Timer: "timer"}[type(one)]
+    return _KINDS[type(one)]
 
 
 def host_of(one: Input) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from iris_core.states import DeploymentLifecycle as D
 from iris_core.states import RouteStatus as R
+from iris_core.states import SchedulingResult
 from iris_state import changes as c
-from iris_state.deployments.records import ITSELF, Deployment, DeploymentFact, Discovered, Revision, Route
+from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, DeploymentFact, Discovered, Revision, Route
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 
@@ -56,6 +59,15 @@ def _forget_revisions(deployment: Deployment) -> None:
     used = {deployment.revision, deployment.rollout.stable, *(route.revision for route in deployment.held())}
     newest = sorted(deployment.revisions)[-REVISIONS_KEPT:]
     deployment.revisions = {n: one for n, one in deployment.revisions.items() if n in used or n in newest}
+
+
+def scaled(ledger: Ledger, change: c.DeploymentScaled, at_ms: int) -> None:
+    """Another number is wanted, by its rule and not by a person."""
+    deployment = ledger.deployments[change.deployment]
+    deployment.spec = msgspec.structs.replace(deployment.spec, replicas=change.replicas)
+    status = deployment.status.value
+    row = (ITSELF, AUTOSCALE, status, status, SchedulingResult.SUCCESS, change.reason)
+    _append(deployment, HistoryEntry(*row, 1, at_ms, at_ms))
 
 
 def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
@@ -158,12 +170,16 @@ def discovered(ledger: Ledger, change: c.RoutesDiscovered, at_ms: int) -> None:
 def _remember(
     deployment: Deployment, index: int, change: c.DeploymentMoved | c.RouteMoved, before: str, after: str, at_ms: int
 ) -> None:
-    """Append a row, or count it into the last one when that says the same."""
     row = HistoryEntry(index, change.handler, before, after, change.result, change.reason, 1, at_ms, at_ms)
+    _append(deployment, row)
+
+
+def _append(deployment: Deployment, row: HistoryEntry) -> None:
+    """Append a row, or count it into the last one when that says the same."""
     last = deployment.history[-1] if deployment.history else None
     if last is not None and last.says(row):
         last.attempts += 1
-        last.last_ms = at_ms
+        last.last_ms = row.last_ms
         return
     deployment.history = [*deployment.history[-HISTORY_KEPT + 1 :], row]
 
@@ -184,6 +200,7 @@ def _say(
 WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = {
     c.DeploymentCreated: created,
     c.DeploymentChanged: changed,
+    c.DeploymentScaled: scaled,
     c.RolledOut: rolled_out,
     c.DeploymentMoved: moved,
     c.DeploymentForgotten: forgotten,

@@ -71,7 +71,7 @@ def _create(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[
         words = f"{taken} is a job that has not ended, and the names below /{spec.name} would be this deployment's"
         raise Refused(Code.CONFLICT, words)
     quota.check(ledger, spec.template.job(f"/{spec.name}/r1-1", user), user, None)
-    spec = msgspec.structs.replace(spec, user=user)
+    spec = msgspec.structs.replace(spec, user=user, replicas=_bounded(spec, spec.replicas))
     yield DeploymentCreated(ledger.next_deployment, spec, user, command.request_id, command.traceparent)
 
 
@@ -86,6 +86,11 @@ def _checked(command: DeployCommand, spec: DeploymentSpec | None, name: str) -> 
     return spec
 
 
+def _bounded(spec: DeploymentSpec, replicas: int) -> int:
+    """The number of routes, as far as a scaling rule allows it."""
+    return replicas if spec.scaling is None else spec.scaling.bounded(replicas)
+
+
 def _job_of_that_name(ledger: Ledger, name: str) -> str:
     """A live job in the namespace that a deployment would own; empty when there is none."""
     root = f"/{name}"
@@ -98,7 +103,13 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
 def _update(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     """Take over a specification; another template or port makes a new revision, and an update to it."""
     wanted = patched(deployment.spec, command.patch) if command.patch else command.spec
-    spec = msgspec.structs.replace(_checked(command, wanted, deployment.name), user=deployment.user)
+    spec = _checked(command, wanted, deployment.name)
+    replicas = spec.replicas
+    if spec.scaling is not None and deployment.spec.scaling is not None:
+        if command.patch and replicas != deployment.spec.replicas:
+            raise _scaled_by_rule(deployment)
+        replicas = deployment.spec.replicas
+    spec = msgspec.structs.replace(spec, user=deployment.user, replicas=_bounded(spec, replicas))
     known = deployment.revisions[deployment.revision]
     if (spec.template, spec.port) == (known.template, known.port):
         yield DeploymentChanged(deployment.number, spec, deployment.revision)
@@ -125,9 +136,16 @@ def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
 def _scale(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     if not 0 <= command.replicas <= MAX_ROUTES:
         raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {command.replicas}")
+    if deployment.spec.scaling is not None:
+        raise _scaled_by_rule(deployment)
     spec = msgspec.structs.replace(deployment.spec, replicas=command.replicas)
     yield DeploymentChanged(deployment.number, spec, deployment.revision)
     yield from _rested(deployment)
+
+
+def _scaled_by_rule(deployment: Deployment) -> Refused:
+    words = f"the number of routes of {deployment.name} follows its scaling rule; change the rule's minimum and maximum"
+    return Refused(Code.CONFLICT, f"{words}, or remove the rule first")
 
 
 def _rollback(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from iris_core.limits import SENTENCE, clipped
-from iris_core.messages import ProbeResult
+from iris_core.messages import DeploymentLoad, LoadReport, ProbeResult, QueriedLoad
 from iris_core.subjects import is_plain
 from iris_state import changes as c
-from iris_state.changes import RouteProbed
+from iris_state.changes import DeploymentScaled, RouteProbed
 from iris_state.claims import Step
 from iris_state.deployments import lifecycle, routes
 from iris_state.deployments.records import Deployment, ProbeReport, Route
+from iris_state.deployments.scaling import ScalingDecision
 from iris_state.ledger import Ledger
 from iris_state.policy import Policy
 from iris_state.reactions import complete
@@ -80,6 +81,12 @@ class Reconciler:
             if is_new and len(result.address) <= ADDRESS and is_plain(result.address):
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
+    def on_loads(self, report: LoadReport, now_ms: int) -> Iterator[DeploymentScaled]:
+        """The load of deployments at a proxy, or as queries gave it: those whose rule wants another number now."""
+        for deployment, decision in note_loads(self._ledger, report, now_ms):
+            if decision.target != deployment.spec.replicas:
+                yield DeploymentScaled(deployment.number, decision.target, decision.reason)
+
     # ── what a change is to deployments ─────────────────────────────────────────────────────────────────────────
 
     def _job_changed(self, change: c.Assigned | c.Staged | c.Moved | c.Closed | c.JobMoved | c.JobPruned) -> None:
@@ -100,7 +107,7 @@ class Reconciler:
         {
             **dict.fromkeys((c.Assigned, c.Staged, c.Moved, c.Closed, c.JobMoved, c.JobPruned), _job_changed),
             c.DeploymentCreated: _created,
-            **dict.fromkeys((c.DeploymentChanged, c.RolledOut, c.DeploymentMoved), _changed),
+            **dict.fromkeys((c.DeploymentChanged, c.DeploymentScaled, c.RolledOut, c.DeploymentMoved), _changed),
             **dict.fromkeys((c.RouteCreated, c.RouteMoved, c.RouteProbed), _changed),
             c.DeploymentForgotten: _forgotten,
         },
@@ -126,3 +133,22 @@ def note_results(
             ledger.probes.reports[result.ref.job] = ProbeReport(heard_ms, result.passes, result.failures, detail)
         noted.append((*found, result))
     return noted
+
+
+def note_loads(ledger: Ledger, report: LoadReport, now_ms: int) -> Iterator[tuple[Deployment, ScalingDecision]]:
+    """Note what a proxy or the queries reported, and what the rule of each deployment in it wants now."""
+    if report.leaving:
+        ledger.loads.forget_proxy(report.proxy)
+    results: tuple[DeploymentLoad | QueriedLoad, ...] = (*report.loads, *report.queried)
+    for result in results:
+        deployment = ledger.deployment_named(result.deployment)
+        book = ledger.loads.of(deployment, now_ms) if deployment is not None else None
+        if deployment is None or book is None:
+            continue
+        if isinstance(result, QueriedLoad):
+            book.note_queried(result, now_ms)
+        else:
+            book.note(report.proxy, result.outstanding, result.arrived, now_ms)
+        decision = book.decide(deployment, now_ms, ledger.probes.floor_ms)
+        if decision is not None:
+            yield deployment, decision

@@ -12,6 +12,7 @@ import msgspec
 
 from iris_core.serving import DeploymentSpec, DiscoveredRoute, Discovery, RouteTemplate
 from iris_core.states import DeploymentLifecycle, RouteStatus
+from iris_core.tables.deployment import LIVE as LIVE_DEPLOYMENT
 from iris_core.tables.route import LIVE
 from iris_state.deployments.pacing import RESTED, Pacing
 from iris_state.deployments.rollout import Member, RolloutProgress
@@ -19,6 +20,8 @@ from iris_state.records import Fact, HistoryEntry
 
 ITSELF = -1
 """The ``index`` of a row of history that is about the deployment and not one of its routes."""
+AUTOSCALE = "AutoscaleDeployment"
+"""The handler of a row that says why its scaling rule wants another number."""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -195,8 +198,9 @@ _UNHEARD = ProbeReport(0)
 
 def discovery_of(deployment: Deployment) -> Discovery:
     """What was last said of where a deployment answers."""
-    said = deployment.discovered
-    return Discovery(deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy)
+    said, scaling = deployment.discovered, deployment.spec.scaling
+    minimum = scaling.minimum if scaling is not None and deployment.status in LIVE_DEPLOYMENT else None
+    return Discovery(deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy, minimum)
 
 
 class DeploymentFact(msgspec.Struct, frozen=True, gc=False):

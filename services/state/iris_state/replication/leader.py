@@ -24,7 +24,7 @@ from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
-from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Output, Request
+from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Load, Output, Request
 from iris_state.metrics import StateMetrics
 from iris_state.notifications import SchedulerNotifications
 from iris_state.orders import parts
@@ -216,6 +216,7 @@ class Leader:
             subjects.STATE_QUERY: self._on_query,
             subjects.SNAPSHOT_FULL: self._on_request,
             subjects.HEARTBEATS: self._on_heartbeat,
+            subjects.LOADS: self._on_load,
             subjects.STATE_PING: self._on_ping,
         }
 
@@ -233,6 +234,9 @@ class Leader:
 
     def _on_heartbeat(self, message: Message) -> None:
         self._arrive(Heartbeat(message.subject, message.data))
+
+    def _on_load(self, message: Message) -> None:
+        self._arrive(Load(message.data))
 
     def _on_ping(self, message: Message) -> None:
         self._notifications.flush()

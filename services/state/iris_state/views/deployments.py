@@ -12,9 +12,18 @@ from iris_core.limits import clipped
 from iris_core.states import DeploymentLifecycle, RouteStatus
 from iris_core.tables import deployment as deployment_table
 from iris_core.tables import route as route_table
-from iris_core.views import ConditionView, DeploymentView, HistoryRow, Page, RouteView, UpdateView, moment
+from iris_core.views import (
+    ConditionView,
+    DeploymentView,
+    HistoryRow,
+    Page,
+    RouteView,
+    ScalingView,
+    UpdateView,
+    moment,
+)
 from iris_state.deployments import health, lifecycle, pacing
-from iris_state.deployments.records import ITSELF, Deployment, Route
+from iris_state.deployments.records import AUTOSCALE, ITSELF, Deployment, Route
 from iris_state.deployments.routes import failed_probes, healths
 from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
@@ -58,6 +67,7 @@ def deployment_view(ledger: Ledger, record: Deployment, *, whole: bool = True) -
         update=_update(ledger, record),
         conditions=list(conditions(ledger, record)),
         routes=[route_view(ledger, record, route) for route in record.routes.values()] if whole else [],
+        scaling=_scaling(ledger, record) if whole else None,
     )
 
 
@@ -101,6 +111,22 @@ def _update(ledger: Ledger, record: Deployment) -> UpdateView | None:
     )
 
 
+def _scaling(ledger: Ledger, record: Deployment) -> ScalingView | None:
+    if record.spec.scaling is None:
+        return None
+    book = ledger.loads.books.get(record.number)
+    unknown = ledger.loads.unknown(record, ledger.now_ms, ledger.probes.floor_ms)
+    decision = book.decision if book is not None and not unknown else None
+    held = decision.reason if decision is not None and decision.target == record.spec.replicas else ""
+    last = next((row for row in reversed(record.history) if row.handler == AUTOSCALE), None)
+    return ScalingView(
+        load=decision.load if decision is not None else None,
+        held=unknown or held or None,
+        last=last.reason if last is not None else None,
+        last_at=moment(last.last_ms) if last is not None else None,
+    )
+
+
 def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
     """What its owner should know, most pressing first."""
     known = record.rollout
@@ -123,6 +149,9 @@ def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
         if record.status is DeploymentLifecycle.DEPLOYING:
             message += "; with `--max-unavailable 1` old ones make room first"
         yield ConditionView(code="waiting_for_capacity", message=message)
+    unknown = ledger.loads.unknown(record, ledger.now_ms, ledger.probes.floor_ms)
+    if unknown:
+        yield ConditionView(code="load_unknown", message=f"the number of routes stays as it is: {unknown}")
     for revision, found in healths(ledger, record).items():
         if health.fell_together(found, record.revisions[revision].template.probe):
             message = "more than half of the routes became unhealthy together, so none of them is replaced for that"
@@ -173,6 +202,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "revision": record.revision,
         "conditions": list(conditions(ledger, record)),
         "update": _update(ledger, record),
+        "scaling": _scaling(ledger, record),
         "routes": [route_view(ledger, record, route) for route in unhealthy[:WHY_ROWS]],
         "history": [_row(record, entry) for entry in record.history[-WHY_ROWS:]],
     }

@@ -1,0 +1,150 @@
+"""What proxies and queries report of the load of deployments, and what the scaling rules decide by it.
+
+Kept in memory and not recorded; only a change of the number is. A replica that follows notes the same reports, so that
+it can tell what holds a deployment at its number. Source: docs/design/serving.md#scale.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from iris_core.limits import SENTENCE, clipped
+from iris_core.messages import QueriedLoad
+from iris_core.serving import ScalingPolicy
+from iris_core.states import DeploymentLifecycle
+from iris_core.tables import deployment as table
+from iris_state.deployments.records import Deployment
+from iris_state.deployments.scaling import Sample, ScalingDecision, ScalingMemory, Situation, decide
+
+SILENT_MS = 3_000
+"""A proxy that has reported nothing for so long is silent: its load is not known."""
+GONE_MS = 60_000
+"""A proxy that is silent for so long has ended without saying so, and its requests with it."""
+QUERY_SILENT_MS = 60_000
+"""A query that was not answered for so long."""
+BETWEEN_MS = 500
+"""Between two samples at least: several proxies report each second."""
+
+
+class ProxyLoad(msgspec.Struct, frozen=True):
+    """What one proxy reported last."""
+
+    at_ms: int
+    outstanding: int
+
+
+class LoadBook:
+    """The load of one deployment.
+
+    Attributes:
+        policy: by which it is measured. proxies: by id. samples: of the last window.
+        busy_ms: when a request was under way last. asked: one has come since the last decision.
+        queried: when its query was answered last, and error: why it was not since.
+        decision: the newest.
+    """
+
+    def __init__(self, policy: ScalingPolicy, now_ms: int) -> None:
+        self.policy = policy
+        self.proxies: dict[str, ProxyLoad] = {}
+        self.samples: deque[Sample] = deque()
+        self.busy_ms = self.queried_ms = now_ms
+        self.sampled_ms = 0
+        self.asked = False
+        self.error = ""
+        self.memory = ScalingMemory()
+        self.decision: ScalingDecision | None = None
+
+    def note(self, proxy: str, outstanding: int, arrived: int, now_ms: int) -> None:
+        """A proxy has reported."""
+        self.proxies[proxy] = ProxyLoad(now_ms, outstanding)
+        if outstanding or arrived:
+            self.asked, self.busy_ms = True, now_ms
+
+    def note_queried(self, result: QueriedLoad, now_ms: int) -> None:
+        """The query was answered, or was not."""
+        self.error = clipped(result.error, SENTENCE)
+        if not result.error:
+            self.queried_ms = now_ms
+            self._sample(result.value, now_ms)
+            if result.value > 0:
+                self.busy_ms = now_ms
+
+    def unknown(self, now_ms: int, floor_ms: int) -> str:
+        """Why the load is not known now, empty when it is. ``floor_ms``: since when this replica listens."""
+        wait_ms = floor_ms + int(self.policy.window_s * 1000) - now_ms
+        if wait_ms > 0:
+            return f"this leader listens to the load for {self.policy.window_s:g} s before it decides"
+        if self.policy.query:
+            if self.error:
+                return f"its query is not answered: {self.error}"
+            return "its query is not answered" if now_ms - self.queried_ms > QUERY_SILENT_MS else ""
+        heard = {name: one for name, one in self.proxies.items() if now_ms - one.at_ms <= GONE_MS}
+        silent = sorted(name for name, one in heard.items() if now_ms - one.at_ms > SILENT_MS)
+        if silent:
+            return f"the proxy {silent[0]} is silent, and its requests are not known"
+        return "" if heard else "no proxy reports its requests"
+
+    def decide(self, deployment: Deployment, now_ms: int, floor_ms: int) -> ScalingDecision | None:
+        """What the rule wants as of now; None so soon after the decision before."""
+        if now_ms - self.sampled_ms < BETWEEN_MS and not (self.asked and deployment.spec.replicas == 0):
+            return None
+        self.sampled_ms = now_ms
+        self.proxies = {name: one for name, one in self.proxies.items() if now_ms - one.at_ms <= GONE_MS}
+        unknown = self.unknown(now_ms, floor_ms)
+        if not unknown and not self.policy.query:
+            self._sample(sum(one.outstanding for one in self.proxies.values()), now_ms)
+        ready = len(deployment.discovered.routes)
+        if not ready:
+            self.busy_ms = now_ms  # a route that starts has had no time yet to be idle
+        now = Situation(
+            replicas=deployment.spec.replicas,
+            live=len(deployment.live()),
+            ready=ready,
+            updating=deployment.status is DeploymentLifecycle.DEPLOYING,
+            asked=self.asked,
+            busy_ms=self.busy_ms,
+            unknown=unknown,
+            memory=self.memory,
+        )
+        self.decision = decide(self.policy, self.samples, now_ms, now)
+        self.memory, self.asked = self.decision.memory, False
+        return self.decision
+
+    def _sample(self, load: float, now_ms: int) -> None:
+        self.samples.append(Sample(now_ms, load))
+        while self.samples[0].at_ms <= now_ms - self.policy.window_s * 1000:
+            self.samples.popleft()
+
+
+class Loads:
+    """The books of one replica, by the number of their deployment."""
+
+    def __init__(self) -> None:
+        self.books: dict[int, LoadBook] = {}
+
+    def of(self, deployment: Deployment, now_ms: int) -> LoadBook | None:
+        """The book of a deployment that has a scaling rule; another query begins another."""
+        policy = deployment.spec.scaling
+        if policy is None or deployment.status not in table.LIVE:
+            self.books.pop(deployment.number, None)
+            return None
+        book = self.books.get(deployment.number)
+        if book is None or book.policy.query != policy.query:
+            book = self.books[deployment.number] = LoadBook(policy, now_ms)
+        book.policy = policy
+        return book
+
+    def unknown(self, deployment: Deployment, now_ms: int, floor_ms: int) -> str:
+        """Why the load of a deployment with a scaling rule is not known now; empty when it is, or needs not be."""
+        policy = deployment.spec.scaling
+        if policy is None or deployment.status not in table.LIVE:
+            return ""
+        book = self.books.get(deployment.number) or LoadBook(policy, now_ms)
+        return book.unknown(now_ms, floor_ms)
+
+    def forget_proxy(self, proxy: str) -> None:
+        """It has stopped, and nothing goes through it any more."""
+        for book in self.books.values():
+            book.proxies.pop(proxy, None)
