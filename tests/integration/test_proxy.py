@@ -1,10 +1,13 @@
 """Requests through the proxy: a process of its own, real NATS, routes put into the discovery by the test."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
 import signal
+import socket
+import struct
 
 import pytest
 
@@ -172,18 +175,24 @@ async def test_a_fresh_connection_that_closes_without_an_answer_is_502_and_not_t
     assert (head.split(b" ")[1], route.connections) == (b"502", 1)
 
 
-async def test_nothing_is_sent_again_after_the_first_byte_of_an_answer(proxy: Front):
+@pytest.mark.parametrize("ending", ["closes", "resets"])
+async def test_nothing_is_sent_again_after_the_first_byte_of_an_answer(proxy: Front, ending: str):
     async def breaking(talk: Talk) -> None:
         await talk.request()
         await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
         await talk.head()
-        await talk.send(b"HTTP/1.1 2")
+        await talk.send(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 2")
+        if ending == "resets":
+            linger = struct.pack("ii", 1, 0)  # so that closing resets the connection
+            talk.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     route = await proxy.route(breaking)
     await proxy.publish("chat", route)
     await proxy.get("/d/chat/")
-    head, _ = await proxy.get("/d/chat/")
-    assert (head.split(b" ")[1], route.connections) == (b"502", 1)
+    answer = await proxy.send(b"GET /d/chat/ HTTP/1.1\r\nHost: front\r\nConnection: close\r\n\r\n")
+    interim, head, _ = answer.split(b"\r\n\r\n")
+    assert (interim, head.split(b" ")[1]) == (b"HTTP/1.1 103 Early Hints", b"502")
+    assert route.connections == 1
 
 
 async def test_an_error_of_the_service_is_its_answer_and_not_tried_again(proxy: Front):
@@ -216,13 +225,59 @@ async def test_bytes_that_come_unasked_are_not_taken_for_the_next_answer(proxy: 
 # --- limits
 
 
-async def test_a_route_that_does_not_answer_in_time_is_504(proxy: Front):
+@pytest.mark.parametrize("begins", [b"", b"HTTP/1.1 200 OK\r\n"])
+async def test_a_route_that_does_not_answer_in_time_is_504(proxy: Front, begins: bytes):
     async def mute(talk: Talk) -> None:
+        await talk.send(begins)
         await talk.rest()
 
     await proxy.publish("chat", await proxy.route(mute), first_byte_s=0.1)
     head, body = await proxy.get("/d/chat/")
     assert (head.split(b" ")[1], refusal(body)["code"]) == (b"504", "gateway_timeout")
+
+
+async def test_all_of_a_request_has_total_s_whatever_it_is_doing(proxy: Front):
+    async def dripping(talk: Talk) -> None:
+        head = await talk.head()
+        if b"/slow" in head:
+            await talk.rest()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx")
+        await talk.rest()
+
+    await proxy.publish("chat", await proxy.route(dripping), total_s=0.2)
+    head, body = await proxy.get("/d/chat/slow")
+    assert (head.split(b" ")[1], refusal(body)["code"]) == (b"504", "gateway_timeout")
+    talk = await proxy.connect()
+    await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: front\r\n\r\n")
+    async with asyncio.timeout(20):
+        await talk.head()
+        with contextlib.suppress(ConnectionError):
+            assert await talk.rest() == b"x"
+    await talk.close()
+
+
+async def test_an_upload_ends_when_the_route_takes_nothing_of_it(proxy: Front):
+    over = asyncio.Event()
+
+    async def deaf(talk: Talk) -> None:
+        talk.writer.transport.pause_reading()
+        await over.wait()
+
+    await proxy.publish("chat", await proxy.route(deaf), idle_s=0.3)
+    talk = await proxy.connect()
+    await talk.send(b"POST /d/chat/ HTTP/1.1\r\nHost: front\r\nContent-Length: 1000000000\r\n\r\n")
+
+    async def upload() -> None:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await talk.send(CHUNK)
+
+    sending = asyncio.create_task(upload())
+    async with asyncio.timeout(60):
+        assert (await talk.head()).startswith(b"HTTP/1.1 504 ")
+        sending.cancel()
+    over.set()
+    await talk.close()
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -152,8 +152,6 @@ async def test_pipelined_requests_are_answered_in_their_order(proxy: Front):
 ANSWERS = {
     b"HTTP/1.1 204 No Content\r\n\r\n": 204,
     b"HTTP/1.1 304 Not Modified\r\nETag: x\r\n\r\n": 304,
-    # The design passes 1xx on; aiohttp's client drops it.
-    b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n": 200,
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab": 502,
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n%b\r\n%b" % (CODED, EMPTY): 502,
     b"nonsense\r\n\r\n": 502,
@@ -178,8 +176,26 @@ async def test_answers_of_every_kind_arrive_or_are_502(proxy: Front):
         head, body = await proxy.get(f"/d/c/{n}")
         statuses[answer] = int(head.split(b" ")[1])
         assert body == b"" or b"bad_gateway" in body
-        assert b"Link" not in head
     assert statuses == ANSWERS
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+async def test_an_interim_answer_is_passed_on_to_clients_that_know_of_them(proxy: Front, version: bytes):
+    async def hinting(talk: Talk) -> None:
+        await talk.request()
+        await talk.send(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nKeep-Alive: 1\r\n\r\n")
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    await proxy.publish("c", await proxy.route(hinting))
+    *interim, head, body = (await proxy.send(get(version=version))).split(b"\r\n\r\n")
+    assert interim == ([b"HTTP/1.1 103 Early Hints\r\nLink: x"] if version == b"HTTP/1.1" else [])
+    assert (head.startswith(version + b" 200 OK"), body) == (True, b"ok")
+
+
+async def test_a_head_goes_through_without_fields_of_ours(proxy: Front):
+    await proxy.publish("c", await proxy.route(saying(b"ok", fields=b"X-One: 1\r\n")))
+    answer = await proxy.send(get())
+    assert answer == b"HTTP/1.1 200 OK\r\nX-One: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 
 async def test_the_answer_to_head_has_the_length_and_no_body(proxy: Front):

@@ -32,6 +32,9 @@ class Balancer:
     Args:
         clock: seconds that only grow.
         queue_requests: that may wait.
+
+    Attributes:
+        under_way: requests that routes have been given and that have not ended, also on routes that have left.
     """
 
     def __init__(self, discovery: Discovery, clock: Callable[[], float], queue_requests: int) -> None:
@@ -42,7 +45,13 @@ class Balancer:
         self._reason = ""
         self.policy = ProxyPolicy()
         self.routes: list[RouteLoad] = []
+        self.under_way = 0
         self.update(discovery)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have come and have not been answered: under way, and in line."""
+        return self.under_way + len(self._waiting)
 
     def update(self, discovery: Discovery) -> None:
         """Take up a new set; what is under way on a route that has left goes on."""
@@ -74,6 +83,7 @@ class Balancer:
     def release(self, route: RouteLoad) -> None:
         """A request has ended."""
         route.outstanding -= 1
+        self.under_way -= 1
         if self._waiting:
             self._serve()
 
@@ -85,6 +95,7 @@ class Balancer:
         route = choose(candidates, self.policy.max_outstanding, random.randrange, key)
         if route is not None:
             route.outstanding += 1
+            self.under_way += 1
         return route
 
     def _serve(self) -> None:

@@ -62,9 +62,11 @@ def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad
 
 def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad], now_s: float) -> list[RouteLoad]:
     """The routes a request may go to: healthy ones, else stale ones, without those ejected and those it has tried."""
-    healthy = [route for route in routes if not route.stale] or routes
+    healthy = [route for route in routes if not route.stale] or list(routes)
     ejected = sorted((r for r in healthy if r.ejected_until_s > now_s), key=lambda r: -r.ejected_until_s)
-    out = ejected[: len(healthy) // 2] if ejected else ()
+    if not ejected and not tried:
+        return healthy
+    out = ejected[: len(healthy) // 2]
     return [route for route in healthy if route not in out and route not in tried]
 
 

@@ -11,38 +11,40 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import aiohttp
 from aiohttp import web
-from multidict import CIMultiDict
+from aiohttp.http_exceptions import HttpProcessingError
 
 from iris_core.serving import ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.choice import RouteLoad
-from iris_proxy.headers import Fields, are_clean, cookie, end_to_end, to_route
+from iris_proxy.headers import Fields, cookie, to_route
 from iris_proxy.pool import Pool
 from iris_proxy.refusal import ProxyRefusal
+from iris_proxy.reply import Reply, inform
 from iris_proxy.retry import Failure, RetryBudget, may_retry
 from iris_proxy.tunnel import tunnel
-from iris_proxy.upstream import NoAnswer, Upstream, without_read_timeout
+from iris_proxy.upstream import NoAnswer, RouteAnswer
 
 log = logging.getLogger(__name__)
 
 AFFINITY_COOKIE = "iris_route"
+_USUALLY_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class Upload:
     """A request's body on its way to a route; None of it is read before a route is connected.
 
     Attributes:
-        begun: whether any of it was asked for. refusal: why it was not sent to its end.
+        begun: whether any of it was asked for.
     """
 
     def __init__(self, request: web.BaseRequest, policy: ProxyPolicy) -> None:
         self._request = request
         self._policy = policy
         self.begun = False
-        self.refusal: ProxyRefusal | None = None
 
     def check_length(self) -> None:
         """Raises ProxyRefusal when it says itself that it is too long."""
@@ -50,6 +52,7 @@ class Upload:
             raise self._too_long()
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises ProxyRefusal when it is too long or too slow, or not what its framing says."""
         self.begun = True
         request = self._request
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -59,7 +62,7 @@ class Upload:
         while chunk := await self._read():
             left -= len(chunk)
             if left < 0:
-                raise self._refuse(self._too_long())
+                raise self._too_long()
             yield chunk
 
     async def _read(self) -> bytes:
@@ -68,15 +71,13 @@ class Upload:
                 return await self._request.content.readany()
         except TimeoutError:
             idle = f"nothing of the body came for {self._policy.idle_s:g} s"
-            raise self._refuse(ProxyRefusal(408, "body_timeout", idle, closes=True)) from None
+            raise ProxyRefusal(408, "body_timeout", idle, closes=True) from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise ProxyRefusal(400, "bad_request", f"the body cannot be read: {error}", closes=True) from error
 
     def _too_long(self) -> ProxyRefusal:
         most = f"a request to this deployment may have {self._policy.body_bytes} bytes"
         return ProxyRefusal(413, "body_too_large", most, closes=True)
-
-    def _refuse(self, refusal: ProxyRefusal) -> ProxyRefusal:
-        self.refusal = refusal
-        return refusal
 
 
 class Exchange:
@@ -108,17 +109,20 @@ class Exchange:
         self._upgrade = _wants_websocket(request)
         self._deployment = deployment
         self._new_cookie = ""
+        self._reply: Reply | None = None
         self._fields = to_route(
             request.headers.items(),
             deployment=deployment,
             peer=request.remote or "",
-            scheme="https" if request.secure else "http",
+            scheme="http",
             host=request.headers.get("Host", ""),
             trusted=trusted,
             tokens=tokens,
         )
-        if self._upload is not None and request.content_length is not None:
-            self._fields.append(("Content-Length", str(request.content_length)))
+        length = request.content_length if self._upload is not None else _length_of_nothing(request.method)
+        self._chunked = self._upload is not None and length is None
+        if length is not None:
+            self._fields.append(("Content-Length", str(length)))
         if self._upgrade:
             self._fields += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 
@@ -126,6 +130,19 @@ class Exchange:
         """Send it, again where that is allowed, and hand on the answer. Raises ProxyRefusal when there is none."""
         if self._upload is not None:
             self._upload.check_length()
+        total_s = self._policy.total_s
+        if total_s is None:
+            return await self._attempts(budget, on_retry)
+        try:
+            async with asyncio.timeout(total_s):
+                return await self._attempts(budget, on_retry)
+        except TimeoutError:
+            if self._reply is None:
+                raise ProxyRefusal(504, "gateway_timeout", f"there was no answer within {total_s:g} s") from None
+            self._cut_off()
+            return self._reply
+
+    async def _attempts(self, budget: RetryBudget, on_retry: Callable[[], None]) -> web.StreamResponse:
         budget.request()
         key, tried, retries, fresh = self._key(), list[RouteLoad](), 0, False
         route = await self._balancer.acquire(key)
@@ -133,8 +150,6 @@ class Exchange:
             try:
                 return await self._on_route(route, fresh)
             except NoAnswer as error:
-                if self._upload is not None and self._upload.refusal is not None:
-                    raise self._upload.refusal from error
                 if not self._may_retry(error.failure, retries, fresh, budget):
                     raise _refused(error) from error
                 fresh = error.failure is Failure.REUSED_CLOSED
@@ -151,20 +166,27 @@ class Exchange:
     async def _on_route(self, route: RouteLoad, fresh: bool) -> web.StreamResponse:
         """One attempt; the route is released when it has ended. Raises NoAnswer."""
         try:
-            with self._pool.use(route) as upstream:
-                answer = await self._ask(upstream, route, fresh)
-                try:
-                    return await self._hand_on(answer)
-                finally:
-                    answer.close()
+            answer = await self._ask(route, fresh)
+            try:
+                return await self._hand_on(answer)
+            finally:
+                answer.close()
         finally:
             self._balancer.release(route)
 
-    async def _ask(self, upstream: Upstream, route: RouteLoad, fresh: bool) -> aiohttp.ClientResponse:
-        body = self._upload.chunks() if self._upload is not None else None
-        method = self._request.method
+    async def _ask(self, route: RouteLoad, fresh: bool) -> RouteAnswer:
+        request = self._request
         try:
-            answer = await upstream.request(method, self._target, self._fields, body, self._policy, fresh=fresh)
+            answer = await self._pool.upstream(route.address).request(
+                request.method,
+                self._target,
+                self._fields,
+                self._upload.chunks() if self._upload is not None else None,
+                self._policy,
+                chunked=self._chunked,
+                fresh=fresh,
+                informational=partial(inform, request),
+            )
         except NoAnswer as error:
             if error.failure is Failure.NOT_CONNECTED:
                 route.failed(self._clock())
@@ -172,42 +194,39 @@ class Exchange:
         route.connected()
         return answer
 
-    async def _hand_on(self, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        switched = answer.status == 101
+    async def _hand_on(self, answer: RouteAnswer) -> web.StreamResponse:
+        switched = answer.head.code == 101
         if switched and not self._upgrade:
             raise ProxyRefusal(502, "bad_gateway", "the route switched protocols unasked")
-        fields = end_to_end(answer.headers.items())
-        if not are_clean(answer.reason or "", fields):
-            raise ProxyRefusal(502, "bad_gateway", "the route's answer has control characters in its head")
-        if self._new_cookie:
-            scope = f"Path=/d/{self._deployment}; HttpOnly; SameSite=Lax"
-            fields.append(("Set-Cookie", f"{AFFINITY_COOKIE}={self._new_cookie}; {scope}"))
-        if switched:
-            fields += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-        reply = _RouteReply(answer, fields)
-        if self._upload is not None and not self._request.content.at_eof():
-            reply.force_close()  # it answered early: what still comes of the body is nobody's
+        early = self._upload is not None and not self._request.content.at_eof()  # what still comes of it is nobody's
+        reply = Reply(self._request, answer.head, closes=early)
         try:
-            await reply.prepare(self._request)
+            await reply.begin(self._cookie())
+        except ValueError:
+            detail = "the route's answer has control characters in its head"
+            raise ProxyRefusal(502, "bad_gateway", detail, closes=early) from None
+        self._reply = reply
+        try:
             if switched:
-                reply.force_close()
-                await tunnel(self._request, reply, answer, self._policy.idle_s)
+                await tunnel(self._request, answer.connection, self._policy.idle_s)
             else:
-                await self._copy(answer, reply)
+                await reply.copy(answer.content, self._policy.idle_s)
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
             log.debug("an answer broke off: %r", error)
-            if self._request.transport is not None:
-                self._request.transport.abort()
+            self._cut_off()
         return reply
 
-    async def _copy(self, answer: aiohttp.ClientResponse, reply: web.StreamResponse) -> None:
-        """The body as it comes. Raises TimeoutError when the route sends, or the client takes, nothing for long."""
-        idle_s = self._policy.idle_s
-        async with asyncio.timeout(idle_s) as timer:
-            async for chunk in without_read_timeout(answer).iter_any():
-                timer.reschedule(asyncio.get_running_loop().time() + idle_s)
-                await reply.write(chunk)
-            await reply.write_eof()
+    def _cut_off(self) -> None:
+        """End the client's connection so that nobody takes what it has for all of the answer."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    def _cookie(self) -> Fields:
+        """What tells a client that has no cookie yet which route is its own."""
+        if not self._new_cookie:
+            return []
+        scope = f"Path=/d/{self._deployment}; HttpOnly; SameSite=Lax"
+        return [("Set-Cookie", f"{AFFINITY_COOKIE}={self._new_cookie}; {scope}")]
 
     def _may_retry(self, failure: Failure, retries: int, fresh: bool, budget: RetryBudget) -> bool:
         upload = self._upload
@@ -234,20 +253,15 @@ class Exchange:
         return known or self._new_cookie
 
 
-class _RouteReply(web.StreamResponse):
-    """The answer's head; sent with the first bytes of the body where those are there already."""
-
-    def __init__(self, answer: aiohttp.ClientResponse, fields: Fields) -> None:
-        headers = CIMultiDict(fields)
-        headers.setdefault("Server", "iris")  # else aiohttp's version
-        super().__init__(status=answer.status, reason=answer.reason or "", headers=headers)
-        self._send_headers_immediately = answer.status == 101 or not answer.content.is_eof()
-
-
 def _wants_websocket(request: web.BaseRequest) -> bool:
-    connection = request.headers.get("Connection", "").lower()
-    upgrade = request.headers.get("Upgrade", "").lower()
-    return request.method == "GET" and upgrade == "websocket" and "upgrade" in connection
+    if request.method != "GET" or request.headers.get("Upgrade", "").lower() != "websocket":
+        return False
+    return "upgrade" in request.headers.get("Connection", "").lower()
+
+
+def _length_of_nothing(method: str) -> int | None:
+    """The length of no body, where a server would otherwise wait for one."""
+    return None if method in _USUALLY_WITHOUT_BODY else 0
 
 
 def _refused(error: NoAnswer) -> ProxyRefusal:

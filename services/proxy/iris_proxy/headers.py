@@ -7,45 +7,53 @@ Source: docs/design/serving.md#proxy-rules.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 Fields = list[tuple[str, str]]
 
-_ONE_CONNECTION = frozenset({"connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"})
-_MADE_ANEW = frozenset({"content-length", "expect"})
-_FORWARDED = "x-forwarded-"
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION, _FORWARDED, _X_FORWARDED = "connection", "hop", "made", "own", "f", "x"
+_KINDS = {
+    "connection": _CONNECTION,
+    **dict.fromkeys(("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"), _HOP),
+    **dict.fromkeys(("content-length", "expect"), _MADE_ANEW),
+    "authorization": _AUTHORIZATION,
+    "forwarded": _FORWARDED,
+}
+_NEVER_NAMED = frozenset({"host", "close", "keep-alive", "upgrade", ""})
+"""What Connection may say and names no field that is still there; a request without its Host would be another one."""
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> str:
+    """What is to be done with a field, empty for nothing: a look-up for names that were seen before."""
+    low = name.lower()
+    if low.startswith("proxy-"):
+        return _HOP
+    return _X_FORWARDED if low.startswith("x-forwarded-") else _KINDS.get(low, "")
 
 
 def end_to_end(fields: Iterable[tuple[str, str]]) -> Fields:
     """What is not only for one connection, repeated fields and their order kept."""
-    fields = list(fields)
-    named = {
-        token.strip().lower() for name, value in fields if name.lower() == "connection" for token in value.split(",")
-    }
-    named.discard("host")  # a request without it would be another one
-    return [(name, _text(value)) for name, value in fields if not _is_hop(name.lower(), named)]
+    kept: Fields = []
+    named: set[str] = set()
+    for field in fields:
+        kind = _kind(field[0])
+        if kind == _CONNECTION:
+            named.update(token.strip().lower() for token in field[1].split(","))
+        elif kind != _HOP:
+            kept.append(field if field[1].isascii() else (field[0], _text(field[1])))
+    named -= _NEVER_NAMED
+    return [field for field in kept if field[0].lower() not in named] if named else kept
 
 
 def _text(value: str) -> str:
     """A value whose bytes are no UTF-8 is taken for Latin-1, as the field's old standard says."""
-    if value.isascii():
-        return value
     raw = value.encode("utf-8", "surrogateescape")
     try:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("latin-1")
-
-
-def are_clean(reason: str, fields: Fields) -> bool:
-    """Whether an answer's head holds no control characters, which might be read as the end of a field."""
-    return not _CONTROL.search(reason) and not any(_CONTROL.search(value) for _, value in fields)
-
-
-def _is_hop(name: str, named: Collection[str]) -> bool:
-    return name in _ONE_CONNECTION or name in named or name.startswith("proxy-")
 
 
 def to_route(
@@ -66,14 +74,15 @@ def to_route(
     """
     kept: Fields = []
     before: dict[str, str] = {}
-    for name, value in end_to_end(fields):
-        low = name.lower()
-        if low in _MADE_ANEW or (low == "authorization" and _is_own(value, tokens)):
-            continue
-        if low.startswith(_FORWARDED):
-            before[low] = f"{before[low]}, {value}" if low in before else value
-        elif low != "forwarded" or trusted:
-            kept.append((name, value))
+    for field in end_to_end(fields):
+        kind = _kind(field[0])
+        if not kind:
+            kept.append(field)
+        elif kind == _X_FORWARDED:
+            low = field[0].lower()
+            before[low] = f"{before[low]}, {field[1]}" if low in before else field[1]
+        elif (kind == _FORWARDED and trusted) or (kind == _AUTHORIZATION and not _is_own(field[1], tokens)):
+            kept.append(field)
     return [*kept, *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host)]
 
 

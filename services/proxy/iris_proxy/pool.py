@@ -1,13 +1,9 @@
-"""Connections to every route there is, and to those that have left but still answer something."""
+"""Connections to every route there is."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
-from iris_proxy.choice import RouteLoad
 from iris_proxy.upstream import Upstream
 
 
@@ -21,43 +17,24 @@ class Pool:
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._upstreams: dict[str, Upstream] = {}
-        self._users: Counter[str] = Counter()
         self._wanted: Collection[str] = ()
-        self._closing: set[asyncio.Task[None]] = set()
 
-    @contextlib.contextmanager
-    def use(self, route: RouteLoad) -> Iterator[Upstream]:
-        """The route's connections, kept open at least until the block ends."""
-        address = route.address
-        upstream = self._upstreams.get(address)
-        if upstream is None:
-            upstream = self._upstreams[address] = Upstream(address, self._idle_s)
-        self._users[address] += 1
-        try:
-            yield upstream
-        finally:
-            self._users[address] -= 1
-            self._drop_unused(address)
+    def upstream(self, address: str) -> Upstream:
+        """A route's connections; those of a route that has left are not kept after their request."""
+        found = self._upstreams.get(address)
+        if found is None:
+            found = Upstream(address, self._idle_s)
+            if address in self._wanted:
+                self._upstreams[address] = found
+            else:
+                found.close()
+        return found
 
     def keep(self, addresses: Collection[str]) -> None:
-        """Close what is idle and not among these any more; the rest when its last request has ended."""
+        """Close what is idle and not among these any more; the rest when its request is over."""
         self._wanted = addresses
-        for address in list(self._upstreams):
-            self._drop_unused(address)
+        for address in self._upstreams.keys() - addresses:
+            self._upstreams.pop(address).close()
 
-    async def close(self) -> None:
-        self._wanted = ()
-        for address in list(self._upstreams):
-            self._close(address)
-        if self._closing:
-            await asyncio.wait(self._closing)
-
-    def _drop_unused(self, address: str) -> None:
-        if not self._users[address] and address not in self._wanted:
-            self._close(address)
-
-    def _close(self, address: str) -> None:
-        del self._users[address]
-        task = asyncio.ensure_future(self._upstreams.pop(address).close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+    def close(self) -> None:
+        self.keep(frozenset())

@@ -109,8 +109,8 @@ class Proxy:
         address = ipaddress.ip_address(peer)
         return any(address in network for network in self._networks)
 
-    async def close(self) -> None:
-        await self._pool.close()
+    def close(self) -> None:
+        self._pool.close()
 
 
 def _refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:

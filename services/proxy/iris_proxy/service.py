@@ -47,7 +47,7 @@ async def main(service: Service[ProxySettings]) -> None:
     write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
     await service.stop.wait()
     await listener.stop()
-    await proxy.close()
+    proxy.close()
     await connection.close()
 
 

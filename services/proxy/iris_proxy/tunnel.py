@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_writer import StreamWriter
 
-AHEAD_BYTES = 64 << 10
+from iris_proxy.upstream import AHEAD_BYTES, RouteConnection
 
 
 class _Bytes:
@@ -33,22 +33,18 @@ class _Bytes:
         self.stream.feed_eof()
 
 
-async def tunnel(
-    request: web.BaseRequest, reply: web.StreamResponse, answer: aiohttp.ClientResponse, idle_s: float
-) -> None:
-    """Copy until either side ends or both were silent for ``idle_s``; ``reply`` has been sent."""
-    connection = answer.connection
-    if connection is None or connection.protocol is None:
-        return
-    route, client = _Bytes(connection.protocol), _Bytes(request.protocol)
-    connection.protocol.set_parser(route, route.stream)
+async def tunnel(request: web.BaseRequest, connection: RouteConnection, idle_s: float) -> None:
+    """Send the head of the answer, then copy until either side ends or both were silent for ``idle_s``."""
+    request.writer.send_headers()
+    route, client = _Bytes(connection), _Bytes(request.protocol)
+    connection.set_parser(route, route.stream)
     request.protocol.set_parser(client)  # type: ignore[arg-type]
-    to_route = StreamWriter(connection.protocol, asyncio.get_running_loop())
+    to_route = StreamWriter(connection, asyncio.get_running_loop())
     with contextlib.suppress(TimeoutError, ConnectionError, aiohttp.ClientError):
         async with asyncio.timeout(idle_s) as timer:
             both = [
                 asyncio.create_task(_copy(client.stream, to_route.write, timer, idle_s)),
-                asyncio.create_task(_copy(route.stream, reply.write, timer, idle_s)),
+                asyncio.create_task(_copy(route.stream, request.writer.write, timer, idle_s)),
             ]
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

@@ -1,39 +1,32 @@
-"""Connections to one route: a pool of its own, kept while the route is in the set or answers something.
+"""Connections to one route, and one request on one of them.
 
-aiohttp's client does more than a proxy wants, and two things less. Switched off: cookies, redirects, decompression,
-fields of its own, sending again by itself (it would repeat PUT and DELETE). Added: a pooled connection on which bytes
-came unasked is closed and not used, and it is known whether a connection was reused.
-Source: docs/design/serving.md#proxy-rules.
+Parsing, framing and flow control are aiohttp's (`ResponseHandler` and `StreamWriter`); its session, which adds cookies,
+redirects, decompression and requests sent again, is left out. The newest idle connection is used first; one on which
+bytes come unasked is closed. Source: docs/design/serving.md#proxy-rules,
+docs/adr/0028-connections-to-routes-are-ours.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextvars import ContextVar
-from functools import lru_cache
-from typing import TYPE_CHECKING
-from weakref import WeakSet
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage, StreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
-from yarl import URL
 
 from iris_core.serving import ProxyPolicy
 from iris_proxy.headers import Fields
+from iris_proxy.refusal import ProxyRefusal
 from iris_proxy.retry import Failure
-
-if TYPE_CHECKING:
-    from aiohttp.client import ClientTimeout
-    from aiohttp.client_reqrep import ClientRequest
-    from aiohttp.connector import Connection
-    from aiohttp.tracing import Trace
 
 LINE_BYTES = 16 << 10
 FIELDS = 200
-_OWN_FIELDS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
+AHEAD_BYTES = 64 << 10
 
-_reused: ContextVar[bool] = ContextVar("reused")
+Informational = Callable[[RawResponseMessage], Awaitable[None]]
 
 
 class NoAnswer(Exception):
@@ -43,6 +36,109 @@ class NoAnswer(Exception):
         super().__init__(detail)
         self.failure = failure
         self.status = status
+
+
+class RouteConnection(ResponseHandler):
+    """A connection to a route, and one timer for all the requests it carries.
+
+    A timer that is due too early is set again and not replaced for each request, so a request costs none.
+
+    Attributes:
+        reused: whether it has carried a request before the present one.
+        heard: whether bytes have come for the present one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_idle_end: Callable[[RouteConnection], None]) -> None:
+        super().__init__(loop)
+        self.reused = self.heard = False
+        self._on_idle_end = on_idle_end
+        self._idle = self._answered = False
+        self._due_s: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    def expect_answer(self, within_s: float) -> None:
+        """Fail the request if its answer has not begun by then."""
+        if not self._answered:
+            self._be_done_in(within_s)
+
+    def answered(self) -> None:
+        """The head of the answer is there."""
+        self._answered = True
+        self._due_s = None
+
+    def rest(self, for_s: float) -> None:
+        """Nobody uses it now; it is closed after that time, or when bytes come."""
+        self.reused = self._idle = True
+        self._be_done_in(for_s)
+
+    def wake(self) -> None:
+        """A request takes it."""
+        self.heard = self._idle = self._answered = False
+        self._due_s = None
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = True
+        if self._idle:
+            self.close()
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._idle:
+            self._on_idle_end(self)
+        super().connection_lost(exc)
+
+    def _be_done_in(self, seconds: float) -> None:
+        self._due_s = self._loop.time() + seconds
+        if self._watch is None or self._watch.when() > self._due_s:
+            self._set_timer(self._due_s)
+
+    def _set_timer(self, when_s: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(when_s, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._due_s is None:
+            return
+        if self._loop.time() < self._due_s:
+            self._set_timer(self._due_s)
+        elif self._idle:
+            self.close()
+        else:
+            self.set_exception(TimeoutError())
+
+
+class RouteAnswer:
+    """A route's answer; its body comes.
+
+    Attributes:
+        head: as the route wrote it. content: the body. connection: what it comes on.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        connection: RouteConnection,
+        upload: asyncio.Task[None] | None,
+        head: RawResponseMessage,
+        content: aiohttp.StreamReader,
+    ) -> None:
+        self.head = head
+        self.content = content
+        self.connection = connection
+        self._upload = upload
+        self._upstream = upstream
+
+    def close(self) -> None:
+        """Keep the connection for the next request when this one is over on both sides, else close it."""
+        sent = self._upload is None or self._upload.done()
+        if self._upload is not None and not sent:
+            self._upload.cancel()
+        self._upstream.release(self.connection, sent)
 
 
 class Upstream:
@@ -56,8 +152,9 @@ class Upstream:
     def __init__(self, address: str, idle_s: float) -> None:
         host, _, port = address.rpartition(":")
         self._origin = (host.strip("[]"), int(port))
-        self._pooled = _session(_Connector(limit=0, keepalive_timeout=idle_s))
-        self._fresh: aiohttp.ClientSession | None = None
+        self._idle_s = idle_s
+        self._idle: list[RouteConnection] = []
+        self._closed = False
 
     async def request(
         self,
@@ -67,90 +164,130 @@ class Upstream:
         body: AsyncIterator[bytes] | None,
         policy: ProxyPolicy,
         *,
+        chunked: bool,
         fresh: bool,
-    ) -> aiohttp.ClientResponse:
-        """The head of the answer. Raises NoAnswer. ``fresh``: on a connection made for it."""
-        host, port = self._origin
-        url = URL.build(scheme="http", host=host, port=port, path=target, encoded=True)
-        _reused.set(False)
+        informational: Informational,
+    ) -> RouteAnswer:
+        """The head of the answer; ``informational`` is given each 1xx before it.
+
+        Args:
+            body: what it raises is raised here. chunked: ``fields`` do not say how long it is.
+            fresh: on a connection made for it.
+
+        Raises NoAnswer.
+        """
+        connection = None if fresh else self._take()
+        if connection is None:
+            connection = await self._connect(policy.connect_s)
+        upload: asyncio.Task[None] | None = None
         try:
-            return await self._session(fresh).request(
-                method,
-                url,
-                headers=CIMultiDict(fields),
-                data=body,
-                allow_redirects=False,
-                timeout=timeouts(policy.connect_s, policy.first_byte_s, policy.total_s),
-            )
-        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as error:
-            raise NoAnswer(Failure.NOT_CONNECTED, 502, f"the route refused the connection: {error}") from error
-        except TimeoutError as error:
-            raise NoAnswer(Failure.BROKEN, 504, "the route did not answer in time") from error
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            failure = Failure.REUSED_CLOSED if _reused.get() and not _has_begun(error) else Failure.BROKEN
-            raise NoAnswer(failure, 502, "the route closed the connection without an answer") from error
-        except (aiohttp.ClientError, ValueError) as error:
-            raise NoAnswer(Failure.BROKEN, 502, f"the route's answer cannot be read: {error}") from error
+            writer = await _begin(connection, method, target, fields, chunked=chunked)
+            if body is None:
+                writer.set_eof()
+                connection.expect_answer(policy.first_byte_s)
+            else:
+                upload = asyncio.create_task(_send(body, writer, connection, policy))
+            head, content = await connection.read()
+            while 100 <= head.code < 200 and head.code != 101:
+                await informational(head)
+                head, content = await connection.read()
+            connection.answered()
+            return RouteAnswer(self, connection, upload, head, content)
+        except BaseException as error:
+            if upload is not None:
+                upload.cancel()
+            self.release(connection, sent=False)
+            if (refused := _no_answer(error, connection)) is not None:
+                raise refused from error
+            raise
 
-    async def close(self) -> None:
-        await self._pooled.close()
-        if self._fresh is not None:
-            await self._fresh.close()
+    def release(self, connection: RouteConnection, sent: bool) -> None:
+        """A request is over; ``sent``: all of it went out, so the connection may be used again."""
+        if sent and not self._closed and connection.is_connected() and not connection.should_close:
+            self._idle.append(connection)
+            connection.rest(self._idle_s)
+        else:
+            connection.close()
 
-    def _session(self, fresh: bool) -> aiohttp.ClientSession:
-        if not fresh:
-            return self._pooled
-        if self._fresh is None:
-            self._fresh = _session(_Connector(limit=0, force_close=True))
-        return self._fresh
+    def close(self) -> None:
+        """Close what is idle, and the rest when its request is over."""
+        self._closed = True
+        for connection in tuple(self._idle):
+            connection.close()
 
-
-class _Connector(aiohttp.TCPConnector):
-    """Connections of which it is known whether they were used before."""
-
-    def __init__(self, **options: float | bool) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
-        self._used: WeakSet[ResponseHandler] = WeakSet()
-
-    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout) -> Connection:
-        while True:
-            connection = await super().connect(req, traces, timeout)
-            protocol = connection.protocol
-            if protocol is not None and not protocol.should_close:
-                _reused.set(protocol in self._used)
-                self._used.add(protocol)
+    def _take(self) -> RouteConnection | None:
+        """The connection that was used last and is still good."""
+        while self._idle:
+            connection = self._idle.pop()
+            connection.wake()
+            if connection.is_connected() and not connection.should_close:
                 return connection
-            connection.close()  # bytes came unasked: they would be taken for the answer
+            connection.close()
+        return None
+
+    async def _connect(self, within_s: float) -> RouteConnection:
+        """Raises NoAnswer."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(within_s):
+                _, made = await loop.create_connection(lambda: RouteConnection(loop, self._forget), *self._origin)
+                return made
+        except TimeoutError as error:
+            detail = f"the route took no connection within {within_s:g} s"
+            raise NoAnswer(Failure.NOT_CONNECTED, 502, detail) from error
+        except OSError as error:
+            raise NoAnswer(Failure.NOT_CONNECTED, 502, f"the route refused the connection: {error}") from error
+
+    def _forget(self, connection: RouteConnection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
 
 
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    session = aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=_OWN_FIELDS,
+async def _begin(
+    connection: RouteConnection, method: str, target: str, fields: Fields, *, chunked: bool
+) -> StreamWriter:
+    """Prepare for the answer, and write a request's head, which leaves with the first part of the body."""
+    connection.set_response_params(
+        skip_payload=method == "HEAD",
+        read_until_eof=True,
         auto_decompress=False,
+        read_bufsize=AHEAD_BYTES,
         max_line_size=LINE_BYTES,
         max_field_size=LINE_BYTES,
         max_headers=FIELDS,
     )
-    session._retry_connection = False
-    return session
+    writer = StreamWriter(connection, asyncio.get_running_loop())
+    if chunked:
+        writer.enable_chunking()
+        fields = [*fields, ("Transfer-Encoding", "chunked")]
+    await writer.write_headers(f"{method} {target} HTTP/1.1", CIMultiDict(fields))
+    return writer
 
 
-@lru_cache(maxsize=1024)
-def timeouts(connect_s: float, first_byte_s: float, total_s: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(total=total_s, sock_connect=connect_s, sock_read=first_byte_s)
+async def _send(
+    body: AsyncIterator[bytes], writer: StreamWriter, connection: RouteConnection, policy: ProxyPolicy
+) -> None:
+    """Send a body; what goes wrong is raised to whoever waits for the answer."""
+    try:
+        async for chunk in body:
+            await writer.write(chunk, drain=False)
+            if connection.writing_paused:
+                async with asyncio.timeout(policy.idle_s):
+                    await writer.drain()
+        writer.set_eof()
+        connection.expect_answer(policy.first_byte_s)
+    except (ProxyRefusal, OSError, aiohttp.ClientError) as error:
+        connection.set_exception(error)
 
 
-def _has_begun(error: Exception) -> bool:
-    """Whether part of an answer had come: aiohttp then gives what it has read of it in place of a text."""
-    return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)
-
-
-def without_read_timeout(answer: aiohttp.ClientResponse) -> aiohttp.StreamReader:
-    """The body of an answer, whose first byte has come: from now on whoever reads it counts the time."""
-    connection = answer.connection
-    if connection is not None and connection.protocol is not None:
-        connection.protocol.read_timeout = None
-        connection.protocol.start_timeout()
-    return answer.content
+def _no_answer(error: BaseException, connection: RouteConnection) -> NoAnswer | None:
+    """What an error while waiting for an answer means; None when it is not the route's."""
+    match error:
+        case TimeoutError():
+            return NoAnswer(Failure.BROKEN, 504, "the route did not answer in time")
+        case aiohttp.ServerDisconnectedError() | ConnectionError() | OSError():
+            failure = Failure.REUSED_CLOSED if connection.reused and not connection.heard else Failure.BROKEN
+            return NoAnswer(failure, 502, "the route closed the connection without an answer")
+        case aiohttp.ClientError() | HttpProcessingError() | ValueError():
+            return NoAnswer(Failure.BROKEN, 502, f"the route's answer cannot be read: {error}")
+    return None

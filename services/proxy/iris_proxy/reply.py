@@ -1,0 +1,101 @@
+"""An answer on its way to a client: the head as the route wrote it, framed anew, and the body as it comes.
+
+In place of what aiohttp's response does to a head: fields of its own, and a guess at the type of the content.
+Source: docs/design/serving.md#proxy-rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+from aiohttp import HttpVersion10, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawResponseMessage, StreamWriter
+from multidict import CIMultiDict
+
+from iris_proxy.headers import Fields, end_to_end
+
+_WITHOUT_BODY = frozenset({204, 304})
+_CONTINUE = 100
+
+
+class Reply(web.StreamResponse):
+    """The answer to ``request``.
+
+    Args:
+        closes: whether the connection ends after it.
+    """
+
+    def __init__(self, request: web.BaseRequest, head: RawResponseMessage, *, closes: bool) -> None:
+        super().__init__(status=head.code, reason=head.reason)
+        assert isinstance(request.writer, StreamWriter)
+        self._writer = request.writer
+        self._request = request
+        self._head = head
+        self._keeps = request.keep_alive and not closes
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._keeps
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """For aiohttp, which asks after the handler: `begin` has done it."""
+        return request.writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """As `prepare`."""
+
+    async def begin(self, added: Fields) -> None:
+        """The head, with fields ``added``; it leaves with the next bytes. Raises ValueError for control characters."""
+        head = self._head
+        fields = CIMultiDict([*end_to_end(head.headers.items()), *added])
+        if head.code == 101:
+            self._keeps = False
+            fields.extend((("Connection", "Upgrade"), ("Upgrade", "websocket")))
+        else:
+            self._frame(fields)
+        await self._writer.write_headers(_status_line(self._request, head), fields)
+
+    def _frame(self, fields: CIMultiDict[str]) -> None:
+        """Say how long the body is, and what becomes of the connection."""
+        old = self._request.version == HttpVersion10
+        if self._head.code in _WITHOUT_BODY:
+            fields.popall("Content-Length", None)
+        elif self._request.method != "HEAD" and "Content-Length" not in fields:
+            if old:
+                self._keeps = False
+            else:
+                self._writer.enable_chunking()
+                fields.add("Transfer-Encoding", "chunked")
+        if old and self._keeps:
+            fields.add("Connection", "keep-alive")
+        elif not self._keeps:
+            fields.add("Connection", "close")
+
+    async def copy(self, content: aiohttp.StreamReader, idle_s: float) -> None:
+        """The body as it comes. Raises TimeoutError when the route sends, or the client takes, nothing for long."""
+        writer = self._writer
+        if content.is_eof():
+            await writer.write(content.read_nowait(), drain=False)
+            writer.set_eof()
+            if not self._request.protocol.writing_paused:
+                return
+        writer.send_headers()
+        async with asyncio.timeout(idle_s) as timer:
+            async for chunk in content.iter_any():
+                timer.reschedule(asyncio.get_running_loop().time() + idle_s)
+                await writer.write(chunk)
+            writer.set_eof()
+            await writer.drain()
+
+
+async def inform(request: web.BaseRequest, head: RawResponseMessage) -> None:
+    """Pass on a 1xx; a client of HTTP/1.0 knows none, and 100 was asked of us and not of the route."""
+    if request.version != HttpVersion10 and head.code != _CONTINUE:
+        await request.writer.write_headers(_status_line(request, head), CIMultiDict(end_to_end(head.headers.items())))
+        request.writer.send_headers()
+
+
+def _status_line(request: web.BaseRequest, head: RawResponseMessage) -> str:
+    return f"HTTP/{request.version.major}.{request.version.minor} {head.code} {head.reason}"
