@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 
 from iris_core.errors import InvariantBroken
+from iris_core.reasons import ReasonCode
 from iris_core.resources import NOTHING
 from iris_core.states import (
     ACTIVE,
@@ -22,6 +23,7 @@ from iris_core.states import (
     DeploymentLifecycle,
     JobState,
     KernelStatus,
+    PriorityBand,
     SessionStatus,
     TaskState,
     WorkerState,
@@ -228,6 +230,11 @@ def queue_is_sorted(ledger: Ledger) -> Wrongs:
         waiting[job.user] += job.counts[TaskState.PENDING]
     if +waiting != +ledger.pending_of_user:
         yield f"waiting tasks by user {dict(+ledger.pending_of_user)}, recount {dict(+waiting)}"
+    because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
+    for number, reason in ledger.reasons.items():
+        because[ledger.jobs[number].band, reason.code] += ledger.jobs[number].counts[TaskState.PENDING]
+    if +because != +ledger.pending_because:
+        yield f"waiting tasks by reason {dict(+ledger.pending_because)}, recount {dict(+because)}"
     known = sum(len(ledger.queue.pending(number)) for number in ledger.jobs)
     if len(ledger.queue) != known:
         yield f"the queue holds {len(ledger.queue)} tasks, {known} of jobs that are known"

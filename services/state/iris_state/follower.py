@@ -15,7 +15,6 @@ from iris_bus.contract import Message, Subscription
 from iris_core import codec, subjects
 from iris_core.codec import Undecodable
 from iris_core.messages import BEHIND, Answer, HeartbeatMessage, LoadReport, Query, Reasons
-from iris_core.states import TaskState
 from iris_state.deployments.reconciler import note_loads, note_results
 from iris_state.reads import Reads
 from iris_state.replication.replica import Replica
@@ -121,8 +120,8 @@ class Follower:
         ledger = self._replica.machine.ledger
         for each in batch.reasons:
             job = ledger.jobs.get(each.job)
-            if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
-                ledger.reasons[each.job] = each.reason
+            if job is not None and not job.is_terminal and job.is_waiting:
+                ledger.keep_reason(job, each.reason)
 
     def _on_heartbeat(self, message: Message) -> None:
         """What a host says of itself and is not recorded."""

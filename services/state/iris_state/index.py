@@ -18,6 +18,7 @@ Field = tuple[str, object]
 """A field and its value, for example ``("user", "ann")``; a label is ``("label", "team=vision")``."""
 
 
+WAITING: Field = ("is_waiting", True)
 _NONE: SortedList = SortedList()
 
 
@@ -26,6 +27,8 @@ def fields_of(job: Job) -> Iterator[Field]:
     yield "state", job.state
     yield "user", job.user
     yield "band", job.band
+    if job.is_waiting:
+        yield WAITING
     if job.parent:
         yield "parent", job.parent
     for key, value in job.spec.labels.items():
@@ -63,18 +66,18 @@ class JobIndex:
         """Index a new job."""
         self.all.add(job.number)
         for field in fields_of(job):
-            self._enter(field, job.number)
+            self.enter(field, job.number)
 
     def move(self, job: Job, previous: JobState) -> None:
         """A job has left ``previous`` for its present state."""
-        self._leave(("state", previous), job.number)
-        self._enter(("state", job.state), job.number)
+        self.leave(("state", previous), job.number)
+        self.enter(("state", job.state), job.number)
 
     def remove(self, job: Job) -> None:
         """Forget a job."""
         self.all.remove(job.number)
         for field in fields_of(job):
-            self._leave(field, job.number)
+            self.leave(field, job.number)
 
     def of(self, field: Field) -> SortedList:
         """The numbers of the jobs with this value of a field: to be read only."""
@@ -88,13 +91,15 @@ class JobIndex:
         """All of it, for a recount."""
         return {field: list(numbers) for field, numbers in self._by.items()}
 
-    def _enter(self, field: Field, number: int) -> None:
+    def enter(self, field: Field, number: int) -> None:
+        """A job is listed under one more field."""
         numbers = self._by.get(field)
         if numbers is None:
             numbers = self._by[field] = SortedList()
         numbers.add(number)
 
-    def _leave(self, field: Field, number: int) -> None:
+    def leave(self, field: Field, number: int) -> None:
+        """A job is listed under one field less."""
         numbers = self._by[field]
         numbers.remove(number)
         if not numbers:

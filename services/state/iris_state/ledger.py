@@ -15,14 +15,14 @@ from sortedcontainers import SortedDict
 
 from iris_core.queue import TaskQueue
 from iris_core.quota import Quota
-from iris_core.reasons import Reason
+from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
 from iris_state import changes as c
 from iris_state.deployments.load import Loads
 from iris_state.deployments.records import Deployment, Probes, PublicFact, Route
-from iris_state.index import JobIndex
+from iris_state.index import WAITING, JobIndex
 from iris_state.records import (
     Attempt,
     AttemptKey,
@@ -78,6 +78,7 @@ class Ledger:
         self.nominations: dict[Key, str] = {}
         self.avoided: dict[Key, dict[str, int]] = {}
         self.reasons: dict[int, Reason] = {}
+        self.pending_because: Counter[tuple[PriorityBand, ReasonCode]] = Counter()
         self.looks: dict[int, int] = {}
         self.newest_rows: dict[int, dict[int, HistoryEntry]] = {}
         self.kernels: dict[int, Counter[KernelStatus]] = {}
@@ -311,7 +312,9 @@ class Ledger:
 
     def wait_for_place(self, job: Job, index: int) -> None:
         """A task waits."""
-        self.pending_of_user[job.user] += 1
+        self._count_pending(job, 1)
+        if job.counts[TaskState.PENDING] == 1:
+            self.index.enter(WAITING, job.number)
         self.enqueue(job, index)
 
     def enqueue(self, job: Job, index: int) -> None:
@@ -331,11 +334,30 @@ class Ledger:
     def dequeue(self, job: Job, index: int) -> None:
         """A task waits no longer, nor is a place kept for it."""
         self.queue.remove(job.number, index)
-        self.pending_of_user[job.user] -= 1
+        self._count_pending(job, -1)
+        if job.counts[TaskState.PENDING] == 1:
+            self.index.leave(WAITING, job.number)
         if not self.pending_of_user[job.user]:
             del self.pending_of_user[job.user]
         if self.nominations:
             self.nominations.pop((job.number, index), None)
+
+    def _count_pending(self, job: Job, by: int) -> None:
+        self.pending_of_user[job.user] += by
+        reason = self.reasons.get(job.number)
+        if reason is not None:
+            self.pending_because[job.band, reason.code] += by
+
+    def keep_reason(self, job: Job, reason: Reason) -> None:
+        """Why the waiting tasks of a job wait, from now on."""
+        self.drop_reason(job)
+        self.reasons[job.number] = reason
+        self.pending_because[job.band, reason.code] += job.counts[TaskState.PENDING]
+
+    def drop_reason(self, job: Job) -> None:
+        before = self.reasons.pop(job.number, None)
+        if before is not None:
+            self.pending_because[job.band, before.code] -= job.counts[TaskState.PENDING]
 
     def hold(self, job: Job, index: int, attempt: Attempt) -> None:
         """An attempt is open on its worker and takes its room there."""

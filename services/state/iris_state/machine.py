@@ -34,7 +34,7 @@ from iris_core.messages import (
 )
 from iris_core.quota import Quota
 from iris_core.serving import Discovery
-from iris_core.states import TaskState, WorkerState
+from iris_core.states import WorkerState
 from iris_state import deltas, outbox, views
 from iris_state.changes import (
     UNDECODABLE,
@@ -486,7 +486,7 @@ class Machine:
         """Keep why jobs wait, and tell replicas that follow."""
         for update in plan.reasons:
             job = self.ledger.jobs.get(update.job)
-            if job is not None and not job.is_terminal and job.counts[TaskState.PENDING]:
+            if job is not None and not job.is_terminal and job.is_waiting:
                 self.round.take(record_reason(self.ledger, job, update, self.round.now_ms))
                 self._reasons.append(update)
 

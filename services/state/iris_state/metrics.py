@@ -17,10 +17,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from iris_bus.telemetry import SECONDS, new_registry
+from iris_core.reasons import NOT_YET_LOOKED_AT
 from iris_core.resources import Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
 from iris_state import changes as c
+from iris_state.index import WAITING
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
 from iris_state.records import Fact
@@ -236,19 +238,18 @@ class LedgerCollector(Collector):
 
     def _waiting(self) -> Iterator[Metric]:
         ledger = self._machine.ledger
-        waiting: Tally[tuple[str, str]] = Tally()
-        oldest = None
-        for number in ledger.queue.jobs():
-            job = ledger.jobs[number]
-            reason = ledger.reasons.get(number)
-            code = reason.code.value if reason is not None else "not_yet_looked_at"
-            waiting[(code, display_name(job.band))] += job.counts[TaskState.PENDING]
-            oldest = min(job.submitted_ms, oldest or job.submitted_ms)
+        waiting = Tally(
+            {(band, NOT_YET_LOOKED_AT.code): counts[TaskState.PENDING] for band, counts in ledger.tally.items()}
+        )
+        for (band, code), n in ledger.pending_because.items():
+            waiting[band, code] += n
+            waiting[band, NOT_YET_LOOKED_AT.code] -= n
         gauge = GaugeMetricFamily("iris_pending_tasks", "Waiting tasks by reason.", labels=["reason", "band"])
-        for labels, n in waiting.items():
-            gauge.add_metric(labels, n)
+        for (band, code), n in (+waiting).items():
+            gauge.add_metric([code.value, display_name(band)], n)
         yield gauge
-        seconds = (self._machine.last_ms - oldest) / 1000 if oldest is not None else 0.0
+        numbers = ledger.index.of(WAITING)
+        seconds = (self._machine.last_ms - ledger.jobs[numbers[0]].submitted_ms) / 1000 if numbers else 0.0
         yield GaugeMetricFamily("iris_oldest_pending_seconds", "Age of the longest waiting job.", value=seconds)
 
     def _gangs(self) -> Iterator[Metric]:

@@ -183,6 +183,11 @@ class Job(msgspec.Struct, array_like=True):
         return self.state in JOB_TERMINAL
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a task of it waits."""
+        return self.counts[TaskState.PENDING] > 0
+
+    @property
     def is_gang(self) -> bool:
         return self.session is not None
 

@@ -102,10 +102,11 @@ class Looks(dict):
         return super().values()
 
 
-def test_a_scrape_looks_at_no_job_but_those_that_wait(script) -> None:
+def test_a_scrape_looks_at_one_job_however_many_wait(script) -> None:
     script.play("submit /w replicas=3 band=batch")
     for number in range(50):
         script.play(f"""
+            submit /waiting-{number} band=batch
             submit /done-{number} replicas=2
             cancel /done-{number}
         """)
@@ -115,13 +116,48 @@ def test_a_scrape_looks_at_no_job_but_those_that_wait(script) -> None:
     seen = scraped(metrics)
     looked, ledger.jobs = ledger.jobs.looked, plain
     jobs = {labels: n for labels, n in seen.items() if labels.startswith("iris_jobs{") and n}
-    assert jobs == {'iris_jobs{state="killed"}': 50, 'iris_jobs{state="pending"}': 1}
+    assert jobs == {'iris_jobs{state="killed"}': 50, 'iris_jobs{state="pending"}': 51}
     tasks = {labels: n for labels, n in seen.items() if labels.startswith("iris_tasks{")}
     assert tasks == {
-        'iris_tasks{band="batch",state="pending"}': 3,
+        'iris_tasks{band="batch",state="pending"}': 53,
         'iris_tasks{band="interactive",state="killed"}': 100,
     }
     assert looked == 1
+
+
+def test_waiting_tasks_are_counted_by_reason_and_band_and_the_oldest_is_known(script) -> None:
+    script.play("""
+        submit /first cpu=8
+        wait 10
+        worker w0 cpu=1
+        submit /second replicas=3 band=batch
+        explain /first not_enough_cpu
+        explain /second behind
+        schedule /second
+        submit /third
+    """)
+    metrics = StateMetrics(lambda: script.world.machine)
+
+    def waiting() -> dict[str, float]:
+        begin = ("iris_pending_tasks", "iris_oldest_pending_seconds")
+        return {name: n for name, n in scraped(metrics).items() if name.startswith(begin)}
+
+    assert waiting() == {
+        'iris_pending_tasks{band="interactive",reason="not_enough_cpu"}': 1,
+        'iris_pending_tasks{band="batch",reason="behind"}': 2,
+        'iris_pending_tasks{band="interactive",reason="not_yet_looked_at"}': 1,
+        "iris_oldest_pending_seconds": 10,
+    }
+    script.play("""
+        explain /second no_workers
+        cancel /first
+        wait 5
+    """)
+    assert waiting() == {
+        'iris_pending_tasks{band="batch",reason="no_workers"}': 2,
+        'iris_pending_tasks{band="interactive",reason="not_yet_looked_at"}': 1,
+        "iris_oldest_pending_seconds": 5,
+    }
 
 
 def test_the_leader_and_a_standby_say_which_they_are(script) -> None:

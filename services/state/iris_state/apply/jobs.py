@@ -57,7 +57,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
         job.finished_ms, job.cause, job.error = at_ms, change.cause, change.error
         ledger.timers.clear(("scheduling", job.number, 0))
         ledger.held_back.discard(job.number)
-        ledger.reasons.pop(job.number, None)
+        ledger.drop_reason(job)
         ledger.looks.pop(job.number, None)
     words = display_name(change.state), display_name(previous)
     ledger.facts.append(Fact("job", job, None, None, *words, change.cause, at_ms))

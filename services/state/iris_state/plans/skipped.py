@@ -24,7 +24,7 @@ EVERY_MS = 10_000
 def record_reason(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
     """Keep a waiting job's reason and count the look; the judgements that are worth recording."""
     before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
-    ledger.reasons[job.number] = update.reason
+    ledger.keep_reason(job, update.reason)
     looks = ledger.looks.pop(job.number, 0)
     if row is not None and before is not None and before.code is update.reason.code:
         looks += update.looks

@@ -27,7 +27,7 @@ _MESSAGES = {
 
 def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
     """The latest of a job; None while none of its waiting tasks was ever placed."""
-    if record.is_terminal or not record.counts[TaskState.PENDING]:
+    if record.is_terminal or not record.is_waiting:
         return None
     queued = ledger.queue.pending(record.number)
     return of_tasks(record, chain(islice(queued, _LOOKED_AT), range(min(len(record.tasks), _LOOKED_AT))))

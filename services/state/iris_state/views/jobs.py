@@ -61,7 +61,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
     """Why the waiting tasks of a job wait; None when none does."""
-    if record.is_terminal or not record.counts[TaskState.PENDING]:
+    if record.is_terminal or not record.is_waiting:
         return None
     if len(ledger.queue.pending(record.number)):
         return ledger.reasons.get(record.number, NOT_YET_LOOKED_AT)
@@ -190,7 +190,7 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
     pending = ledger.queue.pending(record.number)
     if len(pending):
         return pending[0]
-    if not record.counts[TaskState.PENDING]:
+    if not record.is_waiting:
         return 0
     return next(index for index, task in enumerate(record.tasks) if task.state is TaskState.PENDING)
 
