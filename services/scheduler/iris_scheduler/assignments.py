@@ -39,11 +39,13 @@ class Assignments:
         self.nominations = Nominations(cycle, free)
         self.room = Room(free)
         self.before = free.copy()
-        self.reservations = Reservations(cycle, self.room, self.nominations)
+        self.reservations = Reservations(cycle, self.room, self.nominations, self.placed_on)
         self.allowances = Allowances(cycle.mirror.quotas, cycle.mirror.usage)
         self.given: list[Given] = []
         self.notes: dict[int, Reason] = {}
         self._rest: dict[int, Sequence[int]] = {}
+        self._placed: dict[int, list[int]] = {}
+        self._counted = 0
 
     def waiting(self, job: int) -> Sequence[int]:
         """Indexes of a job that wait and have no place yet."""
@@ -59,6 +61,14 @@ class Assignments:
         self.given.append(Given(job, indexes, slots))
         self._rest[job] = rest
         self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, len(slots))
+
+    def placed_on(self, slot: int) -> Sequence[int]:
+        """The job of each task that has got its place on a worker in this cycle."""
+        for one in self.given[self._counted :]:
+            for taken in one.slots:
+                self._placed.setdefault(taken, []).append(one.job)
+        self._counted = len(self.given)
+        return self._placed.get(slot, ())
 
     def note(self, job: int, reason: Reason) -> None:
         """A job waits for a reason of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iris_core.reasons import ReasonCode
 from iris_core.spec import Constraint
 from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import SchedulerSettings
@@ -184,6 +185,27 @@ def test_the_group_is_free_again_when_the_gang_is_gone() -> None:
     assert story.cycle() == {}
     story.tell(gone=(story.rows["/gang"].job,))
     assert story.cycle() == {"/late/0": "s1-1"}
+
+
+def test_a_group_that_another_gang_has_just_taken_is_not_kept() -> None:
+    story = Story(*slices("s1", "s2"), settings=SchedulerSettings(gang_reservation_after_s=0))
+    story.running("/limited", "s2-0", cpu=4, timeout_s=600)
+    story.gang("/first", 2)
+    story.gang("/patient", 2)
+    story.wait(1)
+    story.submit("/late", cpu=4)
+    assert story.cycle() == {"/first/0": "s1-0", "/first/1": "s1-1"}
+    assert story.reasons["/late"].code is ReasonCode.RESERVED_FOR_GANG
+
+
+def test_a_group_that_another_gang_has_just_taken_for_a_short_time_is_kept() -> None:
+    story = Story(*slices("s1", "s2"), settings=SchedulerSettings(gang_reservation_after_s=0))
+    story.running("/limited", "s2-0", cpu=4, timeout_s=600)
+    story.gang("/first", 2, timeout_s=60)
+    story.gang("/patient", 2)
+    story.wait(1)
+    story.submit("/late", cpu=4)
+    assert story.cycle() == {"/first/0": "s1-0", "/first/1": "s1-1", "/late/0": "s2-1"}
 
 
 def test_of_the_preferred_groups_the_one_with_the_fewest_spare_hosts_is_taken() -> None:

@@ -5,8 +5,9 @@ Source: docs/design/semantics.md#order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 
 import numpy as np
 
@@ -26,12 +27,18 @@ Freed = tuple[int, int, int, tuple[int, ...]]
 
 
 class Reservations:
-    """Which workers are kept for which gang in one cycle, and until when; their room is shut for everybody."""
+    """Which workers are kept for which gang in one cycle, and until when; their room is shut for everybody.
 
-    def __init__(self, cycle: Cycle, room: Room, nominations: Nominations) -> None:
+    ``placed_on``: by slot, the job of each task that has got its place there in this cycle.
+    """
+
+    def __init__(
+        self, cycle: Cycle, room: Room, nominations: Nominations, placed_on: Callable[[int], Sequence[int]]
+    ) -> None:
         self._cycle = cycle
         self._room = room
         self._nominations = nominations
+        self._placed_on = placed_on
         self._kept: dict[int, tuple[int, int]] = {}
 
     def gangs(self) -> list[tuple[int, int]]:
@@ -101,23 +108,28 @@ class Reservations:
 
     def _free_at(self, slot: int, need: Need) -> int:
         """When one task fits on a worker beside those nominated to it, by the time limits there; else NEVER_MS."""
-        now_ms, host = self._cycle.now_ms, self._host(slot)
+        cycle, host = self._cycle, self._host(slot)
         room = minus(host.room(), self._nominations.at(slot))
+        ends = [(self._end_of(hold), (*held.held, (WINDOW, hold.building))) for hold, held in host.holds.values()]
+        for job in self._placed_on(slot):
+            placed = cycle.mirror.kinds[job].need
+            room = minus(room, placed.amounts)
+            ends.append((self._timeout_at(job, cycle.now_ms), placed.needed))
         if covers(room, need):
-            return now_ms
-        ends = sorted((self._end_of(hold), ref) for ref, (hold, _) in host.holds.items())
-        for at_ms, ref in ends:
-            hold, held = host.holds[ref]
-            for dimension, amount in held.held:
+            return cycle.now_ms
+        for at_ms, freed in sorted(ends, key=itemgetter(0)):
+            for dimension, amount in freed:
                 room[dimension] += amount
-            room[WINDOW] += hold.building
             if covers(room, need):
-                return max(at_ms, now_ms)
+                return max(at_ms, cycle.now_ms)
         return NEVER_MS
 
     def _end_of(self, hold: Hold) -> int:
         cycle = self._cycle
         if hold.stopping:
             return cycle.now_ms if hold.stopping_ms + cycle.settings.stop_timeout_ms >= cycle.now_ms else NEVER_MS
-        timeout_ms = cycle.mirror.jobs[hold.ref.job].timeout_ms
-        return NEVER_MS if timeout_ms is None else hold.since_ms + timeout_ms
+        return self._timeout_at(hold.ref.job, hold.since_ms)
+
+    def _timeout_at(self, job: int, since_ms: int) -> int:
+        timeout_ms = self._cycle.mirror.jobs[job].timeout_ms
+        return NEVER_MS if timeout_ms is None else since_ms + timeout_ms
