@@ -7,6 +7,7 @@ so an answer is never older than its question. Out of scope: what the views hold
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,7 +48,8 @@ class Queries:
     Args:
         position: of the newest write; every answer is at least as new.
         retry_for_s: how long a question may take, and how long to go on asking while nobody leads.
-        follower_s: how long a replica that follows may take before the leader is asked.
+        follower_s: how long a replica that follows may take before the leader is asked; one that has answered
+            lately, twice as long.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Queries:
         self._retry_for_s = retry_for_s
         self._follower_s = min(follower_s, retry_for_s / 4)
         self._alone_until_s = 0.0
+        self._answered_s = -math.inf
+        self._asking: set[asyncio.Task[Answer | None]] = set()
         self._flights: dict[_Question, _Flight] = {}
 
     async def ask(self, what: str, caller: Caller, **arguments: object) -> bytes:
@@ -124,16 +128,35 @@ class Queries:
         return answer if answer is not None else await self._from_leader(data)
 
     async def _from_follower(self, data: bytes) -> Answer | None:
-        """None when none is there, or none that is far enough; nobody is asked for a while when none is there."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._alone_until_s:
+        """None when none is there, or none that is far enough; nobody is asked for a while when none is there.
+
+        A follower that is slow has too much to do, and the same load would delay the commits of a leader. So the leader
+        is asked single questions then, and all of them only when no follower has answered lately.
+        """
+        clock = asyncio.get_running_loop().time
+        if clock() < self._alone_until_s:
             return None
+        asking = asyncio.create_task(self._ask_follower(data))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        await asyncio.wait([asking], timeout=self._follower_s)
+        if asking.done() or clock() - self._answered_s < 2 * self._follower_s:
+            return await asking
+        self._alone_until_s = clock() + _ALONE_S
+        return None
+
+    async def _ask_follower(self, data: bytes) -> Answer | None:
+        """Also an answer that comes too late says that a follower is there."""
+        clock = asyncio.get_running_loop().time
         try:
-            answer = unpack((await self._bus.request(STATE_READ, data, timeout=self._follower_s)).data, Answer)
-            return answer if answer.status != BEHIND else None
-        except (Unavailable, Undecodable):
-            self._alone_until_s = asyncio.get_running_loop().time() + _ALONE_S
+            answer = unpack((await self._bus.request(STATE_READ, data, timeout=2 * self._follower_s)).data, Answer)
+        except (NoResponders, Undecodable):
+            self._alone_until_s = clock() + _ALONE_S
             return None
+        except Unavailable:
+            return None
+        self._answered_s, self._alone_until_s = clock(), 0.0
+        return answer if answer.status != BEHIND else None
 
     async def _from_leader(self, data: bytes) -> Answer:
         try:

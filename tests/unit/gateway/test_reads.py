@@ -1,5 +1,7 @@
 """Where a read goes: to a replica that follows and is far enough, else to the leader; answers say as of when."""
 
+import asyncio
+
 import pytest
 
 from iris_core.codec import pack, to_json, unpack
@@ -11,12 +13,13 @@ from tests.support.rounds import rounds_until
 
 
 class Follower:
-    """A replica that follows, as far as a test says."""
+    """A replica that follows, as far as a test says, and answers when it says."""
 
     def __init__(self, iris: House, position: int) -> None:
         self.bus = iris.memory.connect().bus
         self.position = position
         self.asked: list[Query] = []
+        self.held: list[tuple[str, bytes]] | None = None
 
     async def listen(self) -> None:
         await self.bus.subscribe(STATE_READ, self.on_read, queue="followers")
@@ -26,7 +29,15 @@ class Follower:
         self.asked.append(query)
         known = query.at_least <= self.position
         answer = Answer("ok", to_json({"by": "follower"}), self.position) if known else Answer(BEHIND)
-        self.bus.publish(message.reply, pack(answer))
+        if self.held is not None:
+            self.held.append((message.reply, pack(answer)))
+        else:
+            self.bus.publish(message.reply, pack(answer))
+
+    def release(self) -> None:
+        held, self.held = self.held, None
+        for reply, data in held:
+            self.bus.publish(reply, data)
 
 
 @pytest.fixture
@@ -76,6 +87,26 @@ async def test_a_follower_that_hangs_is_not_waited_for_twice(iris: House):
     for _ in range(2):
         assert (await iris.http.get("/v1/overview")).status_code == 200
     assert len(asked) == 1
+
+
+async def test_a_follower_that_is_only_slow_is_waited_for_and_the_leader_is_left_alone(iris: House, follower: Follower):
+    await iris.http.get("/v1/overview")
+    follower.held = []
+    asyncio.get_running_loop().call_later(1.2, follower.release)
+    answers = await asyncio.gather(
+        *(iris.http.get("/v1/overview", headers={"Iris-Position": f"{n}"}) for n in range(8))
+    )
+    assert [response.json() for response in answers] == [{"by": "follower"}] * 8
+    assert iris.state.queries == []
+
+
+async def test_a_late_answer_of_a_follower_brings_reads_back_to_it(iris: House, follower: Follower):
+    follower.held = []
+    assert (await iris.http.get("/v1/overview")).json() != {"by": "follower"}
+    follower.release()
+    for _ in range(3):
+        response = await iris.http.get("/v1/overview")
+    assert response.json() == {"by": "follower"}
 
 
 async def test_nobody_at_all_is_said_to_be_unavailable(impatient: House):
