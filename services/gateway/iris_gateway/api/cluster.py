@@ -11,7 +11,7 @@ from iris_core.messages import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
 from iris_core.views import QueueRow, SessionView, WorkerView
-from iris_gateway.api.handling import PAGING, page, request_key, view
+from iris_gateway.api.handling import listing, page, request_key, view
 from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
 from iris_gateway.commands import Envelope
@@ -98,51 +98,16 @@ def _action(path: str, action: str, summary: str, answer: Answers = _WORKER) -> 
 
 
 ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/v1/workers",
-        workers,
-        "List workers",
-        {200: Answers("One page.", page_of(WorkerView))},
-        parameters=(_WORKER_STATE, *PAGING),
-    ),
+    listing("/v1/workers", workers, "List workers", page_of(WorkerView), _WORKER_STATE),
     Endpoint("GET", "/v1/workers/{worker}", worker, "Show a worker", {200: Answers("The worker.", WorkerView)}),
     _action("drain", "drain", "Give a worker nothing new"),
     _action("undrain", "undrain", "Give a worker work again"),
     _action("mark-lost", "mark_lost", "Give a worker up for lost"),
     _action("forget", "forget", "Forget a lost worker", Answers("Its id.", dict[str, str])),
-    Endpoint(
-        "GET",
-        "/v1/slices",
-        slices,
-        "Groups of workers",
-        {200: Answers("One page.", dict[str, Any])},
-        parameters=PAGING,
-    ),
-    Endpoint(
-        "GET",
-        "/v1/queue",
-        queue,
-        "What waits, in the exact order it is looked at",
-        {200: Answers("One page.", page_of(QueueRow))},
-        parameters=PAGING,
-    ),
-    Endpoint(
-        "GET",
-        "/v1/sessions",
-        sessions,
-        "List sessions",
-        {200: Answers("One page.", page_of(SessionView))},
-        parameters=(_STATUS, *PAGING),
-    ),
+    listing("/v1/slices", slices, "Groups of workers", dict[str, Any]),
+    listing("/v1/queue", queue, "What waits, in the exact order it is looked at", page_of(QueueRow)),
+    listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
-    Endpoint(
-        "GET",
-        "/v1/dead-letters",
-        dead_letters,
-        "Commands nobody could read",
-        {200: Answers("One page.", dict[str, Any])},
-        parameters=PAGING,
-    ),
+    listing("/v1/dead-letters", dead_letters, "Commands nobody could read", dict[str, Any]),
 )

@@ -22,7 +22,7 @@ from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 from iris_gateway.admission import all_mistakes, deployment_from, json_from
-from iris_gateway.api.handling import PAGING, page, request_key, view
+from iris_gateway.api.handling import listing, page, request_key, view
 from iris_gateway.api.jobs import no_bundle
 from iris_gateway.api.pages import page_of
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
@@ -209,14 +209,7 @@ ENDPOINTS = (
         body=DeploymentSpec,
         problems=("conflict", "forbidden", "over_quota"),
     ),
-    Endpoint(
-        "GET",
-        "/v1/deployments",
-        listed,
-        "List deployments, newest first",
-        {200: Answers("One page.", page_of(DeploymentView))},
-        parameters=(_STATUS, _USER, *PAGING),
-    ),
+    listing("/v1/deployments", listed, "List deployments, newest first", page_of(DeploymentView), _STATUS, _USER),
     Endpoint(
         "GET",
         "/v1/deployments/{deployment}",
@@ -241,21 +234,14 @@ ENDPOINTS = (
         {202: Answers("The deployment; its routes are being stopped.", DeploymentView)},
         problems=_CHANGES,
     ),
-    Endpoint(
-        "GET",
-        "/v1/deployments/{deployment}/routes",
-        routes,
-        "The routes of a deployment, newest first",
-        {200: Answers("One page.", page_of(RouteView))},
-        parameters=PAGING,
+    listing(
+        "/v1/deployments/{deployment}/routes", routes, "The routes of a deployment, newest first", page_of(RouteView)
     ),
-    Endpoint(
-        "GET",
+    listing(
         "/v1/deployments/{deployment}/history",
         history,
         "What was decided about a deployment and its routes",
-        {200: Answers("One page.", page_of(HistoryRow))},
-        parameters=PAGING,
+        page_of(HistoryRow),
     ),
     Endpoint(
         "GET",

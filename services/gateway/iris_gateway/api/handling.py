@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 
@@ -11,7 +11,7 @@ from iris_core.codec import Undecodable, from_json
 from iris_core.messages import Caller
 from iris_gateway.admission import json_from
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
-from iris_gateway.endpoint import JSON, Call, passed_on
+from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, EndpointHandler, passed_on
 from iris_gateway.parameters import MAX_LIMIT, Parameter, Parameters
 from iris_gateway.problem import ProblemResponse, invalid
 from iris_gateway.validation import shape_mistakes
@@ -25,6 +25,11 @@ LIMIT = Parameter(
 )
 CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "string", "pattern": "^[A-Za-z0-9_=-]+$"})
 PAGING = (LIMIT, CURSOR)
+
+
+def listing(path: str, handler: EndpointHandler, summary: str, kind: Any, *filters: Parameter) -> Endpoint:
+    """An endpoint that answers with one page of type ``kind``."""
+    return Endpoint("GET", path, handler, summary, {200: Answers("One page.", kind)}, parameters=(*filters, *PAGING))
 
 
 async def view(call: Call, what: str, **arguments: object) -> Response:

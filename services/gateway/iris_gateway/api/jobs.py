@@ -17,7 +17,7 @@ from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
 from iris_core.views import HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
-from iris_gateway.api.handling import PAGING, idempotency_key, json_body, page, request_key, view
+from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.bodies import BODY_S, check_media_type, read_body
 from iris_gateway.commands import Envelope
@@ -216,32 +216,13 @@ ENDPOINTS = (
         body=JobSpec,
         problems=("not_found", "conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
     ),
-    Endpoint(
-        "GET",
-        "/v1/jobs",
-        listed,
-        "List jobs, newest first",
-        {200: Answers("One page.", page_of(JobView))},
-        parameters=(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, *PAGING),
+    listing(
+        "/v1/jobs", listed, "List jobs, newest first", page_of(JobView), _STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT
     ),
     Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}),
     Endpoint("GET", "/v1/jobs/{job}/tree", tree, "Show a job and all below it", {200: Answers("The tree.", TreeView)}),
-    Endpoint(
-        "GET",
-        "/v1/jobs/{job}/history",
-        history,
-        "What was decided about a job",
-        {200: Answers("One page.", page_of(HistoryRow))},
-        parameters=(_TASK, *PAGING),
-    ),
-    Endpoint(
-        "GET",
-        "/v1/jobs/{job}/sessions",
-        sessions,
-        "The sessions of a job",
-        {200: Answers("One page.", page_of(SessionView))},
-        parameters=(_STATUS, *PAGING),
-    ),
+    listing("/v1/jobs/{job}/history", history, "What was decided about a job", page_of(HistoryRow), _TASK),
+    listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/cancel",

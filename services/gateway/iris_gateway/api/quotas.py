@@ -13,7 +13,7 @@ from iris_core.spec import BandName
 from iris_core.states import PriorityBand
 from iris_core.views import QuotaView
 from iris_gateway.api.cluster import administer
-from iris_gateway.api.handling import PAGING, json_body, page, view
+from iris_gateway.api.handling import json_body, listing, page, view
 from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint, passed_on
 from iris_gateway.parameters import identifier
@@ -46,14 +46,7 @@ async def put(call: Call) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/v1/quotas",
-        listed,
-        "List quotas",
-        {200: Answers("One page.", page_of(QuotaView))},
-        parameters=PAGING,
-    ),
+    listing("/v1/quotas", listed, "List quotas", page_of(QuotaView)),
     Endpoint("GET", "/v1/quotas/{user}", shown, "Show a user's quota", {200: Answers("The quota.", QuotaView)}),
     Endpoint(
         "PUT",

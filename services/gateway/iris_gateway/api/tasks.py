@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from iris_core.views import AttemptView, TaskView
-from iris_gateway.api.handling import PAGING, page, view
+from iris_gateway.api.handling import listing, page, view
 from iris_gateway.api.jobs import TASK_STATES, job_of
 from iris_gateway.api.pages import page_of
 from iris_gateway.endpoint import Answers, Call, Endpoint
@@ -44,24 +44,10 @@ async def why_task(call: Call) -> Response:
 _STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": list(TASK_STATES)})
 
 ENDPOINTS = (
-    Endpoint(
-        "GET",
-        "/v1/jobs/{job}/tasks",
-        listed,
-        "List a job's tasks by index",
-        {200: Answers("One page.", page_of(TaskView))},
-        parameters=(_STATE, *PAGING),
-    ),
+    listing("/v1/jobs/{job}/tasks", listed, "List a job's tasks by index", page_of(TaskView), _STATE),
     Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", {200: Answers("The reasons.", dict[str, Any])}),
     Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}),
-    Endpoint(
-        "GET",
-        "/v1/tasks/{task}/attempts",
-        attempts,
-        "List a task's attempts",
-        {200: Answers("One page.", page_of(AttemptView))},
-        parameters=PAGING,
-    ),
+    listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", page_of(AttemptView)),
     Endpoint(
         "GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", {200: Answers("The reasons.", dict[str, Any])}
     ),
