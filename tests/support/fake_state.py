@@ -195,7 +195,7 @@ class FakeState:
         """Store one chunk of output."""
         ref = AttemptRef(job, index, more.pop("attempt", 0))
         chunk = LogChunk(**{"stream": "stdout", "at_ms": 1000, "offset": 0, "data": text.encode(), **more})
-        return await self.streams.publish(subjects.log(job, index), pack(TaskOutput(ref, (chunk,))))
+        return await self.streams.publish(subjects.output("w0", job, index), pack(TaskOutput(ref, (chunk,))))
 
 
 def refusal(code: str, detail: str) -> Answer:
