@@ -11,7 +11,11 @@ import struct
 
 import pytest
 
+from iris_bus.contract import Message
 from iris_bus.jetstream import connect
+from iris_core import codec
+from iris_core.messages import LoadReport
+from iris_core.subjects import LOADS
 from tests.support.proxy import Front, Talk, front, saying
 
 pytestmark = pytest.mark.integration
@@ -678,3 +682,121 @@ async def test_metrics_count_requests_by_status(proxy: Front):
     text = await proxy.metrics()
     assert 'iris_proxy_requests_total{status="200"} 3.0' in text
     assert proxy.metric(text, "iris_proxy_request_seconds_count") >= 3
+
+
+# --- scaled by rule
+
+
+class Loads:
+    """What is reported of the load of one deployment, by process of a proxy."""
+
+    def __init__(self, deployment: str) -> None:
+        self.deployment = deployment
+        self.outstanding: dict[str, int] = {}
+        self.arrived = 0
+        self.left: list[str] = []
+        self._news = asyncio.Event()
+
+    def hear(self, message: Message) -> None:
+        report = codec.unpack(message.data, LoadReport)
+        for load in report.loads:
+            assert load.deployment == self.deployment
+            self.outstanding[report.proxy] = load.outstanding
+            self.arrived += load.arrived
+        if report.leaving:
+            self.outstanding.pop(report.proxy)
+            self.left.append(report.proxy)
+        self._news.set()
+
+    async def come_to(self, *outstanding: int) -> None:
+        """Wait until the processes report so many requests."""
+        async with asyncio.timeout(10):
+            while sorted(self.outstanding.values()) != sorted(outstanding):
+                self._news.clear()
+                await self._news.wait()
+
+
+@pytest.fixture
+async def loads(connection):
+    heard = Loads("chat")
+    subscription = await connection.bus.subscribe(LOADS, heard.hear)
+    await connection.bus.flush()
+    yield heard
+    await subscription.close()
+
+
+async def test_what_is_under_way_is_reported_for_what_is_scaled_by_rule(proxy: Front, loads: Loads):
+    finish = asyncio.Event()
+
+    async def slow(talk: Talk) -> None:
+        await talk.head()
+        await finish.wait()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    await proxy.publish("other", await proxy.route(saying(b"no rule")))
+    await proxy.publish("chat", await proxy.route(slow), minimum=1)
+    await loads.come_to(0)
+    asking = [asyncio.create_task(proxy.get("/d/chat/")) for _ in range(3)]
+    await loads.come_to(3)
+    finish.set()
+    assert {(await each)[1] for each in asking} == {b"ok"}
+    await loads.come_to(0)
+    assert loads.arrived == 3
+
+
+async def test_a_websocket_is_one_request_for_as_long_as_it_lasts(proxy: Front, loads: Loads):
+    async def echo(talk: Talk) -> None:
+        await talk.head()
+        await talk.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await talk.rest()
+
+    await proxy.publish("chat", await proxy.route(echo), minimum=1)
+    talk = await proxy.connect()
+    await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert b" 101 " in await talk.head()
+    await loads.come_to(1)
+    await talk.close()
+    await loads.come_to(0)
+
+
+async def test_each_process_reports_for_itself_and_says_when_it_leaves(
+    proxy: Front, loads: Loads, connection, nats_url, tmp_path
+):
+    await proxy.publish("chat", await proxy.route(saying(b"ok")), minimum=1)
+    await loads.come_to(0)
+    (tmp_path / "second").mkdir()
+    async with front(connection, nats_url, tmp_path / "second"):
+        await loads.come_to(0, 0)
+    await loads.come_to(0)
+    assert len(loads.left) == 1
+
+
+async def test_a_request_wakes_a_deployment_without_routes_and_its_body_waits_unread(proxy: Front, loads: Loads):
+    echo = Echo()
+    route = await proxy.route(echo)
+    await proxy.publish("chat", reason="no_healthy_route", minimum=0)
+    talk = await proxy.connect()
+    await talk.send(b"POST /d/chat/ HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+    await loads.come_to(1)
+    await proxy.publish("chat", route, minimum=0)
+    assert await talk.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+    await talk.send(b"hello")
+    head, body = await talk.request()
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"hello")
+    await talk.close()
+
+
+async def test_a_client_that_leaves_while_it_waits_for_the_first_route_is_counted_no_more(proxy: Front, loads: Loads):
+    await proxy.publish("chat", reason="no_healthy_route", minimum=0)
+    talk = await proxy.connect()
+    await talk.send(b"GET /d/chat/ HTTP/1.1\r\nHost: a\r\n\r\n")
+    await loads.come_to(1)
+    await talk.close()
+    await loads.come_to(0)
+
+
+async def test_without_a_first_route_in_time_it_is_starting(connection, nats_url, tmp_path):
+    async with front(connection, nats_url, tmp_path, "proxy.wake_s=0.1") as proxy:
+        await proxy.publish("chat", reason="no_healthy_route", minimum=0)
+        head, body = await proxy.get("/d/chat/")
+        assert (b" 503 " in head, b"Retry-After: 5" in head, refusal(body)["code"]) == (True, True, "starting")

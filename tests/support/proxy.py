@@ -139,14 +139,16 @@ class Front:
         self._routes.append(route)
         return route
 
-    async def publish(self, name: str, *routes: Route | str, reason: str = "", **policy: object) -> None:
+    async def publish(
+        self, name: str, *routes: Route | str, reason: str = "", minimum: int | None = None, **policy: object
+    ) -> None:
         """Write a set, and return when the proxy has taken it up."""
         self._version += 1
         found = tuple(
             DiscoveredRoute(f"r1-{n}", route if isinstance(route, str) else route.address)
             for n, route in enumerate(routes)
         )
-        value = Discovery(name, self._version, found, reason, ProxyPolicy(**policy))  # type: ignore[arg-type]
+        value = Discovery(name, self._version, found, reason, ProxyPolicy(**policy), minimum)  # type: ignore[arg-type]
         await self._put(name, value)
         marker = f"marker{self._version}"
         await self._put(marker, Discovery(marker, self._version, reason="draining"))

@@ -1,6 +1,7 @@
 """One deployment's routes as this proxy uses them: who gets the next request, and who waits for room.
 
-Requests that find every route full wait in line, first come first served, at most so many and so long.
+Requests that find every route full wait in line, first come first served, at most so many and so long; those for a
+deployment that has no route while it is idle wait for its first one.
 Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from iris_core.messages import DeploymentLoad
 from iris_core.serving import Discovery, ProxyPolicy
 from iris_proxy.choice import RouteLoad, choose, eligible, merged
 from iris_proxy.refusal import ProxyRefusal, without_route
@@ -31,21 +33,32 @@ class Balancer:
 
     Args:
         clock: seconds that only grow.
-        queue_requests: that may wait.
+        queue_requests: that may wait. wake_s: how long for a first route.
+        on_wake: called when a request waits for a first route, and no other did.
 
     Attributes:
         under_way: requests that routes have been given and that have not ended, also on routes that have left.
+        is_scaled: by a rule, so that its load is reported.
     """
 
-    def __init__(self, discovery: Discovery, clock: Callable[[], float], queue_requests: int) -> None:
+    def __init__(
+        self,
+        discovery: Discovery,
+        clock: Callable[[], float],
+        queue_requests: int,
+        wake_s: float = 30.0,
+        on_wake: Callable[[], None] = lambda: None,
+    ) -> None:
         self._clock = clock
         self._queue_requests = queue_requests
+        self._wake_s = wake_s
+        self._on_wake = on_wake
         self._waiting: deque[_Waiting] = deque()
         self._name = discovery.deployment
         self._reason = ""
         self.policy = ProxyPolicy()
         self.routes: list[RouteLoad] = []
-        self.under_way = 0
+        self.under_way = self._arrived = 0
         self.update(discovery)
 
     @property
@@ -53,32 +66,46 @@ class Balancer:
         """Requests that have come and have not been answered: under way, and in line."""
         return self.under_way + len(self._waiting)
 
+    def load(self) -> DeploymentLoad:
+        """What is reported of the requests; those that have arrived since the report before are counted once."""
+        arrived, self._arrived = self._arrived, 0
+        return DeploymentLoad(self._name, self.outstanding, arrived)
+
     def update(self, discovery: Discovery) -> None:
         """Take up a new set; what is under way on a route that has left goes on."""
         self.policy = discovery.proxy
         self.routes = merged(self.routes, discovery)
         self._reason = discovery.reason
+        self._wakes = discovery.wakes
+        self.is_scaled = discovery.minimum is not None
         self._serve()
 
     async def acquire(self, key: str = "", tried: Collection[RouteLoad] = ()) -> RouteLoad:
         """A route with room, counted as taken until `release`. Raises ProxyRefusal when there is none in time."""
+        self._arrived += 1
         route = None if self._waiting else self._take(key, tried)
         if route is not None:
             return route
         if len(self._waiting) >= self._queue_requests:
-            raise overloaded(self._name, "and as many wait as may")
+            raise self._late("and as many wait as may")
         waiting = _Waiting(asyncio.get_running_loop().create_future(), tried, key)
         self._waiting.append(waiting)
+        wait_s = self._wake_s if self._wakes else self.policy.queue_s
+        if self._wakes and len(self._waiting) == 1:
+            self._on_wake()
         route = None
         try:
-            async with asyncio.timeout(self.policy.queue_s):
+            async with asyncio.timeout(wait_s):
                 route = await waiting.future
         except TimeoutError:
-            raise overloaded(self._name, f"none had room for {self.policy.queue_s:g} s") from None
+            raise self._late(f"none had room for {wait_s:g} s") from None
         finally:
             if route is None:
                 self._leave(waiting)
         return route
+
+    def _late(self, why: str) -> ProxyRefusal:
+        return without_route(self._name, "starting") if self._wakes else overloaded(self._name, why)
 
     def release(self, route: RouteLoad) -> None:
         """A request has ended."""
@@ -88,8 +115,10 @@ class Balancer:
             self._serve()
 
     def _take(self, key: str, tried: Collection[RouteLoad]) -> RouteLoad | None:
-        """A route with room, None when all are full. Raises ProxyRefusal when there is none at all."""
+        """A route with room, None when all are full or the first one comes. Raises ProxyRefusal when there is none."""
         candidates = eligible(self.routes, tried, self._clock())
+        if self._wakes:
+            return None
         if not candidates:
             raise without_route(self._name, self._reason)
         route = choose(candidates, self.policy.max_outstanding, random.randrange, key)

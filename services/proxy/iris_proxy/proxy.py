@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from multidict import CIMultiDict
 
 from iris_bus.contract import Entry
 from iris_core import codec
+from iris_core.messages import DeploymentLoad
 from iris_core.serving import Discovery
 from iris_proxy.balancer import Balancer
 from iris_proxy.forward import Exchange
@@ -31,6 +33,7 @@ class Proxy:
 
     Attributes:
         tokens: SHA-256 of Iris' own bearer tokens, which are not passed on.
+        woken: a request waits for the first route of a deployment that has none.
     """
 
     def __init__(self, settings: ProxySettings, clock: Callable[[], float]) -> None:
@@ -42,6 +45,7 @@ class Proxy:
         self._pool = Pool(settings.idle_s)
         self._budget = RetryBudget()
         self.tokens: frozenset[bytes] = frozenset()
+        self.woken = asyncio.Event()
         self.metrics = ProxyMetrics()
 
     def update(self, values: Mapping[str, Entry]) -> None:
@@ -62,7 +66,14 @@ class Proxy:
         if name in self._balancers:
             self._balancers[name].update(discovery)
         else:
-            self._balancers[name] = Balancer(discovery, self._clock, self._settings.queue_requests)
+            settings = self._settings
+            self._balancers[name] = Balancer(
+                discovery, self._clock, settings.queue_requests, settings.wake_s, self.woken.set
+            )
+
+    def loads(self) -> tuple[DeploymentLoad, ...]:
+        """The load of every deployment that has a scaling rule, since this was asked last."""
+        return tuple(balancer.load() for balancer in self._balancers.values() if balancer.is_scaled)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""

@@ -19,6 +19,7 @@ from iris_core.subjects import DISCOVERY_BUCKET
 from iris_proxy.headers import token_digests
 from iris_proxy.listener import Listener
 from iris_proxy.proxy import Proxy
+from iris_proxy.reporter import LoadReporter
 from iris_proxy.settings import ProxySettings
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ async def main(service: Service[ProxySettings]) -> None:
     watch = connection.key_value(DISCOVERY_BUCKET).watch()
     proxy.update(await watch.next())
     service.spawn(follow(proxy, watch))
+    reporter = LoadReporter(proxy, connection.bus)
+    service.spawn(reporter.run())
     if settings.token_file:
         service.spawn(keep_reading_tokens(proxy, settings.token_file))
     await listener.start(listening)
@@ -47,6 +50,7 @@ async def main(service: Service[ProxySettings]) -> None:
     write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
     await service.stop.wait()
     await listener.stop()
+    reporter.leave()
     proxy.close()
     await connection.close()
 

@@ -26,6 +26,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
             a request stays open, to clients and to routes.
         head_bytes: of a request's head.
         queue_requests: of one deployment that may wait for a route with room.
+        wake_s: how long a request may wait for the first route of a deployment that was scaled to none.
         drain_s: how long requests under way may take when the proxy stops.
     """
 
@@ -37,6 +38,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: PositiveSeconds = 60.0
     head_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 << 10
     queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
+    wake_s: PositiveSeconds = 30.0
     drain_s: PositiveSeconds = 20.0
 
     def address(self) -> tuple[str, int]:

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from iris_core.messages import DeploymentLoad
 from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_proxy.balancer import Balancer
 from iris_proxy.refusal import ProxyRefusal
@@ -93,3 +95,63 @@ async def test_who_leaves_the_line_takes_nothing_with_him():
     await asyncio.wait({late})
     assert route.outstanding == 0
     assert await chat.acquire() is route
+
+
+# --- no route yet, by its scaling rule
+
+
+def idle(**policy: object) -> Discovery:
+    return msgspec.structs.replace(found(reason="no_healthy_route", **policy), minimum=0)
+
+
+async def test_requests_for_a_deployment_scaled_to_none_wait_for_its_first_route():
+    woken: list[int] = []
+    chat = Balancer(idle(), lambda: 0.0, 100, on_wake=lambda: woken.append(1))
+    waiting = [await begun(chat.acquire()) for _ in range(3)]
+    assert (woken, [task.done() for task in waiting]) == ([1], [False] * 3)
+    chat.update(idle())  # nothing has come yet
+    assert not waiting[0].done()
+    chat.update(found("a", max_outstanding=2))
+    assert (await waiting[0]).id == (await waiting[1]).id == "a"
+    assert not waiting[2].done()  # a burst does not flood the first route
+    chat.release(await waiting[0])
+    assert (await waiting[2]).id == "a"
+
+
+async def test_at_most_so_many_wait_for_the_first_route_and_so_long():
+    chat = Balancer(idle(), lambda: 0.0, 2, wake_s=0.01)
+    waiting = [await begun(chat.acquire()) for _ in range(2)]
+    for late in (chat.acquire(), *waiting):
+        with pytest.raises(ProxyRefusal) as refusal:
+            await late
+        assert (refusal.value.status, refusal.value.code) == (503, "starting")
+        assert "Retry-After" in dict(refusal.value.headers())
+
+
+async def test_who_waits_for_the_first_route_of_what_is_deleted_is_told():
+    chat = Balancer(idle(), lambda: 0.0, 2)
+    waiting = await begun(chat.acquire())
+    chat.update(found(reason="draining"))
+    with pytest.raises(ProxyRefusal) as refusal:
+        await waiting
+    assert refusal.value.code == "draining"
+
+
+async def test_a_deployment_that_keeps_a_route_by_its_rule_refuses_at_once_while_none_is_healthy():
+    chat = Balancer(msgspec.structs.replace(idle(), minimum=1), lambda: 0.0, 2)
+    with pytest.raises(ProxyRefusal, match="no route that can answer now"):
+        await chat.acquire()
+
+
+async def test_what_is_reported_is_what_is_under_way_or_waits_and_how_many_came():
+    chat = balancer("a", max_outstanding=1)
+    assert chat.load() == DeploymentLoad("chat", 0, 0)
+    route = await chat.acquire()
+    waiting = await begun(chat.acquire())
+    assert chat.load() == DeploymentLoad("chat", 2, 2)
+    chat.update(found(reason="draining"))
+    assert chat.load() == DeploymentLoad("chat", 1, 0)
+    chat.release(route)
+    assert chat.load() == DeploymentLoad("chat", 0, 0)
+    with pytest.raises(ProxyRefusal):
+        await waiting

@@ -1,0 +1,45 @@
+"""Reports the load of deployments that have a scaling rule: each second, and at once when a request wakes one.
+
+Source: docs/design/serving.md#scale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+
+from iris_bus.contract import Bus
+from iris_core import codec
+from iris_core.messages import LoadReport
+from iris_core.subjects import LOADS
+from iris_proxy.proxy import Proxy
+
+REPORT_S = 1.0
+
+
+class LoadReporter:
+    """One process of a proxy, under a name of its own: the state service adds up what all of them report."""
+
+    def __init__(self, proxy: Proxy, bus: Bus) -> None:
+        self._proxy = proxy
+        self._bus = bus
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self._leaving = False
+
+    async def run(self) -> None:
+        """Report until this process leaves."""
+        while not self._leaving:
+            if loads := self._proxy.loads():
+                self._bus.publish(LOADS, codec.pack(LoadReport(self._name, loads)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPORT_S):
+                    await self._proxy.woken.wait()
+            self._proxy.woken.clear()
+
+    def leave(self) -> None:
+        """Say that no other report comes, so that its silence is not taken for a fault."""
+        self._leaving = True
+        self._bus.publish(LOADS, codec.pack(LoadReport(self._name, leaving=True)))
