@@ -75,7 +75,10 @@ class Gateway:
         if asked.path.endswith("/why"):
             row = {"entity": "chat/r1-1", "handler": "RouteEviction", "result": "SUCCESS", "reason": "", "attempts": 2}
             rows = [{**row, "last_at": AT}]
-            return Said(200, {"deployment": "chat", **chat(conditions=[CRASHES]), "routes": [ROUTE], "history": rows})
+            known = {"scaling": self.seen[0].get("scaling")}
+            return Said(
+                200, {"deployment": "chat", **chat(conditions=[CRASHES]), "routes": [ROUTE], "history": rows} | known
+            )
         if asked.path.partition("?")[0] == "/v1/deployments":
             return Said(200, {"items": [chat()], "next_cursor": None})
         if asked.path.partition("?")[0].endswith("/routes"):
@@ -202,3 +205,22 @@ def test_looks_print_what_a_person_needs(iris):
     assert why[:2] == ["chat is ready, revision 1", "  6 tries to start a route have failed  (crash_loop)"]
     assert why[3].startswith("  chat/r1-1 RouteEviction success x 2 ")
     assert json.loads(iris(Gateway(), "show", "chat", "-o", "json")[1]) == chat()
+
+
+def test_a_scaling_rule_is_sent_and_shown_with_what_holds_it(iris):
+    gateway = Gateway()
+    assert iris(gateway, "update", "chat", "--min", 0, "--max", 6, "--target-outstanding", 5)[0] == 0
+    assert iris(gateway, "update", "chat", "--no-scaling", "-r", 2)[0] == 0
+    assert [body for _, _, body, _ in gateway.changes] == [
+        {"scaling": {"minimum": 0, "maximum": 6, "outstanding": 5.0}},
+        {"replicas": 2, "scaling": None},
+    ]
+    last = "scaled 3 -> 5: 24 outstanding, target 5 a route, over 60 s"
+    known = {"load": 12.34, "held": "3 wanted, and 5 were within 300 s", "last": last, "last_at": AT}
+    rule = {"name": "chat", "template": {"command": ["serve"]}, "scaling": {"maximum": 6, "outstanding": 5.0}}
+    scaled = Gateway(chat(spec=rule, scaling=known))
+    shown = iris(scaled, "show", "chat")[1]
+    assert "1 to 6 routes, 5 outstanding each; 12.3 now" in shown
+    for out in (shown, iris(scaled, "why", "chat")[1]):
+        assert "the number of routes stays: 3 wanted, and 5 were within 300 s" in out
+        assert last in out

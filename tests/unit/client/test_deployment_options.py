@@ -60,3 +60,15 @@ def test_every_mistake_is_told_at_once():
     said = str(caught.value)
     for words in ("say one of them", "'soon' is not a time", "'many' is not a number", "takes", "a list of words"):
         assert words in said
+
+
+def test_a_scaling_rule_is_worded_and_removed():
+    options = {"min_replicas": 0, "max_replicas": 9, "target_outstanding": 2.5, "scale_window": "30s", "cooldown": 5}
+    rule = {"minimum": 0, "maximum": 9, "outstanding": 2.5, "window_s": 30.0, "cooldown_s": 5.0}
+    assert deployment_fields(None, options) == {"scaling": rule}
+    assert deployment_fields(None, {"scale_query": "sum(q)", "target_per_route": 7.0}) == {
+        "scaling": {"query": "sum(q)", "per_route": 7.0}
+    }
+    assert deployment_fields(None, {"no_scaling": True, "replicas": 2}) == {"replicas": 2, "scaling": None}
+    with pytest.raises(InvalidOption, match="changed or removed, not both"):
+        deployment_fields(None, {"no_scaling": True, "max_replicas": 2})

@@ -9,6 +9,8 @@ import click
 
 from iris.cli.tables import Column, Row, print_facts, print_table, state_word
 from iris.cli.times import age, show_moment
+from iris_core.codec import from_builtins
+from iris_core.serving import ScalingPolicy
 
 _DECISIONS_SHOWN = 10
 
@@ -54,12 +56,13 @@ def print_deployment(found: Row, form: str) -> None:
             ("ready", f"{found['ready']} of {found['replicas']} routes"),
             ("revision", revisions(found)),
             ("update", standing(found["update"])),
+            ("scaling", scaling_rule(found)),
             ("user", found["user"]),
             ("command", shlex.join(template["command"])),
             ("created", show_moment(found["created_at"])),
         ]
     )
-    for line in condition_lines(found):
+    for line in (*scaling_lines(found), *condition_lines(found)):
         click.echo(line)
     routes = [route for route in found["routes"] if form == "wide" or route["status"] not in ENDED]
     if routes:
@@ -87,6 +90,27 @@ def standing(update: Row | None) -> str:
     return f"{update['available']} of {update['new']} new routes available, {old}{back}{held}{waits}"
 
 
+def scaling_rule(found: Row) -> str:
+    """``1 to 6 routes, 5 outstanding each; 12.3 now``; empty without a rule."""
+    said = found["spec"].get("scaling")
+    if said is None:
+        return ""
+    policy = from_builtins(said, ScalingPolicy)
+    load = (found.get("scaling") or {}).get("load")
+    now = f"; {load:.3g} now" if load is not None else ""
+    unit = f"of {policy.query}" if policy.query else "outstanding"
+    return f"{policy.minimum} to {policy.maximum} routes, {policy.target:g} {unit} each{now}"
+
+
+def scaling_lines(found: Row) -> Iterator[str]:
+    """What holds the number of routes, and its last change by the rule."""
+    known = found.get("scaling") or {}
+    if known.get("held"):
+        yield f"  the number of routes stays: {known['held']}"
+    if known.get("last"):
+        yield f"  {known['last']}  ({age(known['last_at'])} ago)"
+
+
 def condition_lines(found: Row) -> Iterator[str]:
     for one in found["conditions"]:
         yield f"  {one['message']}  ({one['code']})"
@@ -97,6 +121,7 @@ def why_lines(found: Row) -> Iterator[str]:
     yield f"{found['deployment']} is {state_word(found['status'])}, revision {found['revision']}"
     if found.get("update"):
         yield f"  update: {standing(found['update'])}"
+    yield from scaling_lines(found)
     yield from condition_lines(found)
     for route in found["routes"]:
         why = why_not(route)

@@ -2,7 +2,8 @@
 
 Only what is said is sent: what is left out has its default in a new deployment, and stays as it is in a known one.
 Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
-refuse. Source: docs/design/interfaces.md#command-line, docs/design/serving.md#probes, docs/design/serving.md#update.
+refuse. Source: docs/design/interfaces.md#command-line, docs/design/serving.md#probes, docs/design/serving.md#update,
+docs/design/serving.md#scale.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class DeployOptions(TaskOptions, total=False):
     ``ports``: the names of the ports of each route, the first is the one that serves.
     ``probe_command``: words, or one text that is split as a shell does. ``probe_tcp``: connecting is enough.
     ``max_surge``, ``max_unavailable``: a number of routes, or a per cent like ``25%``.
+    ``min_replicas`` and what follows it: the scaling rule; ``no_scaling`` removes it.
     """
 
     replicas: int | None
@@ -58,6 +60,16 @@ class DeployOptions(TaskOptions, total=False):
     rollback: bool | None
     settle: float | str | None
     grace: float | str | None
+    min_replicas: int | None
+    max_replicas: int | None
+    target_outstanding: float | None
+    scale_query: str | None
+    target_per_route: float | None
+    stabilization: float | str | None
+    cooldown: float | str | None
+    scale_window: float | str | None
+    panic_window: float | str | None
+    no_scaling: bool
 
 
 def deployment_fields(
@@ -72,6 +84,7 @@ def deployment_fields(
         **_given(options, "replicas"),
         "template": template,
         "update": update,
+        "scaling": _scaling(options, reading),
         **_seconds(options, reading, {"settle": "settle_s", "grace": "grace_s"}),
     }
     if options.get("ports"):
@@ -80,6 +93,8 @@ def deployment_fields(
         fields["user"] = owner(options, environ)
     reading.finish()
     said: dict[str, Any] = to_builtins({name: value for name, value in fields.items() if value not in ({}, None)})
+    if options.get("no_scaling"):
+        said["scaling"] = None
     return said
 
 
@@ -136,6 +151,22 @@ def _update(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
         if str(fields.get(name, "")).isdigit():
             fields[name] = int(fields[name])
     return fields | _seconds(options, reading, {"min_ready": "min_ready_s", "progress_deadline": "progress_deadline_s"})
+
+
+def _scaling(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:
+    words = {
+        "min_replicas": "minimum",
+        "max_replicas": "maximum",
+        "target_outstanding": "outstanding",
+        "scale_query": "query",
+        "target_per_route": "per_route",
+    }
+    fields = {words[name]: value for name, value in _given(options, *words).items()}
+    times = {name: f"{name}_s" for name in ("stabilization", "cooldown", "panic_window")}
+    fields |= _seconds(options, reading, {**times, "scale_window": "window_s"})
+    if fields and options.get("no_scaling"):
+        reading.read(partial(_refuse, "a scaling rule is changed or removed, not both"), None)
+    return fields
 
 
 def _given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:

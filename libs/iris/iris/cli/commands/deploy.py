@@ -75,6 +75,16 @@ _OPTIONS = (
     click.option("--rollback/--no-rollback", default=None, help="Go back when an update fails.  [default: go back]"),
     click.option("--settle", help="From out of discovery to TERM.  [default: 2s]", metavar="TIME"),
     click.option("--grace", help="From TERM to KILL.  [default: 30s]", metavar="TIME"),
+    click.option("--min", "min_replicas", type=int, help="Scale by rule: so many routes at least.  [default: 1]"),
+    click.option("--max", "max_replicas", type=int, help="Scale by rule: so many routes at most.  [default: 1]"),
+    click.option("--target-outstanding", type=float, help="Requests under way for each route.  [default: 1]"),
+    click.option("--scale-query", help="Instead: the value of a Prometheus query.", metavar="QUERY"),
+    click.option("--target-per-route", type=float, help="Of that value, for each route.  [default: 1]"),
+    click.option("--stabilization", help="Fewer routes only after this.  [default: 5m]", metavar="TIME"),
+    click.option("--cooldown", help="Between doublings.  [default: 15s]", metavar="TIME"),
+    click.option("--scale-window", help="The load is its mean over this.  [default: 1m]", metavar="TIME"),
+    click.option("--panic-window", help="A sudden rise is its mean over this.  [default: 6s]", metavar="TIME"),
+    click.option("--no-scaling", is_flag=True, help="Remove the rule; --replicas says how many."),
 )
 _KEYS = tuple(DeployOptions.__annotations__)
 
