@@ -21,8 +21,13 @@ WRONG_LAST_SEQUENCE = 10071
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
 STORE_FAILED = 10077
-_NO_ROOM = (10002, 10047)  # the account's limit, the server's
-_BUSY = (10167, 10074, 10023, 10008)  # many requests; a stream moving; resources coming; no leader of the cluster yet
+_NO_ROOM = (10002, 10047)  # the limit of the account, and of the server
+_BUSY = (
+    10167,
+    10074,
+    10023,
+    10008,
+)  # too many requests; a stream is moving; resources are not available yet; the cluster has no leader yet
 _OF_THE_COPY = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 _FULL_WORDS = ("maximum", "no space", "insufficient", "exceeded")
 
@@ -47,7 +52,7 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """What a stream holds; messages by subject where that was asked for."""
+    """What a stream holds; message counts by subject if the request asked for them."""
 
     messages: int = 0
     bytes: int = 0
@@ -64,7 +69,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The servers of a stream; no leader while there is none, and where the server stands alone."""
+    """The servers of a stream. ``leader`` is empty during an election, and where the server is not clustered."""
 
     leader: str = ""
     replicas: tuple[Peer, ...] = ()
@@ -96,13 +101,13 @@ class GotMessage(msgspec.Struct, frozen=True):
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """An answer of which only the error matters."""
+    """An answer that is read for its error only."""
 
     error: Trouble | None = None
 
 
 class ApiError(Unavailable):
-    """JetStream said no; ``number`` is its error number, 0 when it gave none."""
+    """JetStream refused a call; ``number`` is its error number, 0 when it gave none."""
 
     def __init__(self, doing: str, trouble: Trouble) -> None:
         super().__init__(f"{doing}: {trouble.description} ({trouble.err_code})")
@@ -110,16 +115,16 @@ class ApiError(Unavailable):
 
 
 class BusyError(ApiError, Busy):
-    """JetStream will not now, and did nothing."""
+    """JetStream is temporarily unable to serve the call, and did nothing."""
 
 
 def api_error(doing: str, trouble: Trouble) -> ApiError:
-    """The exception for an ``error``."""
+    """The exception that stands for ``error``."""
     return (BusyError if trouble.err_code in _BUSY else ApiError)(doing, trouble)
 
 
 def raise_for(trouble: Trouble, doing: str) -> None:
-    """Turn an error of a publish into Fenced, Full, or ApiError (which is Unavailable)."""
+    """Raise Fenced, Full, or ApiError (a subclass of Unavailable) for the error of a publish."""
     if trouble.err_code == WRONG_LAST_SEQUENCE:
         raise Fenced(f"{doing}: {trouble.description}")
     stored_nothing = trouble.err_code == STORE_FAILED and any(w in trouble.description.lower() for w in _FULL_WORDS)
@@ -143,11 +148,11 @@ class Api:
         self._retry_for_s = retry_for_s
 
     def retrying(self, seconds: float) -> Api:
-        """The same calls, repeated for so long while the server is away or choosing a leader."""
+        """The same calls, retried for that long while the server is away or elects a leader."""
         return Api(self._requests, self._timeout, seconds)
 
     async def call(self, verb: str, body: object, answer: type[T]) -> T:
-        """One request and its typed answer, errors included. Raises BusyError, Unavailable, NoResponders."""
+        """Send one request and decode its answer. Raises ApiError, BusyError, Unavailable, NoResponders."""
         data = msgspec.json.encode(body) if body is not None else b""
         got = await with_retries(partial(self._request, verb, data), self._retry_for_s)
         return msgspec.json.decode(got, type=answer)
@@ -171,7 +176,7 @@ class Api:
         return ack
 
     async def info(self, stream: str) -> StreamInfo:
-        """From the stream's leader. Raises ApiError (10059 when there is none), Unavailable."""
+        """STREAM.INFO from the stream's leader. Raises ApiError (10059: no such stream), Unavailable."""
         got = await self.call(f"STREAM.INFO.{stream}", None, StreamInfo)
         if got.error is not None:
             raise ApiError(f"info of {stream}", got.error)
@@ -200,7 +205,7 @@ class Api:
         return to_stored(got.message) if got.message is not None else None
 
     async def copy(self, stream: str, seq: int) -> Message | None:
-        """One stored message as any one of the servers has it, not always ours; None when that one has none.
+        """One stored message from whichever server answers a direct get; None when that server has none.
 
         Raises Unavailable.
         """

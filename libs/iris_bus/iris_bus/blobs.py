@@ -32,7 +32,7 @@ _READ_S = 30.0
 
 
 class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stands under ``$O.<bucket>.M.<name>``."""
+    """The JSON document under ``$O.<bucket>.M.<name>``."""
 
     name: str
     bucket: str
@@ -56,7 +56,9 @@ class JetBlobs:
         self._orphans: dict[str, float] = {}
 
     async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
-        """Store ``data`` under ``name``, in place of what was there. Raises Full, Unavailable (the old one stays)."""
+        """Store ``data`` under ``name`` and replace the previous object. Raises Full, Unavailable (the old one
+        stays).
+        """
         before = await self._meta(name)
         nuid = secrets.token_hex(11)
         try:
@@ -72,7 +74,7 @@ class JetBlobs:
     async def get(self, name: str) -> bytes | None:
         """The object, None when there is none.
 
-        Raises ValueError when its digest does not match or a part is missing, Unavailable.
+        Raises ValueError when its digest does not match or a chunk is missing; Unavailable.
         """
         meta = await self._meta(name)
         while meta is not None and not meta.deleted:
@@ -82,21 +84,23 @@ class JetBlobs:
                 newer = await self._meta(name)
                 if newer == meta:
                     raise
-                meta = newer  # it was replaced while we read
+                meta = newer  # replaced by another writer while it was read
         return None
 
     async def names(self) -> Sequence[str]:
-        """Oldest first, by the time each was last put."""
+        """Names of all objects, ordered by the time of their last `put`, oldest first."""
         found = [msgspec.json.decode(m.data, type=_Meta) for m in await self._all(f"$O.{self._bucket}.M.>")]
         return [meta.name for meta in found if not meta.deleted]
 
     async def listed(self) -> Sequence[Blob]:
-        """Every object, in no order. Raises Unavailable."""
+        """Every object, unordered. Raises Unavailable."""
         found = [(msgspec.json.decode(m.data, type=_Meta), m) for m in await self._all(f"$O.{self._bucket}.M.>")]
         return [Blob(meta.name, meta.size, _ms(meta.mtime), m.sequence) for meta, m in found if not meta.deleted]
 
     async def touch(self, name: str, at_ms: int) -> bool:
-        """Write down that an object is in use; False when there is none, or not any more. Raises Full, Unavailable."""
+        """Record that an object is in use; False when there is none, or it was deleted meanwhile. Raises Full,
+        Unavailable.
+        """
         while True:
             found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
             meta = msgspec.json.decode(found.data, type=_Meta) if found is not None else None
@@ -104,12 +108,12 @@ class JetBlobs:
                 return False
             body = msgspec.json.encode(msgspec.structs.replace(meta, mtime=_time(at_ms)))
             headers = {"Nats-Rollup": "sub", "Nats-Expected-Last-Subject-Sequence": str(found.sequence)}
-            with contextlib.suppress(Fenced):  # somebody else has touched or deleted it
+            with contextlib.suppress(Fenced):  # another writer has touched or deleted it
                 await self._api.store(self._meta_subject(name), body, _ANSWER_S, headers)
                 return True
 
     async def discard(self, blob: Blob) -> bool:
-        """Delete what was listed, unless it was touched or put again since. Raises Unavailable."""
+        """Delete an object as it was listed, unless it was touched or stored again since. Raises Unavailable."""
         found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(blob.name))
         if found is None or found.sequence != blob.version:
             return False
@@ -122,9 +126,9 @@ class JetBlobs:
         return True
 
     async def tidy(self, rest_s: float = 3600.0) -> int:
-        """Drop chunks that no object has, if a call ``rest_s`` ago saw them too. Raises Unavailable.
+        """Delete chunks that belong to no object, if a call ``rest_s`` seconds ago found them too. Raises Unavailable.
 
-        Whoever died in the midst of `put` left them; one that is under way is done sooner.
+        A process that died during `put` left them. A `put` that is in progress takes less than ``rest_s``.
         """
         found = await self._retrying.subjects(self._stream, f"$O.{self._bucket}.C.>")
         owned = {msgspec.json.decode(m.data, type=_Meta).nuid for m in await self._all(f"$O.{self._bucket}.M.>")}
@@ -138,7 +142,7 @@ class JetBlobs:
         return len(rested)
 
     async def delete(self, name: str) -> None:
-        """Forget an object; nothing happens when there is none."""
+        """Delete an object; no error when there is none."""
         meta = await self._meta(name)
         if meta is None:
             return
@@ -168,7 +172,7 @@ class JetBlobs:
         try:
             await self._api.store(self._meta_subject(meta.name), body, _ANSWER_S, {"Nats-Rollup": "sub"})
         except Unavailable:
-            if await self._meta(meta.name) != meta:  # else only the answer was lost
+            if await self._meta(meta.name) != meta:  # otherwise only the answer was lost
                 raise
 
     async def _drop_chunks(self, nuid: str) -> None:
@@ -182,7 +186,9 @@ class JetBlobs:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
     async def _read(self, meta: _Meta) -> bytes:
-        """The bytes ``meta`` speaks of. Raises ValueError when they are not those, Unavailable."""
+        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or the digest differs;
+        Unavailable.
+        """
         chunks = [message.data for message in await self._all(f"$O.{self._bucket}.C.{meta.nuid}")]
         data = b"".join(chunks)
         if len(chunks) != meta.chunks or len(data) != meta.size:
@@ -192,7 +198,7 @@ class JetBlobs:
         return data
 
     async def _all(self, subject: str) -> list[Message]:
-        """Every message on ``subject`` as of now that can be read. Raises Unavailable."""
+        """Every readable message on ``subject`` at the time of the call. Raises Unavailable."""
         try:
             async with asyncio.timeout(_READ_S):
                 end = (await self._retrying.info(self._stream)).state.last_seq
@@ -215,12 +221,12 @@ def _describe(bucket: str, name: str, nuid: str, data: bytes, at_ms: int) -> _Me
 
 
 def _time(at_ms: int) -> str:
-    """As NATS' own tools write it."""
+    """The current time in RFC 3339 with nanoseconds, as NATS' own tools write it."""
     return datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
 def _ms(mtime: str) -> int:
-    """0 for what cannot be read."""
+    """Unix time in ms; 0 for a text that cannot be parsed."""
     try:
         return round(datetime.datetime.fromisoformat(mtime).timestamp() * 1000)
     except ValueError:

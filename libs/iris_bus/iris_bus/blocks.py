@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class Files(NamedTuple):
-    """The journal's messages by sequence, ascending, and first and last of each stretch that is missing in between.
+    """The journal's messages by ascending sequence, and the first and last sequence of each missing range.
 
     Where the first message is not whole, that one is missing. A last one that is not may never have been acknowledged.
     """
@@ -59,7 +59,9 @@ def records(block: bytes) -> Iterator[Record]:
 
 
 def _record(block: bytes, start: int) -> tuple[Record, int] | None:
-    """The message whose record begins at ``start``, and where that ends; None when it is not whole."""
+    """The message whose record begins at ``start``, and the offset after it; None when the record is incomplete or
+    damaged.
+    """
     length, sequence, stored_ns, _ = _HEAD.unpack_from(block, start)
     if not block.startswith(_MARK, start + _BEFORE_MARK):
         return None
@@ -80,7 +82,7 @@ def _record(block: bytes, start: int) -> tuple[Record, int] | None:
 
 
 def journal(blocks: Iterable[bytes]) -> Files:
-    """The messages of all files, and what is missing among them."""
+    """The messages of all files, and the ranges missing between them."""
     found: dict[int, Record] = {}
     headless: list[int] = []
     for block in blocks:
@@ -95,7 +97,7 @@ def journal(blocks: Iterable[bytes]) -> Files:
 
 
 def _begins_whole(block: bytes) -> bool:
-    """Whether a whole message stands at the beginning of a file, behind marks of what was deleted."""
+    """Whether the first record of a file is intact, after the marks of deleted messages."""
     at = 0
     while len(block) >= at + _HEAD.size and _HEAD.unpack_from(block, at)[0] == _DELETED_BYTES:
         at += _DELETED_BYTES

@@ -18,7 +18,7 @@ from pathlib import Path
 
 MISUSED = 2
 DAMAGED = 65
-"""What a service ends with when stored data is damaged: a restart cannot help, `iris admin repair` can. EX_DATAERR."""
+"""Exit code of a service that found damaged data: a restart does not help, `iris admin repair` does. EX_DATAERR."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -43,7 +43,8 @@ class Program:
     """What to run.
 
     Attributes:
-        service: nats, state, scheduler, gateway or worker. name: this one among its like, also its log's name.
+        service: nats, state, scheduler, gateway or worker. name: unique among the programs of one cluster; also the
+            name of its log.
         kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
     """
 
@@ -56,7 +57,7 @@ class Program:
 
 
 class ChildProcess:
-    """A `Program` that runs, or will again at ``due``.
+    """A `Program` that runs, or will be started again at ``due`` (monotonic seconds).
 
     Args:
         logs: the directory of its log; None for a program that writes one itself.
@@ -77,14 +78,14 @@ class ChildProcess:
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
 
     def prepare(self) -> None:
-        """What must be done before each start. Raises StartFailed, OSError."""
+        """Called before each start. Raises StartFailed, OSError."""
 
     def why_restart(self) -> str:
-        """What is wrong with it that a restart cures though it runs; empty when nothing is."""
+        """Why a running child should be restarted; empty when it is healthy."""
         return ""
 
     def spawn(self, now: float) -> None:
-        """Run it, in its own process group, its output appended to its log. Raises StartFailed, OSError."""
+        """Start it in its own process group and append its output to its log. Raises StartFailed, OSError."""
         self.due, self._started = None, now
         self.prepare()
         self.starts += 1
@@ -101,7 +102,7 @@ class ChildProcess:
             )
 
     def look(self, now: float) -> int | None:
-        """How it has just ended (negative: the signal), once; None while it runs or nothing changed."""
+        """The exit code of a child that has just ended (negative: the signal), returned once; None otherwise."""
         _begin_anew(self._log)
         if not self.pid or self._process is None or self._process.poll() is None:
             return None
@@ -110,7 +111,7 @@ class ChildProcess:
         return self._process.returncode
 
     def never_began(self, code: int) -> bool:
-        """Whether it ended with ``code`` because it never had settings or data it could start with."""
+        """Whether exit ``code`` means that the settings or the data did not allow a start, so a restart is useless."""
         return code in (MISUSED, DAMAGED) and self.starts == 1
 
     def signal(self, number: signal.Signals) -> None:
@@ -118,22 +119,22 @@ class ChildProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Send KILL."""
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait()
 
     def stop(self, grace_s: float = 15.0) -> None:
-        """TERM, then KILL after the grace; returns when it is gone. Safe to call twice."""
+        """Send TERM, then KILL after the grace period; returns when it has ended. Safe to call twice."""
         if self._process is not None:
             self.signal(signal.SIGTERM)
-            self.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
+            self.signal(signal.SIGCONT)  # a stopped process (SIGSTOP) would not handle TERM
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace_s)
             self.kill()
 
     def plan_restart(self, now: float) -> None:
-        """At once after a steady run; the quicker it dies again, the longer the pause."""
+        """Restart at once after a steady run; the pause grows each time the process dies soon again."""
         if now - self._started > _STEADY_S:
             self._pause = _FIRST_PAUSE_S
         self.due = now + self._pause
@@ -147,18 +148,18 @@ def end_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents die handed to this one, so that none is out of sight (Linux only)."""
+    """Make this process the parent of processes whose own parents die, so that they can be found (Linux only)."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _begin_anew(log: Path) -> None:
-    """Once a log is long: what it holds becomes the earlier one, and whoever writes it goes on at its new end.
+    """Rotate a long log: its content becomes the previous log, and the writer continues in the emptied file.
 
-    By copying, because a service that runs on keeps its file; a line that is written meanwhile may be lost.
+    By copying, because the service keeps the file open; a line that is written meanwhile may be lost.
     """
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > _LOG_BYTES:
-            with contextlib.suppress(OSError):  # no room for it
+            with contextlib.suppress(OSError):  # the disk is full
                 shutil.copyfile(log, log.with_suffix(".log.1"))
             os.truncate(log, 0)

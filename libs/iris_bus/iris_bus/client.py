@@ -26,7 +26,7 @@ Tap = Callable[[bytes, bytes, bytes, RawHeaders], None]
 
 
 class PlainClient(Client):
-    """Subscriptions call taps; sending never suspends, so it must not limit what waits (``pending_size=0``)."""
+    """Subscriptions call taps. Sending never suspends, so the client must not limit its buffer (``pending_size=0``)."""
 
     async def tap(self, subject: str, tap: Tap, queue: str = "") -> Subscription:
         """Subscribe. Raises nats.errors.ConnectionClosedError."""
@@ -41,7 +41,7 @@ class PlainClient(Client):
         await subscription.unsubscribe()
 
     def send(self, subject: str, data: bytes, reply: str, headers: Headers | None) -> None:
-        """Hand over one message. Raises ValueError for what no server would take."""
+        """Write one message to the send buffer. Raises ValueError for a subject or header that breaks the protocol."""
         publishing = self.publish(subject, data, reply, dict(headers) if headers else None)
         try:
             publishing.send(None)
@@ -54,7 +54,7 @@ class PlainClient(Client):
         raise RuntimeError("this release of nats-py waits in publish")
 
     def send_chain(self, events: Sequence[Publication], after: int, reply: str) -> None:
-        """Hand over events that follow each other from stream sequence ``after`` on; the last is answered on ``reply``.
+        """Send consecutive events after stream sequence ``after``; the acknowledgement of the last goes to ``reply``.
 
         Raises ValueError as `send` does.
         """
@@ -65,11 +65,11 @@ class PlainClient(Client):
 
     @property
     def reading(self) -> bool:
-        """Whether the read loop runs; an exception in it ends it while the client still says connected."""
+        """Whether the read loop runs; an exception ends it while nats-py still reports the client as connected."""
         return self._reading_task is not None and not self._reading_task.done()
 
     def drop_socket(self) -> None:
-        """Close what an attempt to connect left open."""
+        """Close the socket of a failed attempt to connect."""
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
 
@@ -78,7 +78,7 @@ class PlainClient(Client):
         await super()._send_ping(future)
 
     def _write(self) -> None:
-        """Hand everything that waits to the socket."""
+        """Write the whole send buffer to the socket."""
         if self._pending and self.is_connected and self._transport is not None:
             frames, self._pending, self._pending_data_size = self._pending, [], 0
             self._transport.write(b"".join(frames))

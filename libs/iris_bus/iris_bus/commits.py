@@ -9,7 +9,7 @@ from iris_bus.framing import Assembler
 
 
 class AssembledReader:
-    """The commits of a journal from a reader of its messages."""
+    """The commits of a journal, assembled from a reader of its messages."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

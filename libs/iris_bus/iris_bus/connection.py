@@ -36,11 +36,11 @@ _REFUSED = ("authorization violation", "authentication expired", "user authentic
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who this process is to NATS; what stands in the URL needs nothing here.
+    """How this process authenticates to NATS; not needed for what the URL already holds.
 
     Attributes:
         nkey_seed: path of a file holding the seed of an nkey user.
-        inbox_prefix: where answers may arrive; least-privilege users are allowed only their own.
+        inbox_prefix: prefix of the subjects of answers; a least-privilege user may subscribe only to its own.
         tls_ca, tls_cert, tls_key: PEM files; TLS is used when the URL says ``tls://`` or any of them is given.
     """
 
@@ -61,10 +61,10 @@ class Credentials:
 
 
 class Link:
-    """A connected client, seen through what Iris needs of it.
+    """A connected NATS client, reduced to the calls Iris needs.
 
     Args:
-        on_lost: called once, when the connection is closed for good without having been asked to.
+        on_lost: called once when the connection is closed for good, except by `close`.
     """
 
     def __init__(self, on_lost: Callable[[Exception], None], fast: bool = True) -> None:
@@ -124,7 +124,7 @@ class Link:
             tls=credentials.context(),
             nkeys_seed=credentials.nkey_seed or None,
             inbox_prefix=credentials.inbox_prefix,
-            pending_size=0,  # refuse instead of buffering while disconnected; and so `publish` never suspends
+            pending_size=0,  # refuse while disconnected instead of buffering, so that `publish` never suspends
         )
 
     @property
@@ -138,9 +138,9 @@ class Link:
         return f"{version.major}.{version.minor}.{version.patch}"
 
     def send(self, subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> None:
-        """Hand one message to the socket's buffer.
+        """Write one message to the socket's buffer.
 
-        Raises Unavailable while disconnected, when it has had no effect; ValueError for what no server would take.
+        Raises Unavailable while disconnected (nothing was sent), ValueError for a message that no server accepts.
         """
         client = self.client
         if not client.is_connected:
@@ -150,7 +150,7 @@ class Link:
         client.send(subject, data, reply, headers)
 
     def send_chain(self, events: Sequence[Publication], after: int, reply: str) -> None:
-        """Hand over ``events`` for the stream sequences behind ``after``; the last is answered on ``reply``.
+        """Send ``events`` for the stream sequences after ``after``; the acknowledgement of the last goes to ``reply``.
 
         Raises Unavailable and ValueError like `send`.
         """
@@ -159,7 +159,7 @@ class Link:
         self.client.send_chain(events, after, reply)
 
     async def subscribe(self, subject: str, tap: Tap, queue: str = "") -> NatsSubscription:
-        """Have ``tap`` called in this loop for each message. Raises Unavailable, ValueError."""
+        """Call ``tap`` in this loop for each message on the subject. Raises Unavailable, ValueError."""
         try:
             return await self.client.tap(subject, tap, queue)
         except nats.errors.ConnectionClosedError as error:
@@ -168,7 +168,7 @@ class Link:
             raise ValueError(f"not a subject: {subject!r}") from error
 
     async def unsubscribe(self, subscription: NatsSubscription) -> None:
-        """End a subscription; nothing happens when the connection is gone already."""
+        """End a subscription; no error when the connection is already gone."""
         with contextlib.suppress(nats.errors.Error):
             await self.client.untap(subscription)
 
@@ -180,19 +180,19 @@ class Link:
             raise Unavailable(f"flush: {error}") from error
 
     def on_drop(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the connection is lost; answers under way will not come any more."""
+        """Call ``callback`` whenever the connection is lost; answers to requests in flight will not arrive any more."""
         self._on_drop.add(callback)
 
     def on_return(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the connection is back."""
+        """Call ``callback`` whenever the connection is established again."""
         self._on_return.add(callback)
 
     def on_forbidden(self, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with each subject, in lower case, the server did not let us publish to."""
+        """Call ``callback`` with each subject (in lower case) that the server refused this user to publish to."""
         self._on_forbidden.add(callback)
 
     def forget(self, callback: Callable[[], None]) -> None:
-        """Stop calling what was given to `on_drop` or `on_return`."""
+        """Remove a callback of `on_drop` or `on_return`."""
         self._on_drop.discard(callback)
         self._on_return.discard(callback)
 
@@ -246,7 +246,7 @@ class Link:
                 callback(forbidden[1])
         if self._connecting is not None and any(word in text for word in _REFUSED):
             self._refusal = str(error)
-            self._connecting.cancel()  # it would go on for ever
+            self._connecting.cancel()  # it would run for ever
         self._say(error)
 
     def _say(self, error: Exception) -> None:

@@ -23,7 +23,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         subject: where it was published.
         data: the body, opaque to the bus.
         headers: none for most internal messages.
-        reply: where an answer is awaited; empty when nobody waits.
+        reply: the subject for the answer; empty when none is expected.
         sequence: position in its stream, 0 for core messages.
     """
 
@@ -39,15 +39,15 @@ Callback = Callable[[Message], None]
 
 
 class Unavailable(Exception):
-    """The bus cannot be reached, or did not answer in time; the call may or may not have had its effect."""
+    """The bus cannot be reached or did not answer in time. It is unknown whether the call took effect."""
 
 
 class NoResponders(Unavailable):
-    """Nobody listens on the subject of a request: the other side is dead, known at once."""
+    """Nobody subscribes to the subject of a request; the server reports this at once."""
 
 
 class Fenced(Exception):
-    """An append named a sequence that is no longer the end: there is another writer. This one must exit."""
+    """An append expected an earlier end of the stream: there is another writer, and this one must exit."""
 
 
 class Full(Exception):
@@ -55,10 +55,10 @@ class Full(Exception):
 
 
 class DamagedCommit(Exception):
-    """A message of the journal is not what was written there: its checksum, its place, or what it holds.
+    """A message of the journal differs from what was written: its checksum, its position, or its content.
 
     Attributes:
-        sequence: where it stands. why: what is wrong with it.
+        sequence: of the message in the stream. why: what is wrong with it.
     """
 
     def __init__(self, sequence: int, why: str) -> None:
@@ -68,7 +68,7 @@ class DamagedCommit(Exception):
 
 
 class Subscription(Protocol):
-    """A running subscription; `close` ends it and no callback follows."""
+    """A running subscription; after `close` no callback is made."""
 
     async def close(self) -> None: ...
 
@@ -77,7 +77,7 @@ class Bus(Protocol):
     """Core messages: not stored, at most once."""
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
-        """Send and forget; lost while the server is away. Never blocks.
+        """Publish without an acknowledgement; lost while the server is away. Never blocks.
 
         Raises Unavailable only after the connection is closed for good, ValueError for a subject with spaces or a
         message that is too big.
@@ -85,17 +85,20 @@ class Bus(Protocol):
         ...
 
     async def flush(self) -> None:
-        """Return when everything published so far has reached the server."""
+        """Return when the server has received everything published so far."""
         ...
 
     async def request(self, subject: str, data: bytes, *, timeout: float, headers: Headers | None = None) -> Message:
-        """One answer. Raises NoResponders at once without a subscriber, Unavailable after ``timeout`` seconds."""
+        """Send one request and return its answer.
+
+        Raises NoResponders at once without a subscriber, Unavailable after ``timeout`` seconds.
+        """
         ...
 
     async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Subscription: ...
 
     def new_inbox(self) -> str:
-        """A fresh subject only this connection listens on."""
+        """A new subject that only this connection subscribes to."""
         ...
 
     async def close(self) -> None: ...
@@ -115,10 +118,10 @@ class Streams(Protocol):
         ...
 
     def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
-        """A gap-checked reader of everything behind sequence ``after``, then of what arrives.
+        """A gap-checked reader of everything after sequence ``after``, then of new messages.
 
-        ``after`` 0 means from the oldest message that is kept. With ``subject``, sequences jump by
-        themselves and trimmed messages are passed over instead of raising Gap.
+        ``after`` 0 means from the oldest message that is kept. With ``subject``, sequences are not consecutive, and
+        trimmed messages are skipped instead of raising Gap.
         """
         ...
 
@@ -127,46 +130,46 @@ class Streams(Protocol):
         ...
 
     async def end(self, stream: str) -> int:
-        """The last sequence the stream ever held, 0 when it never held anything. Raises Unavailable."""
+        """The last sequence the stream has ever used, 0 when it never held a message. Raises Unavailable."""
         ...
 
     async def trim(self, stream: str, below: int) -> None:
-        """Forget every message with a sequence less than ``below``."""
+        """Delete every message with a sequence less than ``below``."""
         ...
 
     async def size(self, stream: str) -> int:
-        """Bytes it holds. Raises Unavailable."""
+        """Bytes the stream holds. Raises Unavailable."""
         ...
 
     async def fill(self, stream: str) -> float:
-        """How full a stream is, 0 to 1; 0 where it has no limit. Raises Unavailable."""
+        """Used fraction of a stream's size limit, 0 to 1; 0 without a limit. Raises Unavailable."""
         ...
 
 
 class Reader(Protocol):
-    """Messages of one stream in order, none missing, none twice; survives reconnects by itself."""
+    """Messages of one stream in order, without gaps or duplicates; continues after reconnects."""
 
     async def batch(self, *, limit: int = 2000, wait: float | None = None) -> Sequence[Message]:
-        """What has arrived, at least one message; empty only when ``wait`` seconds passed. Raises Gap when trimmed."""
+        """The available messages, at least one; empty only after ``wait`` seconds. Raises Gap when trimmed."""
         ...
 
     def on_arrival(self, notify: Callable[[], None]) -> None:
-        """Have ``notify`` called whenever ``take`` would return something."""
+        """Call ``notify`` whenever ``take`` would return something."""
         ...
 
     def take(self, limit: int = 2000) -> Sequence[Message]:
-        """What has arrived, without waiting; may be empty."""
+        """The available messages, without waiting; may be empty."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Gap(Exception):
-    """The stream no longer holds the sequence the reader needs; start again from a snapshot."""
+    """The stream no longer holds the next sequence of the reader, which must start again from a snapshot."""
 
 
 class JournalEntry(msgspec.Struct, frozen=True, gc=False):
-    """One commit of the journal; ``sequence`` is that of the last message it lies in."""
+    """One commit of the journal; ``sequence`` is that of its last message."""
 
     sequence: int
     data: bytes
@@ -185,14 +188,14 @@ class CommitReader(Protocol):
 
 
 class Journal(Protocol):
-    """The record: an append-only log with one writer at a time, fenced by its own last sequence.
+    """The journal: an append-only log with one writer at a time, fenced by its last sequence.
 
-    A commit that is large lies in several messages (see `framing`). One whose writer ended between two of them was
-    never appended: nobody reads it, and the next writer goes on behind it.
+    A large commit is stored in several messages (see `framing`). If its writer ended between two of them, the commit
+    was never appended: readers skip it, and the next writer appends after it.
     """
 
     async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
-        """Every commit behind ``after`` up to the end as it was when called. Raises Gap when trimmed past.
+        """Every commit after ``after`` up to the end at the time of the call. Raises Gap when trimmed past.
 
         The iteration raises DamagedCommit.
         """
@@ -207,7 +210,7 @@ class Journal(Protocol):
         ...
 
     async def end(self) -> int:
-        """The last sequence, 0 when empty; behind the last commit when the one after it was not finished."""
+        """The last sequence, 0 when empty; with an unfinished commit at the end, the sequence before it."""
         ...
 
     async def tail(self, after: int) -> CommitReader:
@@ -218,7 +221,7 @@ class Journal(Protocol):
 
 
 class Publication(msgspec.Struct, frozen=True, gc=False):
-    """One public event on its way out: where, what, and the id (journal sequence and index) it is known by."""
+    """One public event to publish: subject, body, and its id (journal sequence and index)."""
 
     subject: str
     data: bytes
@@ -227,14 +230,14 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventPublisher(Protocol):
-    """Ordered, fenced publishing of events into their stream: each once, none lost, a deposed writer refused."""
+    """Publishes events in order into their stream, each exactly once; a deposed writer is fenced."""
 
     async def resume(self) -> str:
-        """The id of the last event ever published, empty when none: go on behind it."""
+        """The id of the last event in the stream, empty when none; publishing continues after it."""
         ...
 
     def publish(self, events: Sequence[Publication]) -> None:
-        """Queue events; they go out in order, pipelined, and are confirmed in bulk."""
+        """Queue events; they are sent in order, pipelined, and confirmed in bulk."""
         ...
 
     @property
@@ -244,7 +247,7 @@ class EventPublisher(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Events queued or sent, and not confirmed."""
+        """How many events are queued or sent and not confirmed."""
         ...
 
     async def drain(self, timeout: float) -> None:
@@ -252,13 +255,13 @@ class EventPublisher(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of it; what is unconfirmed is published by whoever resumes."""
+        """End publishing; the next writer that resumes publishes what is not confirmed."""
         ...
 
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
-    """What is known of an object without reading it: its size, when it was last marked as in use (ms), and a number
-    that changes with either.
+    """Metadata of an object: its size in bytes, when it was last marked as in use (ms), and a revision that changes
+    with either.
     """
 
     name: str
@@ -271,7 +274,9 @@ class Blobs(Protocol):
     """Whole objects with a digest: snapshots and bundles."""
 
     async def put(self, name: str, data: bytes, *, at_ms: int = 0) -> None:
-        """Store ``data`` under ``name``, in place of what was there. ``at_ms``: now, for `list`."""
+        """Store ``data`` under ``name`` and replace the previous object. ``at_ms``: the time now, as `listed` returns
+        it.
+        """
         ...
 
     async def get(self, name: str) -> bytes | None:
@@ -279,30 +284,32 @@ class Blobs(Protocol):
         ...
 
     async def names(self) -> Sequence[str]:
-        """Oldest first."""
+        """Names of all objects, oldest first."""
         ...
 
     async def listed(self) -> Sequence[Blob]:
-        """Every object, in no order."""
+        """Every object, unordered."""
         ...
 
     async def touch(self, name: str, at_ms: int) -> bool:
-        """Say that an object is in use; False when there is none."""
+        """Record that an object is in use; False when there is none."""
         ...
 
     async def delete(self, name: str) -> None: ...
 
     async def discard(self, blob: Blob) -> bool:
-        """Delete what was listed, unless it was touched or put again since; whether it is gone by this."""
+        """Delete an object as it was listed, unless it was touched or stored again since; whether this call deleted
+        it.
+        """
         ...
 
     async def tidy(self, rest_s: float = 3600.0) -> int:
-        """Drop parts of objects that never came to be, seen by a call ``rest_s`` ago and by this; how many objects."""
+        """Delete parts of unfinished objects that a call ``rest_s`` seconds ago found too; returns how many objects."""
         ...
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A value of a bucket; ``revision`` grows with every change of anything in the bucket."""
+    """One value of a bucket; ``revision`` grows with every change in the bucket."""
 
     value: bytes
     revision: int
@@ -312,19 +319,20 @@ _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 
 
 def checked_key(key: str) -> str:
-    """``key``, if a bucket can hold it. Raises ValueError."""
+    """``key``, if it is a valid key of a bucket. Raises ValueError."""
     if not _KEY.fullmatch(key):
         raise ValueError(f"not a key: {key!r}")
     return key
 
 
 class KeyValue(Protocol):
-    """A bucket of small values by key, of which readers keep the whole set. Keys: letters, digits, ``-_=./``."""
+    """A bucket of small values by key; readers watch the whole set. Keys: letters, digits, ``-_=./``."""
 
     async def put(self, key: str, value: bytes, *, expected: int) -> int:
-        """Store a value if the key's revision is still ``expected`` (0: there is no such key); return the new one.
+        """Store a value if the key's revision is still ``expected`` (0: the key does not exist); returns the new
+        revision.
 
-        Nobody else's value is overwritten: raises Fenced. Raises Full, Unavailable, ValueError for what is no key.
+        Raises Fenced when another writer changed the key; Full, Unavailable; ValueError for an invalid key.
         """
         ...
 
@@ -342,13 +350,13 @@ class KeyValue(Protocol):
 
 
 class Watch(Protocol):
-    """The present values of a bucket, again after each change; changes in quick succession are seen as one.
+    """The current values of a bucket, returned again after each change; changes in quick succession are merged.
 
-    The whole set is read again after each reconnection, and while the server is away nothing is taken from it.
+    The whole set is read again after each reconnection. While the server is away `next` returns nothing.
     """
 
     async def next(self) -> Mapping[str, Entry]:
-        """The whole set, complete: the first time as soon as it is known, later when it differs from the last one.
+        """The whole set: the first time as soon as it is loaded, later when it differs from the last one.
 
         Raises Unavailable once closed.
         """
@@ -358,7 +366,7 @@ class Watch(Protocol):
 
 
 class Connection(Protocol):
-    """What a service's shell holds of the bus; `jetstream.connect` and `memory.Memory.connect` make one."""
+    """A process's connection to the bus; `jetstream.connect` and `memory.Memory.connect` make one."""
 
     @property
     def bus(self) -> Bus: ...
@@ -372,7 +380,7 @@ class Connection(Protocol):
         ...
 
     def journal(self, part_bytes: int = ...) -> Journal:
-        """The record; a commit of more than ``part_bytes`` is stored in parts."""
+        """The journal; a commit of more than ``part_bytes`` is stored in parts."""
         ...
 
     def publisher(self) -> EventPublisher: ...

@@ -40,14 +40,16 @@ class CoreSubscription:
 
 
 class CoreBus:
-    """Messages that are not stored."""
+    """Messages that are not stored: publish, request, subscribe."""
 
     def __init__(self, link: Link, requests: Requests) -> None:
         self._link = link
         self._requests = requests
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
-        """Send and forget; lost while disconnected. Raises Unavailable once the connection is closed for good."""
+        """Publish without an acknowledgement; lost while disconnected. Raises Unavailable once the connection is closed
+        for good.
+        """
         try:
             self._link.send(subject, data, reply, headers)
         except Unavailable:
@@ -64,7 +66,7 @@ class CoreBus:
         subscription = CoreSubscription(self._link, callback, subject)
         await subscription.start(queue)
         with contextlib.suppress(Unavailable):
-            await self._link.flush()  # from here on every message published anywhere arrives
+            await self._link.flush()  # from here on every message published on the subject is delivered
         return subscription
 
     def new_inbox(self) -> str:

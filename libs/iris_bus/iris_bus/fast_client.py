@@ -46,14 +46,14 @@ class FastClient(PlainClient):
         self.send_frames(wire.chained(events, after, reply))
 
     def send_frames(self, frames: bytes) -> None:
-        """Have ready-made protocol lines written at the end of this turn of the loop."""
+        """Write encoded protocol lines at the end of this iteration of the loop."""
         self._pending.append(frames)
         self._pending_data_size += len(frames)
         self._write_soon()
 
     def _deliver(self, number: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         tap = self._taps.get(number)
-        if tap is None:  # it was ended, and this was under way
+        if tap is None:  # the subscription was ended while this message was in flight
             return
         try:
             tap(subject, reply, data, headers)

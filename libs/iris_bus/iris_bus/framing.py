@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from iris_bus.contract import DamagedCommit, JournalEntry
 
 PART_BYTES = 1 << 20
-"""Of a commit in one message."""
+"""Largest part of a commit in one message."""
 VERSION = 1
 _MAGIC = b"IRSJ"
 _HEAD = struct.Struct("<4sBII")
@@ -24,7 +24,7 @@ HEADER_BYTES = _HEAD.size + _CHECKSUM.size
 
 
 def count(size: int, part_bytes: int) -> int:
-    """How many messages a commit of so many bytes is."""
+    """How many messages a commit of that many bytes needs."""
     return max(1, -(-size // part_bytes))
 
 
@@ -38,7 +38,7 @@ def split(data: bytes, part_bytes: int) -> Iterator[bytes]:
 
 
 def verify(sequence: int, data: bytes) -> tuple[int, int]:
-    """Which part, from 0, of how many the message at ``sequence`` is. Raises DamagedCommit when it is not whole."""
+    """The part number, from 0, and the number of parts of the message at ``sequence``. Raises DamagedCommit."""
     if len(data) < HEADER_BYTES:
         raise DamagedCommit(sequence, f"{len(data)} bytes are no part of a commit")
     magic, version, part, parts = _HEAD.unpack_from(data)
@@ -53,7 +53,7 @@ def verify(sequence: int, data: bytes) -> tuple[int, int]:
 
 
 class Assembler:
-    """Makes commits of the messages of a journal, read in order from behind a commit."""
+    """Assembles the commits of a journal from its messages in order; the first message must begin a commit."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -61,7 +61,7 @@ class Assembler:
 
     @property
     def unfinished(self) -> bool:
-        """Whether some parts of a commit have come, and not its last."""
+        """Whether parts of a commit have been added without its last one."""
         return bool(self._parts)
 
     def add(self, sequence: int, data: bytes) -> JournalEntry | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 RawHeaders = bytes | Mapping[str, str] | None
-"""The block as the server sent it, or as nats-py has read it."""
+"""The block as the server sent it, or the mapping that nats-py parsed."""
 
 _VERSION_CHARS = len("NATS/1.0")
 
 
 def parse(raw: RawHeaders) -> dict[str, str]:
-    """The headers; a status line of the server is ``Status`` and ``Description``. Lines that are no header are left."""
+    """The headers; a status line of the server becomes ``Status`` and ``Description``. Malformed lines are skipped."""
     if not isinstance(raw, bytes):
         return dict(raw or {})
     first, *lines = raw.decode("utf-8", "replace").split("\r\n")

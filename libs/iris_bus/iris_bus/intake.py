@@ -21,14 +21,14 @@ _LONGEST_LINE = 1 << 13
 
 
 class Garbled(ConnectionError):
-    """The server sent what is no message and no line; nothing after it can be trusted."""
+    """The server sent bytes that are neither a message nor a protocol line; what follows cannot be parsed."""
 
 
 class Intake(asyncio.BufferedProtocol):
     """The reading end of one connection.
 
     Args:
-        before: the protocol that read until now; it is given everything but messages.
+        before: the protocol that read the connection before; it receives every line that is not a message.
     """
 
     def __init__(self, before: asyncio.Protocol, deliver: Deliver) -> None:
@@ -40,11 +40,11 @@ class Intake(asyncio.BufferedProtocol):
         self._wanted = 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The free part of the buffer."""
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes more have come. Raises Garbled, which ends the connection."""
+        """Handle that many new bytes. Raises Garbled, which ends the connection."""
         self._filled += nbytes
         if self._filled < self._wanted:
             return
@@ -57,12 +57,14 @@ class Intake(asyncio.BufferedProtocol):
         self._filled -= used
 
     def _move(self, used: int, buffer: bytearray) -> None:
-        """Go on in another buffer: a message is larger than this one, or a large one is dealt with."""
+        """Switch to another buffer: a message is larger than this one, or a large one has been handled."""
         buffer[: self._filled - used] = self._view[used : self._filled]
         self._buffer, self._view = buffer, memoryview(buffer)
 
     def _take(self) -> int:
-        """Deliver what is whole; how many bytes that was. Sets how many the next message needs from there."""
+        """Deliver the complete messages; returns how many bytes they used. Sets how many bytes the next message
+        needs.
+        """
         buffer, view, filled = self._buffer, self._view, self._filled
         at = 0
         while True:
@@ -115,6 +117,6 @@ class Intake(asyncio.BufferedProtocol):
 
 
 def divert(transport: asyncio.WriteTransport, deliver: Deliver) -> None:
-    """Have messages on this connection delivered directly from now on."""
+    """Deliver messages of this connection directly from now on."""
     before = cast(asyncio.Protocol, transport.get_protocol())
     transport.set_protocol(Intake(before, deliver))

@@ -34,7 +34,7 @@ Opening = Callable[[], Awaitable[tuple[Link, Requests]]]
 
 
 class JetStreamConnection:
-    """What a service's shell holds of the bus."""
+    """A service's connection to the bus."""
 
     def __init__(self, link: Link, requests: Requests, replicas: int, table: Sequence[Stream], again: Opening) -> None:
         api = Api(requests)
@@ -49,7 +49,7 @@ class JetStreamConnection:
         return JetJournal(self._link, self._api, part_bytes=part_bytes)
 
     def publisher(self) -> JetPublisher:
-        """An outbox; it opens a connection of its own on `resume`."""
+        """An event publisher; `resume` opens a connection of its own."""
         publisher = JetPublisher(self._open_again)
         self._publishers.append(publisher)
         return publisher
@@ -61,7 +61,7 @@ class JetStreamConnection:
         return JetKeyValue(self._link, self._api, bucket)
 
     def raw(self, stream: str) -> RawStream:
-        """A stream as verification, repair and backup need it."""
+        """A stream for verification, repair and backup."""
         return RawStream(self._link, self._api, stream)
 
     @property
@@ -75,11 +75,11 @@ class JetStreamConnection:
         return self._link.reconnects
 
     def on_return(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` whenever the connection is back after it was lost; subscriptions stand again by then."""
+        """Call ``callback`` whenever the connection is established again; by then the subscriptions are restored."""
         self._link.on_return(callback)
 
     async def close(self) -> None:
-        """Publishers first, then flush and end. Safe to call twice."""
+        """Close the publishers, then flush and close the connection. Safe to call twice."""
         for publisher in self._publishers:
             await publisher.close()
         await self._link.close()
@@ -100,19 +100,19 @@ async def connect(
     on_lost: Callable[[Exception], None] | None = None,
     fast: bool = True,
 ) -> JetStreamConnection:
-    """Connect, and wait for a server if need be.
+    """Connect, and wait for a server to answer.
 
     Args:
         url: one server or several separated by commas.
-        name: shown by the server's monitoring; say which service this is.
-        credentials: who we are, when the URL does not say it.
+        name: name of the client in the server's monitoring: the service.
+        credentials: credentials that the URL does not hold.
         replicas: how many copies the streams have: 1 on one server, 3 on a cluster.
-        table: the streams there are.
+        table: the streams to declare.
         retry_for_s: seconds to wait for a server before giving up.
         on_lost: called when the connection is closed for good; the process must end. By default it ends at once.
-        fast: messages go past nats-py (`fast_client`).
+        fast: whether messages bypass nats-py's reader and writer (`fast_client`).
 
-    Raises Unavailable when no server answers in time or it refuses who we are.
+    Raises Unavailable when no server answers in time or authentication fails.
     """
     again = partial(_open, url, name, credentials or Credentials(), retry_for_s, on_lost or _end_process, fast)
     link, requests = await again()
@@ -130,6 +130,6 @@ async def _open(
 
 
 def _end_process(error: Exception) -> None:
-    """Without a connection nothing here can be true for long."""
+    """End the process: the service cannot work without its connection."""
     log.critical("%s", error)
     os._exit(70)

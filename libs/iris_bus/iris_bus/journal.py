@@ -35,9 +35,9 @@ class JetJournal:
     """The journal of one installation.
 
     Args:
-        part_bytes: a commit of more is stored in several messages.
-        retry_for_s: how long an append of unknown outcome is looked into before Unavailable; an unclean change of the
-            stream's leader takes 4 to 9 seconds.
+        part_bytes: a larger commit is stored in several messages.
+        retry_for_s: seconds to determine the outcome of an unanswered append before Unavailable; an unclean change of
+            the stream's leader takes 4 to 9 seconds.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class JetJournal:
         self._retrying = api.retrying(retry_for_s)
 
     async def append(self, data: bytes, *, expected: int) -> int:
-        """Store ``data``, which differs from every other commit, durably behind ``expected``; where it ends.
+        """Store ``data``, which is unique among commits, durably after sequence ``expected``; returns its last
+        sequence.
 
-        One part after the other: of two on their way the second could find its place behind another writer's entry.
-        Raises Fenced when another entry stands there, Full, and Unavailable when the outcome stays unknown.
+        Parts are sent one after the other: with two in flight the second could follow another writer's entry.
+        Raises Fenced when another writer has appended, Full, and Unavailable when the outcome stays unknown.
         """
         for part in split(data, self._part_bytes):
             expected = await self._append(part, expected)
@@ -77,7 +78,7 @@ class JetJournal:
             pause = min(2 * pause, _SETTLED_S)
 
     async def _is_ours(self, data: bytes, sequence: int, deadline: float) -> bool:
-        """Whether ``data`` stands at ``sequence``; False when nothing does. Raises Fenced, Unavailable."""
+        """Whether the message at ``sequence`` is ``data``; False when there is none. Raises Fenced, Unavailable."""
         clock = asyncio.get_running_loop().time
         while True:
             try:
@@ -97,7 +98,7 @@ class JetJournal:
         raise Fenced(f"another writer's entry stands at {sequence}, the journal ends at {end}")
 
     async def replay(self, after: int) -> AsyncIterator[JournalEntry]:
-        """Entries behind ``after`` up to the present end. Raises Gap when they were trimmed, Unavailable."""
+        """Entries after ``after`` up to the present end. Raises Gap when they were trimmed, Unavailable."""
         state = (await self._retrying.info(JOURNAL.name)).state
         if state.first_seq > after + 1:
             raise Gap(f"the journal begins at {state.first_seq}, {after + 1} is needed")
@@ -111,10 +112,10 @@ class JetJournal:
                 yield entry
 
     async def _messages(self, after: int, end: int) -> AsyncIterator[Message]:
-        """Every message behind ``after`` up to ``end``. Raises DamagedCommit when one is missing, Gap, Unavailable.
+        """Every message after ``after`` up to ``end``. Raises DamagedCommit when one is missing, Gap, Unavailable.
 
-        A server delivers nothing in place of a message it cannot read. So when the reader jumps or falls silent, the
-        next messages are looked up one by one, which is also quick enough for a hole that another server can fill.
+        A server delivers nothing in place of a message it cannot read. So when the reader skips a sequence or stalls,
+        the next messages are looked up one by one.
         """
         while after < end:
             reader = self._reader(after)
@@ -133,8 +134,8 @@ class JetJournal:
     async def _look_up(self, sequence: int) -> Message:
         """One message from any server that has it. Raises DamagedCommit, Gap when it was trimmed, Unavailable.
 
-        Each server is asked while it leads the stream, so that what has no message is told from what did not answer: a
-        direct get is answered by any one of them, perhaps by one that lags, and does not say which.
+        Each server in turn is made the stream's leader and asked, because only the leader's answer shows whether a
+        message is missing. A direct get may be answered by a lagging replica, and does not name it.
         """
         without: set[str] = set()
         deadline = asyncio.get_running_loop().time() + self._retry_for_s
@@ -158,7 +159,7 @@ class JetJournal:
             await self._ask_to_lead(sequence, [peer.name for peer in left if not peer.offline])
 
     async def _ask_to_lead(self, sequence: int, servers: Sequence[str]) -> None:
-        """Have the first of ``servers`` lead the journal, if there is one."""
+        """Make the first of ``servers`` the journal's leader, if there is one."""
         if servers:
             log.warning("the leader of the journal has lost message %d, asking %s to lead", sequence, servers[0])
             with contextlib.suppress(Unavailable):
@@ -184,7 +185,7 @@ class JetJournal:
 
 
 async def _arrived(reader: JetReader) -> Sequence[Message]:
-    """What has arrived; nothing when messages are missing, or none has come for a while."""
+    """The available messages; none when a message is missing or none arrived for a while."""
     try:
         return await reader.batch(limit=1 << 20, wait=_SILENT_S)
     except Gap:

@@ -42,7 +42,7 @@ class JetKeyValue:
     async def put(self, key: str, value: bytes, *, expected: int) -> int:
         """Store a value in place of revision ``expected``. Raises Fenced, Full, Unavailable, ValueError.
 
-        Unavailable: it may or may not be stored; asking again with the same revision decides it.
+        After Unavailable the value may or may not be stored; a retry with the same revision settles it.
         """
         subject = self._prefix + checked_key(key)
         try:
@@ -50,13 +50,13 @@ class JetKeyValue:
         except Fenced:
             present = await self._retrying.message(self._stream, last_by_subj=subject)
             if present is not None and not _deletes(present) and present.data == value:
-                return present.sequence  # an earlier attempt was stored, and its answer lost
+                return present.sequence  # an earlier attempt was stored and its answer was lost
             if present is None or expected or not _deletes(present):
                 raise
             return await self._store(subject, value, present.sequence)
 
     async def delete(self, key: str, *, expected: int) -> None:
-        """Remove revision ``expected`` of a key. Raises Fenced, Unavailable, ValueError."""
+        """Delete a key whose revision is ``expected``. Raises Fenced, Unavailable, ValueError."""
         subject = self._prefix + checked_key(key)
         try:
             await self._store(subject, b"", expected, _DELETED)
@@ -70,13 +70,13 @@ class JetKeyValue:
         return (await self.load())[0]
 
     async def load(self) -> tuple[dict[str, Entry], int]:
-        """Every present value, and the sequence behind which changes follow. Raises Unavailable."""
+        """Every present value, and the stream sequence from which to follow changes. Raises Unavailable."""
         raw = RawStream(self._link, self._api, self._stream)
         values: dict[str, Entry] = {}
         end = 0
         try:
             async with asyncio.timeout(_READ_S):
-                # Until nothing follows: what is replaced on the way is no longer where it was, but further on.
+                # Read until the end: a value that is replaced meanwhile moves to a later sequence.
                 async for message in raw.readable(0, sys.maxsize):
                     self.merge(values, [message])
                     end = message.sequence
@@ -94,7 +94,7 @@ class JetKeyValue:
                 values[key] = Entry(message.data, message.sequence)
 
     def follow(self, after: int) -> JetReader:
-        """A reader of the changes behind a sequence."""
+        """A reader of the changes after a sequence."""
         return JetReader(self._link, self._api, self._stream, after, dense=False, strict=False)
 
     def watch(self) -> JetWatch:
@@ -107,7 +107,7 @@ class JetKeyValue:
 
 
 class JetWatch:
-    """The whole set of a bucket, again after each change; works only while somebody waits in `next`."""
+    """The whole set of a bucket, returned again after each change; it is updated only while `next` is awaited."""
 
     def __init__(self, link: Link, bucket: JetKeyValue) -> None:
         self._link = link
@@ -142,9 +142,9 @@ class JetWatch:
         self._news.set()
 
     async def _reload(self) -> None:
-        """Read the whole set; nothing changes when that cannot be done now."""
+        """Read the whole set; it stays as it was when the server is unavailable."""
         await self._drop_reader()
-        self._current = True  # a reconnection on the way makes it stale again
+        self._current = True  # a reconnection meanwhile makes it stale again
         try:
             self._values, end = await self._bucket.load()
         except Unavailable:

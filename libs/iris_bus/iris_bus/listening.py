@@ -23,7 +23,9 @@ def read_address(section: str, http: str) -> tuple[str, int]:
 def listen(section: str, host: str, port: int) -> socket.socket:
     """A bound socket. Raises BadSetting when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio sets no TCP_NODELAY
+    listening = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # asyncio sets TCP_NODELAY for IPPROTO_TCP only
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -34,7 +36,7 @@ def listen(section: str, host: str, port: int) -> socket.socket:
 
 
 def write_port(listening: socket.socket, port_file: str) -> None:
-    """Log the address, and write it to ``port_file`` at one stroke."""
+    """Log the address, and write it to ``port_file`` atomically."""
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     log.info("listening on %s", url)

@@ -43,7 +43,7 @@ class JsonLines(logging.Formatter):
 
 
 class PlainLines(logging.Formatter):
-    """For people watching."""
+    """Lines of plain text for a terminal."""
 
     def __init__(self, service: str) -> None:
         super().__init__(f"%(asctime)s.%(msecs)03d {service} %(levelname)s %(message)s", "%H:%M:%S")
@@ -56,7 +56,7 @@ class PlainLines(logging.Formatter):
 
 
 def extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What the caller passed as ``extra``."""
+    """The fields that the caller passed as ``extra``."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 

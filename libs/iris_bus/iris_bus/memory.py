@@ -52,7 +52,7 @@ class _Listener:
 
 
 class Memory:
-    """A whole bus in one process.
+    """The bus of one process.
 
     Args:
         table: the streams it can keep.
@@ -85,31 +85,31 @@ class Memory:
             bucket.wake()
 
     def connect(self, name: str = "memory") -> MemoryConnection:
-        """A connection of its own for one process; ``name`` shows in its inboxes."""
+        """A connection for one process; ``name`` appears in its inboxes."""
         return MemoryConnection(self, name)
 
     def later(self, call: Callable[[], None]) -> None:
-        """Have ``call`` made after what is due already."""
+        """Make ``call`` after the calls that are already queued."""
         self._due.append(call)
         if self._scheduled:
             return
-        with contextlib.suppress(RuntimeError):  # no loop runs: whoever drives this calls `deliver`
+        with contextlib.suppress(RuntimeError):  # without a running loop, the test calls `deliver`
             asyncio.get_running_loop().call_soon(self.deliver)
             self._scheduled = True
 
     def deliver(self) -> None:
-        """Make every call that is due, and those they cause."""
+        """Make every queued call, and those they queue."""
         self._scheduled = False
         while self._due:
             self._due.popleft()()
 
     def inbox(self, name: str) -> str:
-        """A fresh subject, numbered so that runs are alike."""
+        """A new subject, numbered so that runs are reproducible."""
         self._inboxes += 1
         return f"_INBOX.{name}.{self._inboxes}"
 
     def route(self, message: Message) -> bool:
-        """Take what was published: store it if a stream wants it, hand it to listeners; whether anybody took it."""
+        """Store the message if a stream captures its subject, pass it to subscribers; whether anybody took it."""
         if self.away:
             return False
         self.check_size(message.data)
@@ -130,7 +130,7 @@ class Memory:
         return sequence
 
     def check_size(self, data: bytes) -> None:
-        """Raises ValueError for what no server would take."""
+        """Raises ValueError for a message larger than the server accepts."""
         if len(data) > self.max_payload:
             raise ValueError(f"{len(data)} bytes are more than one message may hold")
 

@@ -37,7 +37,7 @@ _WILDCARD = re.compile(r"\{\{wildcard\((\d+)\)\}\}")
 
 
 class Server(Protocol):
-    """What the classes below need of `memory.Memory`."""
+    """The parts of `memory.Memory` that the classes below use."""
 
     streams: dict[str, MemoryStream]
     buckets: dict[str, dict[str, tuple[bytes, str]]]
@@ -51,7 +51,7 @@ class Server(Protocol):
 
 
 class MemoryStream:
-    """One stream: its messages by sequence, its limits, who reads it."""
+    """One stream: its messages by sequence, its limits, its readers."""
 
     def __init__(self, row: Stream, later: Callable[[Callable[[], None]], None]) -> None:
         self.row = row
@@ -81,7 +81,7 @@ class MemoryStream:
         return self.last
 
     def wake(self) -> None:
-        """Have every reader look again."""
+        """Notify every reader."""
         for reader in self.readers:
             self._later(reader.arrived)
 
@@ -153,7 +153,7 @@ class MemoryReader:
             notify()
 
     def arrived(self) -> None:
-        """Something was stored, trimmed, or the server is back."""
+        """Called when a message was stored or trimmed, or the server came back."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
         if self._notify is not None and not self._closed:
@@ -382,13 +382,13 @@ class MemoryBlobs:
         return True
 
     async def tidy(self, rest_s: float = 3600.0) -> int:
-        """An object comes as a whole."""
+        """Nothing to delete: an object is stored at once."""
         reach(self._server)
         return 0
 
 
 class StoredKeys:
-    """One bucket of values by key, and who watches it."""
+    """One bucket of values by key, and its watches."""
 
     def __init__(self, later: Callable[[Callable[[], None]], None]) -> None:
         self.values: dict[str, Entry] = {}
@@ -397,7 +397,7 @@ class StoredKeys:
         self._later = later
 
     def change(self, key: str, value: bytes | None, expected: int) -> int:
-        """Store a value, None for none, if the key's revision is ``expected``. Raises Fenced."""
+        """Store a value (None deletes) if the key's revision is ``expected``. Raises Fenced."""
         present = self.values.get(key)
         if (present.revision if present is not None else 0) != expected:
             raise Fenced(f"{key} is at {present.revision if present else 0}, not at {expected}")
@@ -410,7 +410,7 @@ class StoredKeys:
         return self.revision
 
     def wake(self) -> None:
-        """Have every watch look again."""
+        """Notify every watch."""
         for watch in self.watches:
             self._later(watch.changed.set)
 

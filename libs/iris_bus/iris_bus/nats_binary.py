@@ -22,7 +22,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
 class NoServer(StartFailed):
-    """There is no usable `nats-server`; the text says what to do about it."""
+    """There is no usable `nats-server`; the text says what to install."""
 
 
 def parse_version(text: str) -> tuple[int, int, int]:

@@ -29,7 +29,7 @@ PAYLOAD_BYTES = 8 << 20
 USER = "iris"
 ACCOUNT = "IRIS"
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
-"""Streams that are not synced, because the journal can make their messages again."""
+"""Streams that are not synced to disk, because their messages can be made again from the journal."""
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
@@ -63,19 +63,19 @@ system_account: SYS
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a running server listens on loopback."""
+    """The ports on which a running server listens, on loopback."""
 
     nats: int
     http: int
 
 
 class NatsProcess(ChildProcess):
-    """A server on ``directory``, which it owns: mode 0700, one lock, one password. It keeps its ports over restarts.
+    """A server on ``directory``, which it owns: mode 0700, one lock, one password. It keeps its ports across restarts.
 
     Args:
         directory: made when missing.
         sync: ``sync_interval`` of the store; "always" is what durability rests on.
-        guarded: do not start on a journal with messages missing, of which the server would drop even more.
+        guarded: refuse to start on a journal with missing messages, because the server would drop more of them.
     """
 
     def __init__(self, directory: Path, *, sync: str = "always", guarded: bool = True) -> None:
@@ -101,7 +101,9 @@ class NatsProcess(ChildProcess):
 
     @property
     def password(self) -> str:
-        """Made once per directory, readable by its owner only. An empty file, as power loss may leave it, is none."""
+        """Made once per directory, readable by its owner only. An empty file, left by a power loss, counts as
+        missing.
+        """
         path = self.directory / "password"
         with contextlib.suppress(FileNotFoundError):
             if found := path.read_text().strip():
@@ -129,7 +131,7 @@ class NatsProcess(ChildProcess):
             raise
 
     def prepare(self) -> None:
-        """Take the lock, look at the journal, and write the configuration, with the ports of last time if any."""
+        """Take the lock, verify the journal, and write the configuration, with the same ports as last time."""
         nats_binary.check_version(nats_binary.version_of(self._program))
         self._take_lock()
         self._set_aside()
@@ -143,16 +145,18 @@ class NatsProcess(ChildProcess):
             stale.unlink()
 
     def why_restart(self) -> str:
-        """A stream was not recovered; or one failed to write, be it for want of room, and the disk takes data again.
+        """A stream was not recovered, or a write to it failed (a full disk, say) and the disk has space again.
 
-        The server refuses such a stream until it is started again.
+        The server refuses such a stream until it is restarted.
         """
         trouble = _trouble(self.ports.http, _GLANCE_S) if self.ports else ""
         is_stuck = _WRITE_ERROR in trouble and self._has_room()
         return trouble if self._is_unrecovered(trouble) or is_stuck else ""
 
     def _trouble_while_starting(self) -> str:
-        """What is wrong, empty once it serves; finds its ports on the way. Raises StartFailed when it has ended."""
+        """Why the server does not serve yet, empty once it does; reads its ports. Raises StartFailed when it has
+        ended.
+        """
         if self.look(time.monotonic()) is not None:
             raise StartFailed(f"nats-server ended while starting{self._log_tail()}")
         self.ports = self.ports or self._read_ports()
@@ -164,9 +168,11 @@ class NatsProcess(ChildProcess):
         return lost is not None
 
     def _set_aside(self) -> None:
-        """Start without the stream that was not recovered, if it can be rebuilt.
+        """Move the files of an unrecovered stream away if its content can be rebuilt, so that the server starts without
+        it.
 
-        A stream that was never synced may not be recoverable after power loss. Who declares the streams makes it anew.
+        An unsynced stream may be unrecoverable after a power loss. The service that declares the streams creates it
+        again.
         """
         stream, self._lost = self._lost, ""
         if stream in REBUILT:
@@ -174,7 +180,7 @@ class NatsProcess(ChildProcess):
             place.rename(self.directory / f"damaged-{stream}-{time.time_ns()}")
 
     def _has_room(self) -> bool:
-        """Whether a message of the largest size, and as much again, could be written."""
+        """Whether the disk has space for two messages of the largest size."""
         probe = self.directory / "room"
         try:
             with probe.open("wb", buffering=0) as file:
@@ -189,14 +195,14 @@ class NatsProcess(ChildProcess):
         return True
 
     def stop(self, grace_s: float = 15.0) -> None:
-        """As any child, and let another process have the directory."""
+        """Stop the child and release the lock of the directory."""
         super().stop(grace_s)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def _log_tail(self, lines: int = 5) -> str:
-        """The last lines of its log, indented under a sentence; empty when there is none."""
+        """The last lines of its log, indented under a heading; empty when there is none."""
         with contextlib.suppress(OSError):
             return "".join(f"\n  {line}" for line in self._own_log.read_text(errors="replace").splitlines()[-lines:])
         return ""
@@ -234,12 +240,12 @@ class NatsProcess(ChildProcess):
 
 
 def streams_of(directory: Path) -> Path:
-    """Where a server on ``directory`` keeps the files of each stream."""
+    """The directory of each stream's files, for a server on ``directory``."""
     return directory / "store" / "jetstream" / ACCOUNT / "streams"
 
 
 def journal_of(directory: Path) -> Files:
-    """Every message of the journal in the files of a server that does not run."""
+    """Every message of the journal, read from the files of a stopped server."""
     files = sorted((streams_of(directory) / JOURNAL.name / "msgs").glob("*.blk"))
     return blocks.journal(path.read_bytes() for path in files)
 
@@ -262,7 +268,7 @@ def _port(url: str) -> int:
 
 
 def _trouble(http_port: int, timeout_s: float = 2.0) -> str:
-    """What the server says is wrong with it; empty when it is healthy."""
+    """The fault that the server reports; empty when it is healthy."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/healthz", timeout=timeout_s):
             return ""
@@ -279,7 +285,7 @@ def _error_in(body: bytes) -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace ``path`` whole and for good, readable by its owner only."""
+    """Replace ``path`` atomically and durably, readable by its owner only."""
     draft = path.with_name(f".{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:

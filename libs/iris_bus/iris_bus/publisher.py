@@ -25,20 +25,20 @@ from iris_core.subjects import EVENTS
 
 log = logging.getLogger(__name__)
 
-IN_FLIGHT = 8000  # the server drops what it cannot queue, from 100,000 messages on
+IN_FLIGHT = 8000  # the server drops messages it cannot queue, from 100,000 on
 CHUNK = 400
 EVENT_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _LONGEST_PAUSE_S = 1.0
 MARK = "iris-told"
-"""Where in the metadata of the stream it is written how far events were published."""
+"""Key of the stream's metadata that holds the id of the last published event."""
 _MARK_AFTER_S = 30.0
 
 Opened = tuple[Link, Api]
 
 
 class JetPublisher:
-    """The outbox of one writer. Call `resume` first.
+    """The event publisher of one writer. Call `resume` first.
 
     Args:
         open_link: makes a connection of its own, so that a flood of events never delays a commit.
@@ -102,7 +102,7 @@ class JetPublisher:
             raise self._failure
 
     async def close(self) -> None:
-        """Let go of the connection; what is unconfirmed is published by whoever resumes."""
+        """Close the connection; the next writer that resumes publishes what is not confirmed."""
         self._fail(Unavailable("the publisher is closed"))
         await self._quiet()
         if self._opened is not None:
@@ -127,7 +127,7 @@ class JetPublisher:
         self._recovery = None
 
     def _pump(self) -> None:
-        """Send what the window has room for."""
+        """Send events while the window has space."""
         if self._recovery is not None or self._failure is not None or self._opened is None:
             return
         link, _ = self._opened
@@ -140,7 +140,7 @@ class JetPublisher:
             except Unavailable:
                 self._recover()
                 return
-            except ValueError as error:  # an event that cannot be sent would break the chain for ever
+            except ValueError as error:  # an event that cannot be sent would block all later ones
                 self._fail(error)
                 raise
         if self._window.in_flight and self._timer is None:
@@ -170,7 +170,7 @@ class JetPublisher:
             self._timer = None
 
     def _recover(self) -> None:
-        """Find out where the stream ends, and go on there."""
+        """Find out where the stream ends, and continue after it."""
         if self._recovery is None and self._failure is None and self._window.in_flight:
             self._round += 1
             self._stop_timer()
@@ -196,7 +196,7 @@ class JetPublisher:
         self._pump()
 
     async def _last(self) -> tuple[int, str]:
-        """The stream's last sequence and the id that stands there. Raises Unavailable."""
+        """The stream's last sequence and the id of the event there. Raises Unavailable."""
         if self._opened is None:
             raise Unavailable("the publisher is not connected")
         link, api = self._opened
@@ -217,7 +217,9 @@ class JetPublisher:
             await self._mark()
 
     async def _mark(self) -> None:
-        """Write the last event's id beside the stream: the event itself ages away when nothing happens for days."""
+        """Write the last event's id into the stream's metadata, because the event itself expires when the cluster is
+        idle for days.
+        """
         if self._opened is None or self.last_published in ("", self._marked):
             return
         mark = f"{self._window.confirmed} {self.last_published}"
@@ -231,7 +233,7 @@ class JetPublisher:
         self._settle()
 
     def _settle(self) -> None:
-        """Wake who waits in `drain` when there is nothing left to wait for."""
+        """Wake the callers of `drain` when no event is unconfirmed."""
         if self._failure is None and self.backlog:
             return
         for done in self._drained:
@@ -240,7 +242,9 @@ class JetPublisher:
 
 
 def _decode(data: bytes) -> Ack:
-    """The answer; an empty one when nobody answered or it cannot be read, which no sequence matches."""
+    """The acknowledgement; an empty one, which matches no sequence, when there was no answer or it cannot be
+    decoded.
+    """
     try:
         return msgspec.json.decode(data, type=Ack)
     except msgspec.DecodeError:

@@ -18,7 +18,7 @@ from iris_bus.reader import JetReader
 from iris_bus.retry import with_retries
 
 SILENT_S = 1.0
-"""A reader that has delivered nothing for so long is asked no more; what it should have delivered is looked up."""
+"""A reader that has delivered nothing for so many seconds is closed; the next messages are looked up one by one."""
 _RETRY_FOR_S = 15.0
 _STORE_S = 10.0
 
@@ -42,11 +42,11 @@ class RawStream:
             raise
 
     async def copy(self, sequence: int) -> Message | None:
-        """One message as any one of the servers has it; None when that one has none. Raises Unavailable."""
+        """One message from whichever server answers; None when that server has none. Raises Unavailable."""
         return await self._api.copy(self.name, sequence)
 
     async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:
-        """Every message behind ``after`` up to ``end``, on ``subject`` if given, that can be read here, in order.
+        """Every readable message after ``after`` up to ``end``, on ``subject`` if given, in order.
 
         Raises Unavailable.
         """
@@ -64,7 +64,7 @@ class RawStream:
             yield following
 
     async def _stretch(self, after: int, end: int, subject: str) -> AsyncIterator[Message]:
-        """What a reader delivers until it has delivered all, or falls silent."""
+        """The messages a reader delivers until it has delivered all, or stalls."""
         reader = JetReader(self._link, self._api, self.name, after, subject, dense=False, strict=False)
         try:
             while after < end and (messages := await self._batch(reader)):
@@ -86,7 +86,7 @@ class RawStream:
             raise Unavailable("the stream could not be read in time") from error
 
     async def replace(self, first: int) -> None:
-        """Drop the stream and make it anew, empty, its first message to come at ``first``.
+        """Delete the stream and create it again, empty, with ``first`` as its next sequence.
 
         Raises Unavailable; ApiError when there is no such stream.
         """
@@ -95,7 +95,7 @@ class RawStream:
         await with_retries(partial(self._api.change, f"STREAM.CREATE.{self.name}", config), _RETRY_FOR_S)
 
     async def store(self, messages: Sequence[Message]) -> None:
-        """Put messages back in their order. Raises Full, Unavailable."""
+        """Store messages again in their order. Raises Full, Unavailable."""
         await asyncio.gather(*(self._api.store(m.subject, m.data, _STORE_S, _plain(m.headers)) for m in messages))
 
     async def annotate(self, key: str, value: str) -> None:
@@ -104,5 +104,5 @@ class RawStream:
 
 
 def _plain(headers: Headers) -> Headers:
-    """What a message says, without what it asked of the stream that stored it."""
+    """The headers of a message without those that address the stream it was stored in."""
     return {name: value for name, value in headers.items() if not name.startswith("Nats-Expected-")}

@@ -51,8 +51,9 @@ class JetReader:
     Args:
         after: the last sequence already known.
         subject: only messages on it; all when empty.
-        dense: every sequence must come; a jump is a Gap. Only for streams read whole that drop nothing in between.
-        bare: messages without their headers, for who reads a million of them.
+        dense: sequences must be consecutive; a missing one is a Gap. Only for streams read whole that drop nothing in
+            between.
+        bare: messages without their headers, for readers of millions of messages.
         strict: with ``after`` 0 the stream must still begin at 1; otherwise 0 means what is kept.
     """
 
@@ -98,14 +99,14 @@ class JetReader:
         self._keeper = asyncio.create_task(self._keep())
 
     async def finished(self) -> bool:
-        """Whether everything there was, as the server last reported, has been taken."""
+        """Whether all messages that the server last reported have been taken."""
         await self._begun.wait()
         if not self._buffer and self._failure is not None:
             raise self._failure
         return int(self._left) == 0 and not self._buffer
 
     async def batch(self, *, limit: int = PULL, wait: float | None = None) -> Sequence[Message]:
-        """What has arrived; waits for the first. Raises Gap; Unavailable once closed."""
+        """The available messages; waits for the first. Raises Gap; Unavailable once closed."""
         if not self._buffer and self._failure is None:
             self._waiter = asyncio.get_running_loop().create_future()
             with contextlib.suppress(TimeoutError):
@@ -120,7 +121,7 @@ class JetReader:
             notify()
 
     def take(self, limit: int = PULL) -> Sequence[Message]:
-        """What has arrived, without waiting. Raises Gap; Unavailable once closed."""
+        """The available messages, without waiting. Raises Gap; Unavailable once closed."""
         buffer = self._buffer
         if not buffer:
             if self._failure is not None:
@@ -135,7 +136,7 @@ class JetReader:
         return taken
 
     async def close(self) -> None:
-        """End it; nothing is left behind on the server."""
+        """Close the reader and delete its consumer on the server."""
         self._failure = self._failure or Unavailable("the reader is closed")
         self._link.forget(self._dropped)
         self._link.forget(self._back.set)
@@ -164,7 +165,7 @@ class JetReader:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _begin(self) -> None:
-        """Make a consumer behind the last message and ask it for messages. Raises Gap, Unavailable."""
+        """Create a consumer after the last message and request messages. Raises Gap, Unavailable."""
         self._generation += 1
         self._trouble.clear()
         await self._check_start()
@@ -214,14 +215,14 @@ class JetReader:
         self._begun.set()
 
     async def _watch(self) -> bool:
-        """Return when the consumer must be made again; whether it ever worked."""
+        """Return when the consumer must be created again; whether it has delivered anything."""
         started = self._last_arrival_s
         while not self._trouble.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_HEARTBEAT_S):
                     await self._trouble.wait()
             if self._credit and self._clock() - self._last_arrival_s > _SILENCE_S:
-                await self._link.flush()  # perhaps it was this process that slept
+                await self._link.flush()  # this process may have been suspended
                 if self._clock() - self._last_arrival_s > _SILENCE_S:
                     break
         return self._last_arrival_s > started
@@ -268,7 +269,7 @@ class JetReader:
             self._ask_for_more()
 
     def _jumped(self, sequence: int) -> None:
-        """Messages were trimmed before we could read them."""
+        """Raise Gap: messages were trimmed before they were read."""
         self._generation += 1
         self._trouble.set()
         self._fail(Gap(f"{self._stream} went from {self._position} to {sequence}"))
@@ -286,7 +287,9 @@ class JetReader:
             self._trouble.set()
 
     def _ask_for_more(self) -> None:
-        """Pull when little is under way and there is room; a lost pull is found by silence."""
+        """Request more messages when few are requested and the buffer has space; a lost request is detected by
+        silence.
+        """
         if not self._consumer or self._failure is not None or self._trouble.is_set():
             return
         if self._credit >= PULL // 2 or len(self._buffer) + self._credit >= _AHEAD:
@@ -322,5 +325,5 @@ class JetReader:
 
 
 def _ends_pull(headers: dict[str, str]) -> bool:
-    """Whether a 409 only says that one pull is over."""
+    """Whether a 409 status only ends one pull request."""
     return any(words in headers.get("Description", "").lower() for words in _PULL_ENDED)

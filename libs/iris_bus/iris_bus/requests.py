@@ -17,7 +17,7 @@ from iris_bus.headers import RawHeaders
 
 
 class Forbidden(Unavailable):
-    """This user may not publish there."""
+    """This user may not publish to the subject."""
 
 
 class Requests:
@@ -32,16 +32,16 @@ class Requests:
         link.on_forbidden(self._forbidden)
 
     async def start(self) -> None:
-        """Listen for answers."""
+        """Subscribe to the inbox of answers."""
         inbox = self._link.client.new_inbox()
         self._prefix = f"{inbox}."
         await self._link.subscribe(f"{inbox}.*", self._answered)
 
     async def request(self, subject: str, data: bytes, timeout: float, headers: Headers | None = None) -> Message:
-        """One answer to one message.
+        """Send one request and return its answer.
 
         Raises NoResponders when nobody listens, Forbidden, and Unavailable after ``timeout`` seconds or when the
-        connection is lost on the way; the last two may have had their effect.
+        connection is lost on the way; after the last two the request may have taken effect.
         """
         self._count += 1
         token = format(self._count, "x")

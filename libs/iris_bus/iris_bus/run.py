@@ -61,13 +61,13 @@ class NatsSettings(msgspec.Struct, frozen=True):
         replicas: copies of each stream: 1 on one server, 3 on a cluster.
         retry_for_s: how long a start waits for a server.
         nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
-        commands_bytes: what people want and nobody has read yet may take this much; beyond it, submissions are
+        commands_bytes: limit of the stored commands that are not read yet, in bytes; beyond it, submissions are
             answered 503.
-        events_days, events_bytes: events older than that, or beyond so many bytes, are forgotten, the oldest first.
-        logs_days, logs_bytes: the same for what tasks print.
-        inbox_prefix: where this user may receive answers.
-        fast: messages go past nats-py's own reading and writing; off, the state service takes up to half as much CPU
-            again. Turn it off to find out whether a fault is there.
+        events_days, events_bytes: events are deleted after that many days, or, oldest first, beyond that many bytes.
+        logs_days, logs_bytes: the same for the output of tasks.
+        inbox_prefix: prefix of the subjects on which this user may receive answers.
+        fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
+            much CPU again. Turn it off to find out whether it causes a fault.
         server: the `nats-server` program of the embedded server.
     """
 
@@ -108,7 +108,7 @@ class RunSettings(msgspec.Struct, frozen=True):
         log_style: json, plain, or auto: plain on a terminal.
         metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris up` counts on
             from the port, one for each process.
-        otlp_endpoint: where spans go; none are made when empty.
+        otlp_endpoint: base URL of the OTLP collector for spans; no spans when empty.
         drain_s: how long a stopping service may take before it is ended.
         gc: "quiet" collects rarely, for processes that keep millions of records.
     """
@@ -127,7 +127,7 @@ class Service(Generic[S]):
     Attributes:
         name: "state", "scheduler", "worker", "gateway" or "proxy".
         settings: the service's own section.
-        stop: set when the process should end; whoever waits for something waits for this as well.
+        stop: set when the process should end; every wait also waits for this.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
 
@@ -162,9 +162,10 @@ class Service(Generic[S]):
         registry.register(ServiceCollector(self.name, self._connection))
 
     async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
-        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` where ``run.metrics`` says; the port, 0 for nowhere.
+        """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns the port, 0 when not
+        served.
 
-        Raises OSError when the address cannot be had.
+        Raises OSError when the address is in use.
         """
         if not self.run.metrics:
             return 0
@@ -175,7 +176,9 @@ class Service(Generic[S]):
         return self._metrics.port
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run ``work`` beside the main function; its exception ends the process, the process's end cancels it."""
+        """Run ``work`` concurrently with the main function. Its exception ends the process; the end of the process
+        cancels it.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -187,7 +190,7 @@ class Service(Generic[S]):
             self._failure.set_exception(error)
 
     async def play(self, main: Callable[[Service[S]], Awaitable[None]]) -> None:
-        """Run ``main`` to its end, or to the first failure, which is raised."""
+        """Run ``main`` until it returns, or until the first failure, which is raised."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._uncaught)
         playing = asyncio.ensure_future(main(self))
@@ -239,7 +242,7 @@ def run_service(
     main: Callable[[Service[S]], Awaitable[None]],
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Be the service ``name`` until it ends, then exit: 0, 1 after a failure, 2 for settings that
+    """Run the service ``name`` until it ends, then exit with 0, 1 after a failure, 2 for settings that
     cannot be used, 65 for stored data that is damaged.
 
     Args:
@@ -303,7 +306,7 @@ def show_config(settings: Settings, name: str, kind: type[msgspec.Struct]) -> st
 
 
 def quiet_gc() -> None:
-    """Collect rarely and leave out what exists now: a process with millions of records scans them for nothing.
+    """Collect rarely, and exempt the objects that exist now: scanning millions of live records frees nothing.
 
     Call it again after a snapshot has been loaded.
     """
@@ -323,7 +326,7 @@ def _options(name: str, kind: type[msgspec.Struct], argv: Sequence[str] | None) 
 
 
 async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Cancel what still runs and give it a moment to tidy up."""
+    """Cancel the tasks that still run and wait a moment for their cleanup."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()

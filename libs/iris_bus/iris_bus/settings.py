@@ -20,7 +20,7 @@ SECTIONS = ("cluster", "nats", "run", "state", "scheduler", "worker", "gateway",
 """Every section `iris.toml` may have; all services read one file."""
 
 GIVEN_TO_TASKS = frozenset({"IRIS_WORKER_ID", "IRIS_GATEWAY_URL"})
-"""Set in every task's environment; no mistake where a service is started inside a task and has no such key."""
+"""Variables set in every task's environment; they are not mistakes when a service is started inside a task."""
 
 _SECRET = re.compile(r"password|secret|token|seed|url$")
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -29,11 +29,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class BadSetting(Exception):
-    """A setting that cannot be used; the text names it, where it came from and what would be right."""
+    """A setting that cannot be used; the text names it, its origin, and a valid value."""
 
 
 class Settings:
-    """What was given, by section and key, and where each came from."""
+    """The settings that were given, by section and key, with the origin of each."""
 
     def __init__(self, chosen: Mapping[str, Mapping[str, tuple[Any, str]]], loose: Mapping[str, str]) -> None:
         self._chosen = chosen
@@ -53,7 +53,7 @@ class Settings:
             raise BadSetting(self._explain(name, chosen, error)) from error
 
     def text(self, name: str, key: str) -> str:
-        """One key as it was given, empty when it was not, for callers that need not load the section's struct."""
+        """One key as it was given, empty when it was not; for callers that do not load the section's struct."""
         loose = self._loose.get(f"IRIS_{name.upper()}_{key.upper()}", "")
         value, _ = self._chosen.get(name, {}).get(key, (loose, ""))
         return str(value)
@@ -124,7 +124,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _split(value: Any, kind: Any) -> Any:
-    """A list may be given as ``a,b`` where only text can be given."""
+    """Split ``a,b`` into a list where a source can only hold text."""
     if isinstance(value, str) and getattr(kind, "__origin__", kind) in (list, tuple, set, frozenset):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value

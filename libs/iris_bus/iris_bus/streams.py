@@ -31,7 +31,7 @@ _RETRY_FOR_S = 5.0
 
 
 def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
-    """What STREAM.CREATE gets about one row of the table."""
+    """The body of STREAM.CREATE for one row of the table."""
     config: dict[str, Any] = {
         "name": stream.name,
         "description": stream.why,
@@ -82,7 +82,7 @@ def key_value_config(bucket: str, replicas: int) -> dict[str, Any]:
 
 
 def _of_bucket(replicas: int) -> dict[str, Any]:
-    """What buckets have in common."""
+    """Settings common to all buckets."""
     return {
         "retention": "limits",
         "storage": "file",
@@ -125,7 +125,9 @@ class JetStreams:
         self._key_values = key_values
 
     async def ensure(self) -> None:
-        """Declare everything; waits for a JetStream that is starting. Raises Unavailable, NoServer when too old."""
+        """Declare all streams and buckets; waits while JetStream starts. Raises Unavailable, NoServer when it is
+        too old.
+        """
         check_version(self._link.server_version)
         wanted = [config_of(stream, self._replicas) for stream in self._table.values()]
         wanted += [bucket_config(bucket, self._replicas) for bucket in self._buckets]
@@ -150,10 +152,10 @@ class JetStreams:
     async def publish(
         self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
     ) -> int:
-        """Store one message, trying again while JetStream is starting or moving, and return its sequence.
+        """Store one message, with retries while JetStream starts or moves the stream, and return its sequence.
 
-        Raises Full; Unavailable after ``timeout`` seconds, when it may or may not be stored. An attempt that was not
-        answered is only repeated when there is a ``message_id`` to recognise it by.
+        Raises Full; Unavailable after ``timeout`` seconds, when it is unknown whether it was stored. An unanswered
+        attempt is repeated only with a ``message_id``, by which the server deduplicates.
         """
         with_id = {**(headers or {}), "Nats-Msg-Id": message_id} if message_id else headers
 

@@ -9,7 +9,7 @@ _AGAIN_S = 0.1
 
 
 async def end(task: asyncio.Task[Any] | None) -> None:
-    """Cancel ``task`` until it has ended; what it raises on the way is dropped. None is ended already."""
+    """Cancel ``task`` until it has ended; its exceptions are dropped. None counts as ended."""
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=_AGAIN_S)

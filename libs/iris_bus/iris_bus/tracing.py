@@ -55,7 +55,9 @@ class Tracer:
 
     @contextmanager
     def span(self, name: str, parent: str = "", **attributes: str | int) -> Iterator[str]:
-        """One span around the block; gives the context to send on. An exception marks it as failed and goes on."""
+        """One span around the block; yields the context to send on. An exception marks the span as failed and is
+        raised.
+        """
         if self._provider is None:
             with _entered(parent):
                 yield parent
@@ -69,7 +71,7 @@ class Tracer:
     def record(
         self, name: str, parent: str, began_ms: float, ended_ms: float, attributes: Mapping[str, str | int]
     ) -> None:
-        """A span that is over, in the trace of ``parent``; none without a parent. Times in ms since the epoch."""
+        """Record a finished span in the trace of ``parent``; none without a parent. Times in ms since the epoch."""
         if self._provider is None or not parent:
             return
         context = _context(parent)
@@ -85,7 +87,7 @@ class Tracer:
         return self._provider is not None
 
     def close(self) -> None:
-        """Send what is left; waits up to three seconds for the collector."""
+        """Send the remaining spans; waits up to three seconds for the collector."""
         if self._provider is not None:
             self._provider.force_flush(_FLUSH_MS)
             self._provider.shutdown()

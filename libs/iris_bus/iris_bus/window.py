@@ -21,7 +21,7 @@ class Window:
     """The events of one writer, in order: kept, sent, waiting.
 
     Args:
-        size: how many may be under way; the server drops what it cannot queue.
+        size: how many may be sent and unconfirmed; the server drops messages it cannot queue.
     """
 
     def __init__(self, size: int) -> None:
@@ -44,7 +44,7 @@ class Window:
         return len(self._sent)
 
     def start(self, sequence: int, last_published: str) -> None:
-        """Forget everything and stand behind the stream's last event."""
+        """Forget all events and continue after the stream's last event."""
         self._waiting.clear()
         self._sent.clear()
         self._kept.clear()
@@ -63,7 +63,7 @@ class Window:
         return after, chunk
 
     def confirm(self, sequence: int) -> None:
-        """Everything up to ``sequence`` is stored, as the chain proves."""
+        """Mark the events up to ``sequence`` as stored, as the chain proves."""
         done = [self._sent.popleft() for _ in range(sequence - self.confirmed)]
         if done:
             self.confirmed, self.last_published = sequence, done[-1].message_id
@@ -72,8 +72,8 @@ class Window:
     def go_on(self, sequence: int, last: str) -> None:
         """The stream ends at ``sequence`` with the event ``last``: what follows it is queued again.
 
-        Raises Fenced when somebody else published what we do not know, Unavailable when the stream forgot more than we
-        kept.
+        Raises Fenced when another writer published unknown events, Unavailable when the stream lost more events than
+        are kept.
         """
         known = [*self._kept, *self._sent, *self._waiting]
         behind = self._behind(known, sequence, last)
@@ -83,7 +83,7 @@ class Window:
         self.confirmed, self.last_published = sequence, last
 
     def _behind(self, known: Sequence[Publication], sequence: int, last: str) -> int:
-        """How many of ``known`` are stored when the stream ends like this. Raises Fenced, Unavailable."""
+        """How many of ``known`` are stored when the stream ends at this event. Raises Fenced, Unavailable."""
         for at in range(len(known) - 1, -1, -1):
             if known[at].message_id == last:
                 return at + 1

@@ -14,7 +14,7 @@ from iris_core.subjects import is_plain
 
 
 def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = None) -> bytes:
-    """A message as PUB, or HPUB when it has headers. Raises ValueError for what would break its line."""
+    """A message as PUB, or HPUB when it has headers. Raises ValueError for text that would break the protocol line."""
     if not (subject and is_plain(subject) and is_plain(reply)):
         raise ValueError(f"not a subject: {subject!r} {reply!r}")
     target = f"{subject} {reply}" if reply else subject
@@ -28,12 +28,13 @@ def one(subject: str, data: bytes, reply: str = "", headers: Headers | None = No
 
 
 def chain_headers(after: int, event: Publication) -> dict[str, str]:
-    """What says that an event is to follow stream sequence ``after``, and its own headers."""
+    """The header that expects stream sequence ``after`` as the last one, and the event's own headers."""
     return {"Nats-Expected-Last-Sequence": str(after), "Nats-Msg-Id": event.message_id, **event.headers}
 
 
 def chained(events: Sequence[Publication], after: int, reply: str) -> bytes:
-    """``events`` as HPUB lines for the stream sequences behind ``after``; the last is answered on ``reply``.
+    """``events`` as HPUB lines for the stream sequences after ``after``; the acknowledgement of the last goes to
+    ``reply``.
 
     Raises ValueError when a subject or header would break its line.
     """

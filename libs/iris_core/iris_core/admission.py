@@ -33,7 +33,7 @@ _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
 def validate_spec(spec: JobSpec) -> list[Mistake]:
-    """The mistakes of a job as its owner wrote it, `MISTAKES` at most; empty when it may be admitted."""
+    """The mistakes in a job's specification, at most `MISTAKES`; empty when the job is valid."""
     return list(_size(spec)) or list(islice(_mistakes(spec), MISTAKES))
 
 
@@ -68,7 +68,7 @@ def pointer_to(*parts: str | int) -> str:
 
 
 def _size(spec: JobSpec) -> Iterator[Mistake]:
-    """A larger one would not fit into the messages made of it: it stands whole in most of them."""
+    """Limit the size, because most messages about a job hold its whole specification."""
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
         message = f"the job is {size} bytes long, at most {SPEC_BYTES} are possible"

@@ -13,11 +13,11 @@ _SHORTEST = 0.02
 
 
 class Batcher:
-    """The steps of one sender.
+    """Spaces what one sender sends.
 
     Args:
-        longest_s: the longest step, reached at 100 attempts; 0 never waits.
-        burst: how many may go before there are steps.
+        longest_s: the longest interval in seconds, reached at 100 open attempts; 0 never waits.
+        burst: how many are sent at once after an idle time.
     """
 
     def __init__(self, longest_s: float, burst: int) -> None:
@@ -27,10 +27,10 @@ class Batcher:
         self._free_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
-        """How long the next one has to wait; 0 when it may go now."""
+        """Seconds until the next one may be sent; 0 when it may be sent now."""
         return max(0.0, self._free_s - self._step_s * (self._burst - 1) - now_s)
 
     def spend(self, now_s: float, attempts: int) -> None:
-        """One goes now, and so many attempts are open."""
+        """Record that one is sent now, with that many open attempts."""
         self._step_s = self._longest_s * min(1.0, max(_SHORTEST, attempts / _MANY))
         self._free_s = max(self._free_s, now_s) + self._step_s

@@ -20,7 +20,7 @@ _json = msgspec.json.Encoder()
 
 
 class Undecodable(IrisError):
-    """Bytes that are not the message they were taken for."""
+    """Bytes that do not decode to the expected message."""
 
 
 @cache
@@ -52,7 +52,7 @@ def to_json(value: Any) -> bytes:
 
 
 def look_at(kind: Any) -> None:
-    """Have msgspec look at a type, and at those in it, before there is anything to decode."""
+    """Make msgspec prepare a type and the types in it before the first message."""
     _json_decoder(kind)
 
 
@@ -70,7 +70,7 @@ def to_builtins(value: Any) -> Any:
 
 
 def from_builtins(value: Any, kind: type[M]) -> M:
-    """The message that dictionaries, lists and plain values stand for. Raises Undecodable."""
+    """The message that dictionaries, lists and plain values represent. Raises Undecodable."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:

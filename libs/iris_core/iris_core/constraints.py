@@ -32,7 +32,7 @@ MAX_VALUES = 1000
 MAX_TEXT = 256
 
 LABEL = 400
-"""Characters of a constraint in words: a key and one value, or the first of many."""
+"""Maximum length of a constraint as text, in characters: the key and one value, or the first of many."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9._:/-]{0,127}\Z")
 
@@ -44,16 +44,16 @@ ORDERING: Mapping[ConstraintOp, Callable[[float, float], bool]] = {
 }
 PRESENCE = frozenset({ConstraintOp.EXISTS, ConstraintOp.NOT_EXISTS})
 ABSENT = frozenset({ConstraintOp.NOT_EXISTS, ConstraintOp.NE})
-"""What a host that lacks the attribute satisfies."""
+"""The operators that a host without the attribute satisfies."""
 
 
 def is_number(value: object) -> bool:
-    """Whether a value can be ordered; true and false are no numbers."""
+    """Whether a value can be ordered; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def same(one: Attribute, other: Attribute) -> bool:
-    """Equality of attributes: strings exactly, numbers by value, never a string with a number."""
+    """Equality of attribute values: strings exactly, numbers by value; a string never equals a number."""
     return is_number(one) == is_number(other) and one == other
 
 
@@ -81,7 +81,7 @@ def matches(constraint: Constraint, attributes: Attributes) -> bool:
 
 
 def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
-    """What asking for a device says about its hosts: the kind, and the variant unless any will do."""
+    """The constraints that follow from a requested device: its kind, and its variant unless it is `AUTO`."""
     device = resources.device
     if device is None:
         return ()
@@ -92,17 +92,17 @@ def implied(resources: ResourceRequest) -> tuple[Constraint, ...]:
 
 
 def required(constraints: Iterable[Constraint], resources: ResourceRequest) -> tuple[Constraint, ...]:
-    """Everything that must hold of a job's hosts, its own words first."""
+    """Every constraint that a job's hosts must satisfy, its own first."""
     return (*(c for c in constraints if c.mode == "required"), *implied(resources))
 
 
 def preferred(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """What the job would rather have."""
+    """The preferred constraints of a job."""
     return tuple(c for c in constraints if c.mode == "preferred")
 
 
 def repelling(constraints: Iterable[Constraint], attributes: Attributes) -> list[str]:
-    """The taints of a host that a job with these constraints says nothing about."""
+    """The taints of a host on whose keys these constraints hold nothing."""
     tolerated = {c.key for c in constraints}
     return [key for key in attributes if key.startswith(TAINT) and key not in tolerated]
 
@@ -120,7 +120,7 @@ def rank(constraints: Iterable[Constraint], attributes: Attributes) -> int:
 
 
 def describe(constraint: Constraint) -> str:
-    """A constraint in words, e.g. ``zone eq eu-1``; its label in reasons."""
+    """A constraint as text, e.g. ``zone eq eu-1``; its label in reasons."""
     if constraint.op in PRESENCE:
         return f"{constraint.key} {constraint.op}"
     if constraint.op is ConstraintOp.IN:

@@ -20,7 +20,7 @@ from iris_core.serving import DeploymentSpec, ScalingPolicy
 from iris_core.spec import Probe
 
 MAX_ROUTES = 1000
-"""Of one deployment, those that an update has too many included."""
+"""Routes of one deployment, including the surplus of an update."""
 MAX_OUTSTANDING = 100_000
 MAX_QUERY = 4000
 MAX_WINDOW_S = 600.0
@@ -35,7 +35,7 @@ Mistakes = Iterator[Mistake]
 
 
 def validate_deployment(spec: DeploymentSpec) -> list[Mistake]:
-    """The mistakes of a deployment as its owner wrote it, `MISTAKES` at most; empty when it may be created."""
+    """The mistakes in a deployment's specification, at most `MISTAKES`; empty when it is valid."""
     size = len(codec.to_json(spec))
     if size > SPEC_BYTES:
         message = f"the deployment is {size} bytes long, at most {SPEC_BYTES} are possible"
@@ -57,7 +57,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 
 def patched(spec: DeploymentSpec, patch: bytes) -> DeploymentSpec:
-    """The specification with a merge patch on top. Raises Refused when that is none."""
+    """The specification with a merge patch applied. Raises Refused when the result is not a specification."""
     try:
         wanted = merged(codec.to_builtins(spec), codec.from_json(patch, dict[str, Any]))
         return codec.from_builtins(wanted, DeploymentSpec)
@@ -84,7 +84,7 @@ def _mistakes(spec: DeploymentSpec) -> Mistakes:
 
 
 def _template(spec: DeploymentSpec) -> Mistakes:
-    """Those of the job that a route would be."""
+    """The mistakes in the template, as of the job that each route becomes."""
     for mistake in validate_spec(spec.template.job("/route", spec.user)):
         if mistake.pointer in ("/name", "/probe"):
             continue
@@ -131,7 +131,7 @@ def _update(spec: DeploymentSpec) -> Mistakes:
 
 
 def _routes(pointer: str, value: int | str) -> Mistakes:
-    """A number of routes, or a per cent of all."""
+    """A number of routes, or a percentage of all."""
     if isinstance(value, int):
         yield from _whole(pointer, value, 0, MAX_ROUTES)
     elif not _PER_CENT.match(value):

@@ -57,7 +57,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Invalid(Refused):
-    """All mistakes of one request at once."""
+    """All mistakes in one request."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         super().__init__(Code.INVALID, "; ".join(f"{m.pointer}: {m.message}" for m in mistakes))
@@ -65,4 +65,4 @@ class Invalid(Refused):
 
 
 class InvariantBroken(IrisError):
-    """What must always hold does not; the message names the record and both values."""
+    """An invariant does not hold; the message names the record and both values."""

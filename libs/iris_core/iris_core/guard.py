@@ -19,7 +19,7 @@ TableRow: TypeAlias = Rule[Any, Any] | Derivation[Any, Any]
 
 
 class TableBroken(IrisError):
-    """A table leaves something stuck, or says what cannot happen."""
+    """A table has a status without a way out, or a cell that cannot be reached."""
 
 
 def guard(
@@ -33,8 +33,8 @@ def guard(
     """Raises TableBroken with everything that is wrong with a table.
 
     Args:
-        ways_out: for each status that is no end, the row by which the clock or the loss of a worker leads out of it.
-        clocked: the statuses with a timeout; only from them can something expire.
+        ways_out: for each status that is not terminal, the row by which a timeout or the loss of a worker leaves it.
+        clocked: the statuses with a timeout; a row can expire from these only.
     """
     statuses, rows = tuple(statuses), tuple(rows)
     wrong = [*_unowned(statuses, terminal, rows), *_stuck(statuses, terminal, ways_out)]
@@ -73,7 +73,7 @@ def _leaves_an_end(row: TableRow, terminal: frozenset[Any]) -> Iterator[str]:
 
 
 def _unreachable(rule: Rule[Any, Any], clocked: frozenset[Any]) -> Iterator[str]:
-    """Cells of a row that no judgement can come to."""
+    """Cells of a row that no result can reach."""
     if rule.success is not None and Outcome.SUCCESS not in rule.outcomes:
         yield f"{rule.name} has a target for success, which nobody claims"
     failing = (rule.need_retry, rule.give_up, rule.free_give_up, rule.budget)

@@ -32,9 +32,9 @@ EITHER = SUCCEEDS | FAILS
 
 @dataclass(frozen=True, slots=True)
 class To(Generic[W, P]):
-    """Where a rule leads: the status of the whole, and what its part (a task's attempt) is left as.
+    """A rule's target: the status of the entity, and of its part (a task's attempt).
 
-    None keeps what is there (docs/design/semantics.md#rules-and-judgement).
+    None keeps the present status (docs/design/semantics.md#rules-and-judgement).
     """
 
     status: W | None = None
@@ -43,13 +43,14 @@ class To(Generic[W, P]):
 
 @dataclass(frozen=True)
 class Rule(Generic[W, P]):
-    """One row: from where, and whereto for each result. An absent target keeps the status and records the result.
+    """One row: the source statuses, and the target for each result. Without a target the status stays and the result is
+    recorded.
 
     Attributes:
-        outcomes: what can be claimed of it; any other claim says nothing. Time needs no claim.
+        outcomes: the outcomes that may be claimed; any other claim is ignored. A timeout needs no claim.
         budget: which counter a failure is charged to.
         free_from: statuses from which a failure is charged to the reschedule counter instead.
-        free_give_up: where such a failure leads when that counter is over its limit.
+        free_give_up: the target of such a failure when that counter exceeds its limit.
     """
 
     name: str
@@ -64,14 +65,14 @@ class Rule(Generic[W, P]):
     free_give_up: To[W, P] | None = None
 
     def target(self, result: SchedulingResult, source: W | None = None) -> To[W, P] | None:
-        """The row's cell for a result of something in ``source``; SKIPPED has none."""
+        """The row's target for a result of an entity in ``source``; SKIPPED has none."""
         if result is SchedulingResult.GIVE_UP and source in self.free_from:
             return self.free_give_up
         cell = _CELLS.get(result)
         return getattr(self, cell) if cell is not None else None
 
     def charged(self, source: W) -> Budget | None:
-        """The counter that pays when this rule's failure meets something in ``source``."""
+        """The counter that is charged when an entity in ``source`` fails under this rule."""
         return Budget.RESCHEDULE if source in self.free_from else self.budget
 
     @property
@@ -83,13 +84,13 @@ class Rule(Generic[W, P]):
 def judge(
     outcome: Outcome, *, tries: int = 0, limit: int = 0, in_status_ms: int = 0, timeout_ms: int | None = None
 ) -> SchedulingResult:
-    """What one claim comes to: exactly one result per round.
+    """The result of one claim: exactly one per entity and round.
 
     Args:
         tries: failures counted so far, this one not included.
-        limit: how many failures are forgiven; 0 gives up at once, 5 at the sixth.
+        limit: how many failures are retried; 0 gives up at the first, 5 at the sixth.
         in_status_ms: how long the entity has been in its status, by the time of the message being applied.
-        timeout_ms: how long it may be there; strictly over expires it. None is for ever.
+        timeout_ms: how long it may be in that status; it expires when strictly longer. None: never.
 
     Source: docs/design/semantics.md#rules-and-judgement, "The judgement".
     """
@@ -114,7 +115,8 @@ def decide(
     in_status_ms: int = 0,
     timeout_ms: int | None = None,
 ) -> tuple[SchedulingResult, To[W, P] | None]:
-    """What a claim about something in ``source`` comes to by a row, and the row's cell for it; None keeps the status.
+    """The result of a claim about an entity in ``source`` under a row, and the row's target for it; None keeps the
+    status.
 
     Arguments as of `judge`.
     """
@@ -126,11 +128,11 @@ def decide(
 
 @dataclass(frozen=True, slots=True)
 class Condition(Generic[P]):
-    """Something that must hold of the parts' counts, or of a named fact about the whole.
+    """A condition on the counts of the parts' statuses, or on a named fact about the whole.
 
     Attributes:
         match: ALL, ANY or NOT_ANY of the parts are in ``statuses``; a whole without parts matches nothing.
-        over: instead of a match: more parts in ``statuses`` than the limit of this name.
+        over: instead of a match: more parts are in ``statuses`` than the limit of this name.
         fact: instead of both: this fact holds.
     """
 
@@ -140,7 +142,7 @@ class Condition(Generic[P]):
     fact: str = ""
 
     def holds(self, counts: Mapping[P, int], facts: Mapping[str, int]) -> bool:
-        """Whether it holds for these counts. ``facts`` gives each limit and fact by name."""
+        """Whether the condition holds for these counts. ``facts`` maps names to limits and facts."""
         if self.fact:
             return bool(facts[self.fact])
         inside = 0
@@ -158,7 +160,9 @@ class Condition(Generic[P]):
 
 @dataclass(frozen=True)
 class Derivation(Generic[W, P]):
-    """A row of the second kind: in any of ``sources`` (empty: any), when one of ``any_of`` holds, go to ``target``."""
+    """A row that derives: in any of ``sources`` (empty: any), when one of ``any_of`` holds, the target is
+    ``target``.
+    """
 
     name: str
     target: W
@@ -184,7 +188,7 @@ def derive(
     facts: Mapping[str, int] | None = None,
     status: W | None = None,
 ) -> Derivation[W, P] | None:
-    """The first row that matches, None when none does (the whole keeps its status)."""
+    """The first row that matches; None, which keeps the status, when none does."""
     facts = facts or {}
     for row in table:
         if row.matches(status, counts, facts):

@@ -1,4 +1,4 @@
-"""Size limits of messages, in bytes. Every sender keeps to them; no bus accepts more.
+"""Size limits of messages, in bytes. Every sender obeys them; the bus refuses more.
 
 Source: docs/adr/0015-commits-in-parts.md, with the sum for each kind of message.
 """
@@ -6,33 +6,33 @@ Source: docs/adr/0015-commits-in-parts.md, with the sum for each kind of message
 from __future__ import annotations
 
 MESSAGE_BYTES = 4 << 20
-"""No message is larger, and no server may take less."""
+"""Largest message of Iris; a NATS server must accept messages of this size."""
 SPEC_BYTES = 1 << 20
-"""A job's specification, as msgpack and as JSON: it stands whole in orders, deltas, commits and answers."""
+"""A job's specification, as msgpack and as JSON: orders, deltas, commits and answers hold it whole."""
 CHUNK_BYTES = 1 << 20
-"""What can be divided is divided into messages of about this."""
+"""Divisible content is sent in messages of about this size."""
 DELTA_BYTES = 2 << 20
-"""A delta of more is not sent; the scheduler is told to ask for everything, which comes in chunks."""
+"""A larger delta is not sent; the scheduler is notified to request a full snapshot, which comes in chunks."""
 ROUND_BYTES = 1 << 20
-"""Of inputs judged in one round, unless one alone is larger."""
+"""Inputs judged in one round, unless a single input is larger."""
 WORKER_BYTES = 64 << 10
-"""What a host says of itself when it registers, without its attempts."""
+"""A host's registration, without its attempts."""
 ATTEMPTS = 5000
-"""On one host at a time, those whose end is not acknowledged included: a heartbeat tells every stage of each."""
+"""On one host at a time, including ended attempts that are not acknowledged: a heartbeat lists each of them."""
 SENTENCE = 1000
-"""Characters of a reason or an error that a person or a host gives."""
+"""Characters of a reason or an error given by a person or a host."""
 TAIL = 4096
-"""Characters kept of what an attempt printed last."""
+"""Characters kept of the last output of an attempt."""
 PLACED_AT_ONCE = 40_000
-"""Tasks placed, and attempts stopped or places nominated, by one plan, unless one job alone has more."""
+"""Tasks placed, and attempts stopped or places nominated, by one plan, unless a single job has more."""
 REASONS_BYTES = 512 << 10
-"""Of reasons in one plan; the others wait for the next."""
+"""Reasons in one plan; the rest are in the next."""
 MISTAKES = 100
-"""Named in one refusal."""
+"""Mistakes listed in one refusal."""
 SHOWN = 100
 """Names listed in one reason."""
 
 
 def clipped(text: str, length: int = SENTENCE) -> str:
-    """At most ``length`` characters of it."""
+    """At most the first ``length`` characters of a text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

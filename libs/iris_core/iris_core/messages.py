@@ -22,7 +22,7 @@ from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The common manners: immutable and positional."""
+    """The base of all messages: immutable, fields by position."""
 
 
 class AttemptRef(_Message, frozen=True, order=True):
@@ -33,11 +33,11 @@ class AttemptRef(_Message, frozen=True, order=True):
     attempt: int
 
 
-# ── what people want: gateway → state, durable ──────────────────────────────────────────────────────────────────
+# ── commands: gateway → state, durable ──────────────────────────────────────────────────────────────────────────
 
 
 class Caller(_Message, frozen=True):
-    """On whose behalf a request comes. Roles: user, admin, worker."""
+    """The authenticated sender of a request. Roles: user, admin, worker."""
 
     user: str = ""
     role: str = "user"
@@ -46,7 +46,7 @@ class Caller(_Message, frozen=True):
 class SubmitJob(_Message, frozen=True):
     """Admit this job; answer to ``answer_to`` once it is durable.
 
-    ``parent``: the job it is submitted under, which must be known; empty for whatever its name says.
+    ``parent``: the parent job, which must exist; empty for the parent in its name.
     """
 
     spec: JobSpec
@@ -86,7 +86,7 @@ class AdminCommand(_Message, frozen=True):
 
 
 class RerunJob(_Message, frozen=True):
-    """Submit again what ``job`` was, all of it or only the tasks that did not succeed."""
+    """Submit the specification of ``job`` again: all its tasks, or only those that did not succeed."""
 
     job: str
     caller: Caller
@@ -102,7 +102,7 @@ class DeployCommand(_Message, frozen=True):
     Attributes:
         action: create (with ``spec``), update (``spec`` or ``patch``), scale (``replicas``), rollback (``revision``,
             0: the one before), pause, resume, delete.
-        version: refused unless it is still the deployment's; 0: whatever that is.
+        version: the expected version of the deployment; another one is refused. 0: any.
         patch: a JSON merge patch (RFC 7396) of the deployment's specification.
     """
 
@@ -121,12 +121,12 @@ class DeployCommand(_Message, frozen=True):
 
 
 class Answer(_Message, frozen=True):
-    """How a request ended.
+    """The answer to a request.
 
     Attributes:
         status: "ok", "created", "replayed", "accepted", or a `Code` value when refused.
         body: JSON for the caller: the API object, or ``{"detail", "errors"}`` of a refusal.
-        position: in the journal: a command's effect stands there or before it, a read is as of it; 0: not known.
+        position: journal sequence: a command's effect is stored at or before it, a read is as of it; 0: unknown.
     """
 
     status: str
@@ -135,13 +135,13 @@ class Answer(_Message, frozen=True):
 
 
 BEHIND = "behind"
-"""The status of an answer of a replica that follows and is not as far as it was asked for: the leader is."""
+"""Answer status of a follower that has not reached the requested position; the leader has."""
 
 
 class Query(_Message, frozen=True):
     """A read. ``what`` names a view (jobs, job, tasks, task, attempts, tree, queue, workers, ...).
 
-    ``at_least``: the position in the journal that the answer must hold; the leader's own answer always does.
+    ``at_least``: the journal sequence that the answer must include; an answer of the leader always does.
     """
 
     what: str
@@ -150,7 +150,7 @@ class Query(_Message, frozen=True):
     at_least: int = 0
 
 
-# ── what happened on a host: worker → state ─────────────────────────────────────────────────────────────────────
+# ── reports: worker → state ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Ended(_Message, frozen=True):
@@ -158,10 +158,10 @@ class Ended(_Message, frozen=True):
 
     Attributes:
         cause: exited (a normal exit, any code), infrastructure (it could not be prepared or started, or its end
-            is unknown), missing (the worker has no trace of it), cancelled (it was ordered to stop), timeout.
+            is unknown), missing (the worker has no record of it), cancelled (it was ordered to stop), timeout.
         exit_code: None when a signal ended it or it never ran.
-        error: one line for a person. stderr_tail: the last lines it printed there.
-        dropped_bytes: of its output, what is not in the log stream.
+        error: one line for a person. stderr_tail: the end of its standard error.
+        dropped_bytes: bytes of its output that are not in the log stream.
     """
 
     cause: Cause
@@ -174,7 +174,7 @@ class Ended(_Message, frozen=True):
 
 
 class Stage(_Message, frozen=True):
-    """What one attempt is doing now; ``ended`` when its process is gone for good (status TERMINATED or ERROR)."""
+    """The present status of one attempt; ``ended`` when its process has ended for good (status TERMINATED or ERROR)."""
 
     ref: AttemptRef
     status: KernelStatus
@@ -183,11 +183,11 @@ class Stage(_Message, frozen=True):
 
 
 class Register(_Message, frozen=True):
-    """A worker's start: who it is, what it has, and every attempt whose process it found still alive or can still
-    tell the end of. Open attempts it does not name are missing.
+    """Sent when a worker starts: its identity, its resources, and every attempt whose process still runs or whose end
+    it knows. Open attempts that are not listed are missing.
 
-    ``boot`` names the present start of the host, and ``monotonic_ms`` is its clock since then: of two registrations in
-    one boot they tell the later. ``max_attempts``: how many may be open here at a time.
+    ``boot`` identifies the boot of the host and ``monotonic_ms`` is its clock since then: they order two registrations
+    of one boot. ``max_attempts``: how many may be open here at a time.
     """
 
     worker: str
@@ -206,7 +206,7 @@ class WorkerReport(_Message, frozen=True):
     """Changes on a host, sent at once and repeated until the answer confirms that they are committed.
 
     Attributes:
-        monotonic_ms: the host's monotonic clock as this is sent; 0 when it does not tell.
+        monotonic_ms: the host's monotonic clock when this is sent; 0: unknown.
         leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it has ended.
     """
 
@@ -221,7 +221,7 @@ class WorkerReport(_Message, frozen=True):
 class ReportTaken(_Message, frozen=True):
     """The commit that holds the report is durable. ``known`` False: register first, then report again.
 
-    ``drop``: attempts in the report that are not this worker's any more; their processes must be stopped.
+    ``drop``: attempts in the report that no longer belong to this worker; their processes must be stopped.
     """
 
     known: bool = True
@@ -229,13 +229,15 @@ class ReportTaken(_Message, frozen=True):
 
 
 class ProbeResult(_Message, frozen=True):
-    """How the process of a route stands, as its host knows it. Each heartbeat holds the newest of each route.
+    """The state of a route's probes on its host. Each heartbeat holds the newest result of each route.
 
     Attributes:
-        address: host:port where the process serves.
-        passes, failures: results in a row up to the last one; one of them is 0, both before the first.
-        ready: the last answer on the ready path passed; true where there is none.
-        age_ms: since the last result, as the heartbeat was sent; before the first one since the process began.
+        address: host:port of the process.
+        passes, failures: consecutive passes and failures up to the last result; one of them is 0, both before the first
+            result.
+        ready: whether the last probe of the ready path passed; true without a ready path.
+        age_ms: time since the last result when the heartbeat was sent; before the first result, since the process
+            started.
         detail: of the last failure, one line.
     """
 
@@ -249,11 +251,11 @@ class ProbeResult(_Message, frozen=True):
 
 
 class HeartbeatMessage(_Message, frozen=True):
-    """A heartbeat: the whole list of attempts that live on this host or whose end is not yet acknowledged.
+    """A heartbeat: all attempts that run on this host or whose end is not yet acknowledged.
 
     Attributes:
-        monotonic_ms: the host's monotonic clock as the list was made; 0 when it does not tell, and then no attempt
-            is missing for not being in the list.
+        monotonic_ms: the host's monotonic clock when the list was made; 0: unknown, and then no attempt counts as
+            missing because the list lacks it.
         probes: of every running attempt whose job has a probe.
     """
 
@@ -309,9 +311,9 @@ class LoadReport(_Message, frozen=True):
 
 
 class TaskTemplate(_Message, frozen=True):
-    """What the tasks of one job run; sent once per order, not once per task.
+    """The part of an order that all tasks of a job share; sent once per order.
 
-    ``serves``: for a route, the name of the port that gets its requests; its probe may ask another one.
+    ``serves``: for a route, the name of the port that serves its requests; its probe may use another one.
     ``traceparent``: the trace context that the job was submitted with.
     """
 
@@ -331,9 +333,9 @@ class TaskTemplate(_Message, frozen=True):
 
 
 class Gang(_Message, frozen=True):
-    """Where the members of a session of two or more are: host addresses by task index.
+    """Addresses of the members of a session of two or more: host addresses by task index.
 
-    ``attempt``: of task 0, by which members that are placed again agree on another port.
+    ``attempt``: of task 0, from which the members of a restarted gang derive a new port.
     """
 
     job: int
@@ -344,7 +346,7 @@ class Gang(_Message, frozen=True):
 class Stop(_Message, frozen=True):
     """End an attempt's whole process group: TERM after ``settle_ms``, then KILL after ``grace_ms`` more.
 
-    A route has left discovery already and serves until TERM, for proxies that have not read the new set yet.
+    A route is removed from discovery before that and serves until TERM, for proxies that have not read the new set yet.
     """
 
     ref: AttemptRef
@@ -354,13 +356,15 @@ class Stop(_Message, frozen=True):
 
 
 class Order(_Message, frozen=True):
-    """One order per worker per commit. Each part is idempotent: an attempt is prepared and started once, ever.
+    """The orders of one commit for one worker. Each part is idempotent: an attempt is prepared and started once, ever.
 
     Attributes:
-        run: prepare and start (sessions of one). prepare: prepare only and report PREPARED. start: start what is
-            prepared. stop: end it and report its end; an unknown attempt is reported ended with cause missing.
+        run: attempts to prepare and start (sessions of one). prepare: attempts to prepare and report PREPARED. start:
+            prepared attempts to start. stop: attempts to end and report; an unknown attempt is reported as ended with
+            cause missing.
         register: the state service does not know this incarnation: send Register.
-        expires_ms: by the host's monotonic clock; later, nothing of it is taken but the stops. 0: never.
+        expires_ms: when the order expires, by the host's monotonic clock; afterwards only its stops are executed. 0:
+            never.
     """
 
     incarnation: str
@@ -376,11 +380,12 @@ class Order(_Message, frozen=True):
 
 
 class OrderTaken(_Message, frozen=True):
-    """The worker has the order. ``incarnation`` differs from the order's when it restarted: nothing was taken.
+    """The worker has the order. ``incarnation`` differs from the order's when the worker has restarted; then nothing
+    was executed.
 
     Attributes:
-        monotonic_ms: the host's monotonic clock as it answers; 0 when it does not tell.
-        stopping: nothing was taken because the worker is ending.
+        monotonic_ms: the host's monotonic clock when it answers; 0: unknown.
+        stopping: nothing was executed because the worker is shutting down.
     """
 
     incarnation: str
@@ -393,7 +398,7 @@ class LogChunk(_Message, frozen=True):
     """A piece of one attempt's output.
 
     Attributes:
-        stream: stdout or stderr. offset: of ``data`` in that stream, in bytes, those dropped included.
+        stream: stdout or stderr. offset: of ``data`` in that stream, in bytes, including dropped bytes.
         dropped: bytes dropped just before ``data``. dropped_lines: line ends in them, -1 where they were not counted.
         limit: the setting that made the worker drop them, with its value.
         final: nothing of this stream follows.
@@ -410,7 +415,7 @@ class LogChunk(_Message, frozen=True):
 
 
 class TaskOutput(_Message, frozen=True):
-    """What one attempt printed, in order. What was not confirmed is sent again; ``offset`` tells what came before."""
+    """Output of one attempt, in order. Unconfirmed output is sent again; ``offset`` identifies duplicates."""
 
     ref: AttemptRef
     chunks: tuple[LogChunk, ...]
@@ -448,11 +453,11 @@ class WorkerRow(_Message, frozen=True):
 
 
 class Hold(_Message, frozen=True):
-    """An attempt that is open on a worker and so holds its resources until its end is known.
+    """An open attempt on a worker; it holds its resources until its end is known.
 
     Attributes:
         building: counts in the worker's building window (its task is ASSIGNED or BUILDING).
-        stopping: it has been ordered to stop; nothing may evict it again.
+        stopping: it has been ordered to stop and must not be evicted again.
         since_ms: when it was assigned; a RUNNING one's start.
         stopping_ms: when it was ordered to stop, 0 while it has not been.
     """
@@ -466,7 +471,7 @@ class Hold(_Message, frozen=True):
 
 
 class Queued(_Message, frozen=True):
-    """Tasks of one job that wait: half-open index ranges, and since when."""
+    """Waiting tasks of one job: half-open index ranges, and since when they wait."""
 
     job: int
     ranges: tuple[tuple[int, int], ...]
@@ -474,7 +479,7 @@ class Queued(_Message, frozen=True):
 
 
 class Avoid(_Message, frozen=True):
-    """Keep this task off this worker until then, and take the worker last for it afterwards."""
+    """Do not place this task on this worker before the given time, and prefer other workers for it afterwards."""
 
     job: int
     index: int
@@ -483,7 +488,7 @@ class Avoid(_Message, frozen=True):
 
 
 class Nomination(_Message, frozen=True):
-    """The place a victim frees on ``worker`` belongs to this waiting task."""
+    """The capacity that a victim frees on ``worker`` is reserved for this waiting task."""
 
     job: int
     index: int
@@ -491,7 +496,7 @@ class Nomination(_Message, frozen=True):
 
 
 class Delta(_Message, frozen=True):
-    """What one commit changed for the scheduler; applies to version ``after``, the commit before it, only.
+    """The changes of one commit for the scheduler; it applies to version ``after`` only, the commit before it.
 
     Order of application: jobs, workers, quotas, closed, unqueued, opened (takes its task out of the queue), moved,
     queued, avoid, nominations, released, gone.
@@ -537,7 +542,7 @@ class FullSnapshot(_Message, frozen=True):
 class Placement(_Message, frozen=True):
     """Tasks of one job and where each goes: ``workers[i]`` indexes the plan's worker table, for ``indexes[i]``.
 
-    A coscheduled job's placement holds every task of it and is taken whole or refused whole.
+    The placement of a coscheduled job holds all its tasks and is accepted or refused as a whole.
     """
 
     job: int
@@ -546,16 +551,16 @@ class Placement(_Message, frozen=True):
 
 
 class Eviction(_Message, frozen=True):
-    """Preempt these attempts, all or none, and keep the freed places for ``nominations``."""
+    """Preempt these attempts, all or none, and reserve the freed capacity for ``nominations``."""
 
     victims: tuple[AttemptRef, ...]
     nominations: tuple[Nomination, ...]
 
 
 class JobReason(_Message, frozen=True):
-    """Why the pending tasks of a job were passed over; published when it changed, and now and then when it has not.
+    """Why the pending tasks of a job were not placed; published when it changes, and repeated at intervals.
 
-    ``looks``: how often it was passed over like this since it was last published. ``since_ms``: the first of them, 0:
+    ``looks``: in how many cycles that was so since it was last published. ``since_ms``: the first of those cycles; 0:
     now.
     """
 
@@ -566,13 +571,13 @@ class JobReason(_Message, frozen=True):
 
 
 class Reasons(_Message, frozen=True):
-    """Why jobs wait, for replicas that follow: nothing of it is recorded."""
+    """The reasons of pending jobs, for followers; they are not recorded in the journal."""
 
     reasons: tuple[JobReason, ...] = ()
 
 
 class Plan(_Message, frozen=True):
-    """One cycle's answer, a pure function of the snapshot of ``version``."""
+    """The result of one cycle, a pure function of the snapshot of ``version``."""
 
     scheduler: str
     version: int
@@ -584,9 +589,10 @@ class Plan(_Message, frozen=True):
 
 
 class PlanTaken(_Message, frozen=True):
-    """The commit that holds the plan is durable. Refused tasks are still pending; the version says from when.
+    """The commit that holds the plan is durable.
 
-    ``traces``: the trace contexts of the jobs that the plan has placed tasks of, where they have one; at most 1,000.
+    Refused tasks are still pending, as of the version given with them. ``traces``: the trace contexts of the jobs with
+    placed tasks; at most 1,000.
     """
 
     version: int
@@ -596,7 +602,7 @@ class PlanTaken(_Message, frozen=True):
 
 
 class PlanRequest(_Message, frozen=True):
-    """A dry run: would this fit now, after preempting what, or never?"""
+    """A dry run: whether a job would be placed now, after which preemptions, or never."""
 
     spec: JobSpec
     caller: Caller
@@ -623,7 +629,7 @@ class PlanPreview(_Message, frozen=True):
 
 
 class Ping(_Message, frozen=True):
-    """Who leads, since when, how far, and the id of the last event it has published."""
+    """Sent by the leader: its id, since when it leads, its position, and the id of the last published event."""
 
     leader: str = ""
     epoch: int = 0

@@ -29,12 +29,12 @@ class JobName:
 
     @classmethod
     def root(cls, name: str) -> JobName:
-        """A top-level job's name. Raises Refused when ``name`` is no valid component."""
+        """A top-level job's name. Raises Refused when ``name`` is not a valid component."""
         return cls.from_string(f"/{name}")
 
     @classmethod
     def from_string(cls, text: str) -> JobName:
-        """Parse a path with its leading slash. Raises Refused naming the part that is wrong."""
+        """Parse a path with its leading slash. Raises Refused naming the invalid component."""
         if not text.startswith("/"):
             raise Refused(Code.INVALID, f"a name starts with '/': {text[:80]!r}")
         parts = tuple(text[1:].split("/"))

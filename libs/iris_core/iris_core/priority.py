@@ -27,5 +27,5 @@ class PriorityKey(NamedTuple):
 def priority_key(
     band: PriorityBand, depth: int, root_submitted_ms: int, submitted_ms: int, sequence: int, index: int = 0
 ) -> PriorityKey:
-    """The key of one task; with index 0 also the place of its whole job, for a job's tasks are neighbours."""
+    """The key of one task. With index 0 it is also the key of the whole job, whose tasks are adjacent."""
     return PriorityKey(band, -depth, root_submitted_ms, submitted_ms, sequence, index)

@@ -37,28 +37,28 @@ class TaskQueue:
         self._length = 0
 
     def __len__(self) -> int:
-        """How many tasks wait."""
+        """How many tasks are pending."""
         return self._length
 
     def __contains__(self, task: tuple[int, int]) -> bool:
-        """Whether the task (job number, index) waits."""
+        """Whether the task (job number, index) is pending."""
         waiting = self._waiting.get(task[0])
         return waiting is not None and _holds(waiting, task[1])
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Every waiting task (job number, index), first come first. Do not change the queue meanwhile."""
+        """Every pending task (job number, index) in order. The queue must not change during the iteration."""
         for job in self._order:
             for index in self._waiting[job]:
                 yield job, index
 
     def jobs(self, after: PriorityKey | None = None) -> Iterator[int]:
-        """Numbers of the jobs with waiting tasks, in order; with ``after``, those behind that key."""
+        """Numbers of the jobs with pending tasks, in order; with ``after``, those after that key."""
         if after is None:
             return iter(self._order)
         return iter(self._order.irange_key(min_key=after, inclusive=(False, True)))
 
     def pending(self, job: int) -> Sequence[int]:
-        """The indexes of ``job`` that wait, ascending: a view to read, valid until the queue changes."""
+        """The pending indexes of ``job``, ascending: a read-only view, valid until the queue changes."""
         return self._waiting.get(job, _NONE)
 
     def ranges(self, job: int) -> tuple[Range, ...]:
@@ -66,19 +66,19 @@ class TaskQueue:
         return as_ranges(self.pending(job))
 
     def key(self, job: int) -> PriorityKey:
-        """The place of a job that is in the queue. Raises KeyError."""
+        """The key of a job in the queue. Raises KeyError."""
         return self._keys[job]
 
     def position(self, job: int, index: int = 0) -> int:
-        """How many waiting tasks come before task ``index`` of a job that is in the queue. Raises KeyError."""
+        """How many pending tasks precede task ``index`` of a job in the queue. Raises KeyError."""
         return self._counts.before(self._keys[job]) + bisect_left(self._waiting[job], index)
 
     def before(self, key: PriorityKey) -> int:
-        """How many waiting tasks come before a job that would stand at ``key``."""
+        """How many pending tasks would precede a job with this ``key``."""
         return self._counts.before(key)
 
     def add(self, job: int, key: PriorityKey, ranges: Iterable[Range]) -> int:
-        """Let tasks wait; those that wait already stay as they are. Returns how many are new."""
+        """Add pending tasks; those already in the queue are not added again. Returns how many are new."""
         waiting = self._waiting.get(job)
         if waiting is None:
             return self._enter(job, key, _joined(_NONE, ranges))
@@ -88,11 +88,11 @@ class TaskQueue:
         return len(waiting) - before
 
     def remove(self, job: int, index: int) -> bool:
-        """Take one task out. False when it did not wait."""
+        """Remove one task. False when it was not in the queue."""
         return self.take(job, (index,)) == 1
 
     def remove_ranges(self, job: int, ranges: Iterable[Range]) -> int:
-        """Take whole stretches of a job out. Returns how many tasks waited there."""
+        """Remove ranges of a job's tasks. Returns how many were in the queue."""
         waiting = self._waiting.get(job)
         if waiting is None:
             return 0
@@ -103,7 +103,7 @@ class TaskQueue:
         return before - len(waiting)
 
     def take(self, job: int, indexes: Iterable[int]) -> int:
-        """Take several tasks of a job out. Returns how many of them waited."""
+        """Remove several tasks of a job. Returns how many were in the queue."""
         waiting = self._waiting.get(job)
         if waiting is None:
             return 0
@@ -116,7 +116,7 @@ class TaskQueue:
         return before - len(waiting)
 
     def drop(self, job: int) -> int:
-        """Take a whole job out. Returns how many of its tasks waited."""
+        """Remove a whole job. Returns how many of its tasks were in the queue."""
         waiting = self._waiting.get(job)
         if waiting is None:
             return 0
@@ -159,7 +159,7 @@ class TaskQueue:
 
 
 class _CountsBefore:
-    """How many tasks stand before a key, in O(log n).
+    """Counts the tasks before a key, in O(log n).
 
     For each binary digit the sorted keys of the jobs whose count of waiting tasks has that digit; a job that counts
     down from k moves through them 2k times in all.

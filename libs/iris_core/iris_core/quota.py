@@ -1,4 +1,4 @@
-"""Limits of users: the tables of limits, and the record of those an operator sets for one user.
+"""Limits of users: the tables of limits, and the record of the limits that an operator sets for one user.
 
 A new limit is a row here, a field of its name at the end of `Quota`, and its check. `iris quota`, HTTP, OpenAPI,
 pages, reasons and docs/configuration.md read the tables.
@@ -17,12 +17,12 @@ from iris_core.units import BYTES, COUNT, Unit
 
 @dataclass(frozen=True, slots=True)
 class UserLimit:
-    """One row. 0 is unlimited; of what may be open at once, it is none.
+    """One limit. 0 is unlimited, except for limits of concurrent connections, where 0 allows none.
 
     Attributes:
         name: the field of `Quota` or the key of ``[gateway]``; in JSON it has the same name.
-        words: what it bounds, as people call it. about: the same as a sentence, and what happens beyond it.
-        resource: the one of which it bounds what the user's open attempts hold.
+        words: the limited quantity, as shown to users. about: the limit as a sentence, and what happens beyond it.
+        resource: the resource whose sum over the user's open attempts is limited.
     """
 
     name: str
@@ -33,7 +33,7 @@ class UserLimit:
 
     @property
     def used(self) -> str:
-        """The field of `views.QuotaView` that says how much is used of it."""
+        """The field of `views.QuotaView` with the amount in use."""
         return self.name.removeprefix("max_")
 
     def show(self, used: int, limit: int) -> str:
@@ -41,7 +41,7 @@ class UserLimit:
         return f"{self.unit.show(used)} of {self.unit.show(limit) if limit else 'unlimited'}"
 
     def show_alone(self, limit: int) -> str:
-        """``2000`` of what is counted by the second, else ``at most 7``."""
+        """``2000`` for a rate per second, else ``at most 7``."""
         if self.name.endswith("_per_s"):
             return self.unit.show(limit) if limit else "unlimited"
         return f"at most {self.unit.show(limit)}"
@@ -59,10 +59,10 @@ QUOTA_LIMITS = (
     _running("max_running_accelerators", "chips"),
     UserLimit("max_pending_tasks", "pending tasks", "tasks that wait; a job that would pass it is refused"),
 )
-"""What an operator sets for one user with `iris quota set`, besides the best band the user may ask for."""
+"""The limits that an operator sets for one user with `iris quota set`, besides the best band the user may ask for."""
 
 RUNNING_LIMITS = tuple((limit, limit.resource) for limit in QUOTA_LIMITS if limit.resource is not None)
-"""Those that bound a resource, with it."""
+"""The limits on resources, each with its resource."""
 
 GATEWAY_LIMITS = (
     UserLimit("requests_per_s", "requests a second", "the next is answered 429 with the time to wait"),
@@ -70,7 +70,7 @@ GATEWAY_LIMITS = (
     UserLimit("watchers_per_user", "open streams", "one more is answered 429"),
     UserLimit("uploads_per_user", "uploads at once", "one more is answered 429"),
 )
-"""What every user may do alike: keys of ``[gateway]``, also in ``GET /v1/meta``."""
+"""The limits that are the same for every user: keys of ``[gateway]``, also in ``GET /v1/meta``."""
 
 
 class Quota(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -19,7 +19,9 @@ from iris_core.resources import RESOURCES, Resource
 
 
 class ReasonCode(StrEnum):
-    """Kinds of waiting, in the order in which they are looked for; one for each resource, as ``NOT_ENOUGH_CPU``."""
+    """Why a task is pending, in the order in which reasons are checked; one for each resource, as
+    ``NOT_ENOUGH_CPU``.
+    """
 
     _ignore_ = "resource"
     NOT_YET_LOOKED_AT = "not_yet_looked_at"
@@ -40,7 +42,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the pending tasks of one job wait.
 
     Attributes:
-        facts: numbers and words the message was made from, e.g. ``{"asked": 8, "best_free": 4, "workers_short": 12}``
+        facts: the values in the message, e.g. ``{"asked": 8, "best_free": 4, "workers_short": 12}``
             or, for no_match, ``{"removed_by": {"zone eq eu-1": 7, "device-type eq tpu": 3}}``.
     """
 
@@ -53,7 +55,7 @@ NOT_YET_LOOKED_AT = Reason(ReasonCode.NOT_YET_LOOKED_AT, "the scheduler has not 
 
 
 def no_workers(by_state: Mapping[str, int]) -> Reason:
-    """No host that could take it takes work now; ``by_state`` counts those hosts by what they are instead."""
+    """No worker that matches accepts work; ``by_state`` counts the matching workers by state."""
     if not by_state:
         return Reason(ReasonCode.NO_WORKERS, "no workers are registered")
     listed = _listed(by_state)
@@ -61,7 +63,7 @@ def no_workers(by_state: Mapping[str, int]) -> Reason:
 
 
 def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
-    """None of ``workers`` hosts matches; ``removed_by`` counts for each condition the hosts that fail it."""
+    """None of ``workers`` hosts matches; ``removed_by`` maps each constraint to the number of hosts that fail it."""
     removed_by = dict(islice(removed_by.items(), SHOWN))
     words = ", ".join(f"'{condition}' removes {count}" for condition, count in removed_by.items())
     message = f"none of {_count(workers, 'worker')} matches: {words}"
@@ -69,7 +71,7 @@ def no_match(workers: int, removed_by: Mapping[str, int]) -> Reason:
 
 
 def over_quota(user: str, limit: UserLimit, running: int, most: int) -> Reason:
-    """Its user runs up to a limit on a resource, so everyone else of the band goes first."""
+    """The user has reached a limit on a resource, so other users of the band are placed first."""
     assert limit.resource is not None
     show = limit.unit.show
     message = (
@@ -90,13 +92,13 @@ def not_enough(
     stuck: Sequence[str] = (),
     several: bool = False,
 ) -> Reason:
-    """No matching host has room.
+    """No matching host has enough free.
 
     Args:
-        asked, best_free, largest: in the unit of ``resource``; ``largest`` is the most any matching host has in all.
-        workers_short: how many of the ``workers`` matching hosts have less free than is asked.
-        stuck: hosts where an attempt was ordered to stop and has not in time.
-        several: there would be room if several tasks of lower bands stopped, and one task preempts one only.
+        asked, best_free, largest: in the unit of ``resource``; ``largest`` is the largest total of a matching host.
+        workers_short: how many of the ``workers`` matching hosts have less free than requested.
+        stuck: hosts with an attempt that was ordered to stop and has not stopped in time.
+        several: stopping several tasks of lower bands would free enough, but a task preempts only one.
     """
     code, show = ReasonCode(f"not_enough_{resource.word}"), resource.unit.show
     facts = {
@@ -125,7 +127,7 @@ def _with_stuck(reason: Reason, stuck: Sequence[str]) -> Reason:
 
 
 def building_window_full(workers: int) -> Reason:
-    """There is room, but every host that has it is busy bringing other tasks up, or has as many as it may."""
+    """Hosts with free resources have reached their limit of tasks that prepare, or of open attempts."""
     message = f"{_count(workers, 'worker')} with room for it prepare or run as many tasks as they may at once"
     return Reason(ReasonCode.BUILDING_WINDOW_FULL, message, {"workers": workers})
 
@@ -140,7 +142,7 @@ def gang_needs_group(
     held: Mapping[str, Sequence[str]] | None = None,
     stuck: Sequence[str] = (),
 ) -> Reason:
-    """No group has room for all tasks; ``best_group`` has ``free`` of its ``of`` matching hosts free.
+    """No group has a free host for every task; ``best_group`` has ``free`` of its ``of`` matching hosts free.
 
     ``held``: why hosts of the best group are not free, in words such as "held by /other", and which hosts.
     ``stuck``: as of `not_enough`.
@@ -159,35 +161,35 @@ def gang_needs_group(
 
 
 def behind(tasks: int) -> Reason:
-    """There was room, and those before it in the queue took it."""
+    """There was capacity, and tasks before it in the queue took it."""
     return Reason(ReasonCode.BEHIND, f"behind {_count(tasks, 'task')} that came first", {"tasks": tasks})
 
 
 def waiting_for_victim(workers: Sequence[str]) -> Reason:
-    """Its places are nominated; what runs there is being stopped."""
+    """Its capacity is nominated; the preempted work there is still stopping."""
     message = f"waits for preempted work to stop on {_some(workers)}"
     return Reason(ReasonCode.WAITING_FOR_VICTIM, message, {"workers": list(workers[:SHOWN])})
 
 
 def reserved_for_gang(gang: str, workers: int) -> Reason:
-    """The only room is kept for a gang that has waited too long."""
+    """The only free capacity is reserved for a gang that has waited longer."""
     message = f"{_count(workers, 'worker')} with room for it kept for {gang}, which has waited longer"
     return Reason(ReasonCode.RESERVED_FOR_GANG, message, {"gang": gang, "workers": workers})
 
 
 def delayed(until_ms: int, why: str) -> Reason:
-    """It may not be tried again yet; ``why`` completes "waits a moment because"."""
+    """It may not be placed yet; ``why`` completes "waits a moment because"."""
     return Reason(ReasonCode.DELAYED, f"waits a moment because {why}", {"until_ms": until_ms})
 
 
 def still_ending(workers: Sequence[str]) -> Reason:
-    """The last attempt was ordered to stop and its end is not known yet; a task never runs twice at a time."""
+    """The last attempt was ordered to stop and has not reported its end; a task never runs twice at a time."""
     message = f"waits until its last attempt is known to have stopped on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 
 
 def run_before_ending(workers: Sequence[str]) -> Reason:
-    """An earlier run of the same name was replaced or has ended, and is not known to have stopped everywhere."""
+    """An earlier job of the same name was replaced or has ended, and some of its attempts may still run."""
     message = f"waits for the earlier run of its name to end on {_some(workers)}"
     return Reason(ReasonCode.DELAYED, message, {"workers": list(workers[:SHOWN])})
 

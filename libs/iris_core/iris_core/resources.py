@@ -1,4 +1,4 @@
-"""Resources: what hosts have and tasks take. `RESOURCES` is the one table of them; everything else follows from it.
+"""The resources of hosts and tasks. `RESOURCES` is the only table of them.
 
 A new resource is a row at the end of the table, and the field of its name in the shapes below, which `_guard` asks
 for. Columns of the scheduler, reasons, admission, options, listings, pages and metrics read the table.
@@ -19,7 +19,7 @@ DeviceKind = Literal["gpu", "tpu"]
 Declared = Annotated[int, msgspec.Meta(ge=0)] | None
 
 AUTO = "auto"
-"""A variant that any device of the kind satisfies."""
+"""A device variant that matches any device of the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Resource:
 
     Attributes:
         name: the field of the shapes below, with its unit last; also in JSON, as a label and as a key of ``[worker]``.
-        word: what people call it: the option ``--<word>`` and the reason ``not_enough_<word>``.
-        largest: what one task may ask for. scarcity: what runs out first has the lowest.
-        requested: whether a task asks for an amount of it; chips come with the device.
+        word: its name for users: the option ``--<word>`` and the reason ``not_enough_<word>``.
+        largest: the most one task may request. scarcity: the scarcest resource has the lowest.
+        requested: whether a task requests an amount of it; chips come with the device.
         wide: only the wide form of listings shows it.
     """
 
@@ -59,7 +59,7 @@ RESOURCES = (
 RESOURCE = {resource.name: resource for resource in RESOURCES}
 CHIPS = RESOURCE["chips"]
 REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
-"""Those that a task asks for by name."""
+"""The resources that a task requests by name."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one task holds while it is placed. 0 asks for nothing."""
+    """The amounts one task holds while it is placed; 0 requests nothing."""
 
     cpu_millis: int = 1000
     memory_bytes: int = 0
@@ -85,13 +85,13 @@ class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _written_out(expression: str, term: str, joint: str) -> Any:
-    """A function of two amounts with a term for each resource; a loop takes four times as long, in every placement."""
+    """Compile a function of two amounts: a term for each resource; a loop takes four times as long."""
     terms = joint.join(term.format(resource.name) for resource in RESOURCES)
     return eval(f"lambda a, b: {expression.format(terms)}", globals())
 
 
 class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """A vector over `RESOURCES`. Chips are whole devices of whatever kind the host has (a host has one kind)."""
+    """A vector over `RESOURCES`. Chips count whole devices (a host has devices of one kind)."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -100,13 +100,13 @@ class Amount(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True)
 
     @property
     def values(self) -> tuple[int, ...]:
-        """In the order of `RESOURCES`."""
+        """The amounts in the order of `RESOURCES`."""
         return msgspec.structs.astuple(self)
 
     __add__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} + b.{0}", ", ")
     __sub__: ClassVar[Callable[[Amount, Amount], Amount]] = _written_out("Amount({})", "a.{0} - b.{0}", ", ")
     fits: ClassVar[Callable[[Amount, Amount], bool]] = _written_out("({})", "(a.{0} <= b.{0} or not a.{0})", " and ")
-    """Whether this much can be taken from an amount; a resource of which 0 is asked always fits."""
+    """Whether this amount fits into another; a resource whose requested amount is 0 always fits."""
 
     def __mul__(self, count: int) -> Amount:
         return Amount(*[count * amount for amount in self.values])
@@ -116,10 +116,10 @@ NOTHING = Amount()
 
 
 class DeclaredCapacity(msgspec.Struct, frozen=True):
-    """What the settings of a worker say its host has.
+    """The capacity of a host as given by its worker's settings.
 
     Attributes:
-        cpu_millis, memory_bytes, disk_bytes, chips: what it has; None is what is found.
+        cpu_millis, memory_bytes, disk_bytes, chips: the capacity; None uses the detected one.
     """
 
     cpu_millis: Declared = None

@@ -19,7 +19,9 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class RouteTemplate(_Part, frozen=True):
-    """The job that each route is; what is left out is as for any job. Changing it makes a new revision."""
+    """The specification of each route's job; omitted fields have a job's defaults. A change of it makes a new
+    revision.
+    """
 
     command: tuple[str, ...]
     env: dict[str, str] = {}
@@ -32,7 +34,9 @@ class RouteTemplate(_Part, frozen=True):
     probe: Probe = Probe()
 
     def job(self, name: str, user: str) -> JobSpec:
-        """One route's job: a single attempt, for the deployment replaces a route that ended by another one."""
+        """The specification of one route's job: a single attempt, because the deployment replaces an ended route by a
+        new job.
+        """
         return JobSpec(
             name=name,
             command=self.command,
@@ -54,12 +58,12 @@ class UpdatePolicy(_Part, frozen=True):
     """How a new revision replaces the old one.
 
     Attributes:
-        max_surge, max_unavailable: routes above, and healthy routes below, ``replicas``: a number, or a per cent as
-            ``"25%"``, rounded up and down. Both 0 is refused.
-        min_ready_s: how long a route is healthy before it counts. progress_deadline_s: without progress for longer,
-            the update has failed.
-        pause_after: so many new routes, then the update waits for ``resume``; None: it does not.
-        rollback: a failed update goes back to the last revision that was complete.
+        max_surge, max_unavailable: routes above, and healthy routes below, ``replicas``: a number, or a percentage such
+            as ``"25%"``, rounded up and down respectively. Both 0 is refused.
+        min_ready_s: how long a route must be healthy before it counts as available. progress_deadline_s: the update
+            fails when it makes no progress for longer.
+        pause_after: after that many new routes the update waits for ``resume``; None: it does not pause.
+        rollback: whether a failed update returns to the last complete revision.
     """
 
     max_surge: int | str = 1
@@ -71,7 +75,7 @@ class UpdatePolicy(_Part, frozen=True):
 
 
 class ScalingPolicy(_Part, frozen=True):
-    """The number of routes by rule, between ``minimum`` and ``maximum``.
+    """Autoscaling of the number of routes, between ``minimum`` and ``maximum``.
 
     Attributes:
         outstanding: requests under way or waiting, for each route. query: instead, a Prometheus query whose value is
@@ -103,11 +107,13 @@ class ScalingPolicy(_Part, frozen=True):
 
 
 class ProxyPolicy(_Part, frozen=True):
-    """What the proxy allows requests of this deployment. Times in seconds, None is never.
+    """Limits that the proxy applies to requests of this deployment. Times in seconds; None: no limit.
 
     Attributes:
-        first_byte_s: to the first byte of an answer. idle_s: between bytes of a streamed one. total_s: of all of it.
-        body_bytes: of a request. max_outstanding: of one route; more requests wait at most ``queue_s``.
+        first_byte_s: until the first byte of the response. idle_s: between bytes of a streamed response. total_s: for
+            the whole request.
+        body_bytes: largest body of a request. max_outstanding: requests of one route at a time; further requests wait
+            for at most ``queue_s``.
         affinity: ``header:NAME`` or ``cookie``: requests with the same value go to the same route while it is healthy.
     """
 
@@ -125,9 +131,9 @@ class DeploymentSpec(_Part, frozen=True):
     """A deployment as its owner wrote it: the body of ``POST /v1/deployments``.
 
     Attributes:
-        replicas: how many routes; with ``scaling``, at the start.
-        port: the name of the port that serves, one of the template's.
-        settle_s: between taking a route out of discovery and TERM. grace_s: between TERM and KILL.
+        replicas: number of routes; with ``scaling``, the initial number.
+        port: the name of the template's port that serves requests.
+        settle_s: between the removal of a route from discovery and TERM. grace_s: between TERM and KILL.
     """
 
     name: str
@@ -143,7 +149,7 @@ class DeploymentSpec(_Part, frozen=True):
 
 
 class DiscoveredRoute(msgspec.Struct, frozen=True):
-    """One route that may get requests. ``stale``: nothing has been heard of it lately; healthy ones go first."""
+    """One route that may get requests. ``stale``: no recent heartbeat of it; healthy ones are preferred."""
 
     id: str
     address: str
@@ -151,7 +157,7 @@ class DiscoveredRoute(msgspec.Struct, frozen=True):
 
 
 class Discovery(msgspec.Struct, frozen=True):
-    """Where a deployment answers: always the whole set. JSON under its name in the bucket ``iris-discovery``.
+    """The routes of a deployment, always the whole set. JSON under its name in the bucket ``iris-discovery``.
 
     Attributes:
         version: grows with every change of the set.

@@ -35,7 +35,7 @@ class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """All tasks of the job land together on workers that share this attribute's value, one per worker.
+    """All tasks of the job are placed together on workers that share this attribute's value, one per worker.
 
     ``success``: the job succeeds when every task has exited 0 (all), or as soon as task 0 has (leader).
     """
@@ -45,16 +45,16 @@ class Coscheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """How a worker asks a route whether it is healthy. Times in seconds.
+    """How a worker probes the health of a route. Times in seconds.
 
     Attributes:
         kind: an HTTP GET of ``path``, a TCP connect, or ``command`` run as the task with exit code 0.
-        port: the name of the port, one of the job's ``ports``; it is asked at the address that others use.
-        path: for http. expect: statuses that pass; empty is 200 to 399.
-        ready_path: a second path for http; while it fails the route gets no requests, and it is not replaced.
+        port: the name of the port, one of the job's ``ports``; probed at the host's advertised address.
+        path: for http. expect: HTTP statuses that pass; empty: 200 to 399.
+        ready_path: a second path for http; while it fails, the route gets no requests but is not replaced.
         initial_delay_s: from the start of the process to the first probe.
         interval_s: between probes; before the first pass, at most 1. timeout_s: for one probe.
-        failures, passes: how many in a row make a route unhealthy, and healthy again.
+        failures, passes: how many consecutive ones make a route unhealthy, or healthy again.
         start_timeout_s: from the start of the process to the first pass; failures before that do not count.
         grace_s: how long a route may be unhealthy before it is replaced.
     """
@@ -75,7 +75,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One job as its owner wrote it. Times in seconds; None is never."""
+    """One job's specification. Times in seconds; None: no limit."""
 
     name: str
     command: tuple[str, ...]
@@ -95,7 +95,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     labels: dict[str, str] = {}
     user: str = ""
     probe: Probe | None = None
-    """Set for the job of a route only: a job that is submitted may not have one."""
+    """Set for a route's job only; a submitted job may not have one."""
 
     @property
     def priority_band(self) -> PriorityBand:

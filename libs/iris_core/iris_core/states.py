@@ -12,7 +12,7 @@ from functools import lru_cache
 
 
 class TaskState(IntEnum):
-    """What a user sees of a task. Values are Task States's proto values."""
+    """A task's state as users see it. The numbers are the proto values of Task States."""
 
     UNSPECIFIED = 0
     PENDING = 1
@@ -41,7 +41,7 @@ class JobState(IntEnum):
 
 
 class SessionStatus(StrEnum):
-    """How far a unit that is placed all-or-nothing has come (docs/design/semantics.md#sessions)."""
+    """The progress of a unit that is placed all-or-nothing (docs/design/semantics.md#sessions)."""
 
     PENDING = "PENDING"
     SCHEDULED = "SCHEDULED"
@@ -55,7 +55,7 @@ class SessionStatus(StrEnum):
 
 
 class KernelStatus(StrEnum):
-    """How far one attempt has come on its worker (Status Transitions calls an attempt a kernel)."""
+    """The progress of one attempt on its worker (Status Transitions calls an attempt a kernel)."""
 
     PENDING = "PENDING"
     SCHEDULED = "SCHEDULED"
@@ -95,7 +95,7 @@ class RouteStatus(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """Liveness of a host and whether it may be given new work."""
+    """Liveness of a host, and whether it may get new work."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -104,7 +104,7 @@ class WorkerState(StrEnum):
 
 
 class SchedulingResult(StrEnum):
-    """What one judgement came to (docs/design/semantics.md#rules-and-judgement)."""
+    """The result of one judgement (docs/design/semantics.md#rules-and-judgement)."""
 
     SUCCESS = "SUCCESS"
     NEED_RETRY = "NEED_RETRY"
@@ -130,7 +130,7 @@ class MatchType(Enum):
 
 
 class PriorityBand(IntEnum):
-    """Lower runs first."""
+    """A lower value is scheduled first."""
 
     PRODUCTION = 1
     INTERACTIVE = 2
@@ -152,7 +152,7 @@ class ConstraintOp(StrEnum):
 
 
 class Budget(StrEnum):
-    """Which counter pays for a return to PENDING."""
+    """The counter that is charged for a return to PENDING."""
 
     FAILURE = "failure"
     PREEMPTION = "preemption"
@@ -160,7 +160,7 @@ class Budget(StrEnum):
 
 
 class Initiator(StrEnum):
-    """Who began a change."""
+    """Who initiated a change."""
 
     USER = "user"
     SCHEDULER = "scheduler"
@@ -169,7 +169,7 @@ class Initiator(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why an attempt or a task ended (or went back to PENDING)."""
+    """Why an attempt or a task ended, or returned to PENDING."""
 
     EXITED = "exited"
     FAILED = "failed"

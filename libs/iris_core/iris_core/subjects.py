@@ -27,11 +27,11 @@ class Stream:
 
     Attributes:
         subjects: what it captures.
-        fsync: acknowledged only when on disk (False: it can be rebuilt from the journal).
-        discard_new: refuse rather than forget when full.
+        fsync: messages are acknowledged only once on disk (False: the content can be rebuilt from the journal).
+        discard_new: a full stream refuses new messages instead of deleting old ones.
         max_age_s, max_bytes: limits; 0 is none.
         kept_as: the subject its messages are kept under, as a NATS subject mapping; empty: as published.
-        duplicate_window_s: how long a message id is remembered.
+        duplicate_window_s: for how long duplicates of a message id are dropped.
     """
 
     name: str
@@ -77,19 +77,19 @@ LOGS = Stream(
 STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
 
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
-"""Whose output shares a subject, see `log`."""
+"""How many jobs, and tasks of each, share one subject of output; see `log`."""
 
 SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
 DISCOVERY_BUCKET = "iris-discovery"
-"""Of keys and values: `Discovery` as JSON under each deployment's name."""
+"""The key-value bucket that holds `Discovery` as JSON under each deployment's name."""
 STORES = (
     *(stream.name for stream in STREAMS),
     f"OBJ_{SNAPSHOTS_BUCKET}",
     f"OBJ_{BUNDLES_BUCKET}",
     f"KV_{DISCOVERY_BUCKET}",
 )
-"""Every stream on the server by its name there: those above, and the buckets'."""
+"""Every stream on the server by its name there: the streams above, and those of the buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ def direct_subject(command: str) -> str:
 
 
 def is_direct(subject: str) -> bool:
-    """Whether `direct_subject` made it, of whatever command, perhaps one of another release."""
+    """Whether `direct_subject` made it, for any command, also one of a later release."""
     return subject.startswith(_DIRECT)
 
 
 def is_plain(text: str) -> bool:
-    """Whether it can be sent on as part of a line of the bus' protocol; a foreign reply subject need not."""
+    """Whether it can be part of a line of the NATS protocol; a foreign reply subject may not."""
     return text.isascii() and text.isprintable() and " " not in text
 
 
@@ -186,9 +186,10 @@ def is_report(subject: str) -> bool:
 
 
 def is_from(subject: str, worker: str) -> bool:
-    """Whether a report or heartbeat came on the subject of the worker that it names.
+    """Whether a report or heartbeat arrived on the subject of the worker that it names.
 
-    A worker's credentials let it publish under its own token only, so this is what keeps it from reporting for another.
+    A worker's credentials allow it to publish under its own token only, so this check prevents reports for another
+    worker.
     """
     token = subject.split(".", 3)[2]
     if "=" not in token:
@@ -202,26 +203,26 @@ def output(worker: str, job: int, index: int) -> str:
 
 
 def restored_output(subject: str) -> str:
-    """Where to publish output so that it is kept under ``subject`` again."""
+    """The subject to which output must be published to be stored under ``subject`` again."""
     return subject.replace("iris.log.", "iris.log.restored.", 1)
 
 
 def log(job: int, index: int) -> str:
-    """Where the output of a task is kept, with that of its neighbours: 64 jobs, of each 16 tasks.
+    """The subject under which the output of a task is stored, shared by 64 jobs with 16 tasks each.
 
-    The server keeps memory for each subject of a stream, and finds the messages of one without looking at others;
-    neighbours print at about the same time, so they lie close together. The message says whose output it is.
-    Source: ADR 18.
+    The server needs memory for each subject of a stream, and reads the messages of one subject without scanning others.
+    Tasks with near numbers print at about the same time, so their messages are stored close together. The message names
+    its task. Source: ADR 18.
     """
     return f"iris.log.{job // JOBS_TOGETHER}.{index // TASKS_TOGETHER}"
 
 
 def job_logs(job: int) -> str:
-    """The subjects that hold the output of a job's tasks, and of its neighbours."""
+    """The subjects that hold the output of a job's tasks; they hold output of other jobs too."""
     return f"iris.log.{job // JOBS_TOGETHER}.*"
 
 
 @cache
 def event(entity: str, state: str) -> str:
-    """``task.state.running`` and its like: exactly three tokens."""
+    """The subject of an event, e.g. of ``task.state.running``: exactly three tokens."""
     return f"{entity}.state.{state}"

@@ -19,7 +19,7 @@ class Topology(NamedTuple):
 
     Attributes:
         chips: in the whole slice. hosts: physical machines.
-        vm_count: machines to schedule on, one task each. chips_per_vm: what one task can take.
+        vm_count: VMs to schedule on, one task each. chips_per_vm: the most chips of one task.
     """
 
     variant: str
@@ -60,12 +60,12 @@ TOPOLOGIES = {topology.variant: topology for topology in _TABLE}
 
 
 def topology_of(variant: str) -> Topology | None:
-    """The slice of that name, None when there is no such variant."""
+    """The topology of a variant, None when the variant is unknown."""
     return TOPOLOGIES.get(variant)
 
 
 def validate_device(device: Device) -> list[Mistake]:
-    """All mistakes in what a task asks of TPUs; other kinds have no table."""
+    """All mistakes in a task's request for TPUs; other device kinds have no table."""
     if device.kind != "tpu" or device.variant == AUTO:
         return []
     topology = topology_of(device.variant)
@@ -82,7 +82,7 @@ def validate_device(device: Device) -> list[Mistake]:
 
 
 def validate_coscheduling(spec: JobSpec) -> list[Mistake]:
-    """All mistakes in how a job wants its tasks placed together."""
+    """All mistakes in a job's coscheduling."""
     if spec.coscheduling is None:
         return []
     group_by = spec.coscheduling.group_by

@@ -14,8 +14,8 @@ class Unit:
     """What an amount counts.
 
     Attributes:
-        metavar: stands for an amount in the help of an option. example: of one, as people write it.
-        show: an amount in few characters.
+        metavar: placeholder of an amount in an option's help. example: an amount as users write it. show: formats an
+            amount.
     """
 
     metavar: str
@@ -24,7 +24,7 @@ class Unit:
 
 
 def show_bytes(count: int) -> str:
-    """``512MiB``, ``1.5GiB``: four digits at most, and it can be typed back."""
+    """``512MiB``, ``1.5GiB``: at most four digits; the client parses it back."""
     size = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,6 +1,6 @@
 """The objects of the HTTP API and the bodies of public events.
 
-The state service makes them, the gateway passes them on, the CLI and the SDK read them. States are lower case,
+The state service makes them, the gateway forwards them, the CLI and the SDK decode them. States are lower case,
 times RFC 3339 UTC. Stable: fields are only added. Source: docs/design/interfaces.md#http,
 docs/design/interfaces.md#events.
 """
@@ -19,16 +19,18 @@ from iris_core.spec import Attribute, JobSpec
 
 
 def moment(ms: int | None) -> datetime | None:
-    """A time for people; 0 and None are no time yet."""
+    """A time as RFC 3339 text; None for 0 and None."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 class View(msgspec.Struct, kw_only=True):
-    """Shown to people: named fields."""
+    """The base of all views: fields by name."""
 
 
 class InterruptionView(View, kw_only=True):
-    """How the last attempt of a task that waits again came to its end; ``message`` is a clause, ``at`` its end."""
+    """How the last attempt of a task that is pending again ended; ``message`` is a clause, ``at`` the time of the
+    end.
+    """
 
     task: str
     cause: str | None
@@ -38,10 +40,10 @@ class InterruptionView(View, kw_only=True):
 
 
 class JobView(View, kw_only=True):
-    """A job. ``interrupted`` is the latest interruption while a task that has run or was placed waits again.
+    """A job. ``interrupted`` is the latest interruption while a task that has been placed before is pending again.
 
-    ``warnings`` are told once, in the answer to the submission that made the job.
-    ``spec_abridged``: a listing shows the beginning of a long specification only.
+    ``warnings`` are only in the answer to the submission that created the job.
+    ``spec_abridged``: a listing truncates a long specification.
     """
 
     id: str
@@ -70,7 +72,7 @@ class JobView(View, kw_only=True):
 class AttemptView(View, kw_only=True):
     """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
 
-    ``output_dropped_bytes``: of what it printed, the bytes that no log holds.
+    ``output_dropped_bytes``: bytes of its output that are not in the log.
     """
 
     number: int
@@ -98,7 +100,8 @@ class AttemptView(View, kw_only=True):
 class TaskView(View, kw_only=True):
     """A task with the newest of its ``attempt_count`` attempts.
 
-    ``no_retry``: it ended badly for good with budget left. ``note``: what it waits for while active.
+    ``no_retry``: it failed without a retry although its budget was not used up. ``note``: what an active task waits
+    for.
     """
 
     task: str
@@ -169,7 +172,9 @@ class TreeView(View, kw_only=True):
 
 
 class QueueRow(View, kw_only=True):
-    """One waiting job's stretch of the queue with the key's columns (docs/design/semantics.md#order)."""
+    """One range of a waiting job's tasks in the queue, with the columns of the sort key
+    (docs/design/semantics.md#order).
+    """
 
     position: int
     task: str
@@ -205,7 +210,7 @@ class PlacementView(View, kw_only=True):
 
 
 class PlanView(View, kw_only=True):
-    """A dry run's answer; the words of ``verdict`` are those of `messages.PlanPreview`."""
+    """A dry run's answer; ``verdict`` as in `messages.PlanPreview`."""
 
     verdict: str
     placements: list[PlacementView]
@@ -217,7 +222,7 @@ class PlanView(View, kw_only=True):
 class LogLineView(View, kw_only=True):
     """One line of output. ``(task, attempt, stream, offset)`` names it.
 
-    ``dropped`` bytes before it are lost; ``notice`` says that in words.
+    ``dropped`` bytes before it are lost; ``notice`` is the message about that.
     """
 
     task: str
@@ -234,7 +239,7 @@ class LogLineView(View, kw_only=True):
 class RouteView(View, kw_only=True):
     """One replica of a deployment. ``job`` runs it; ``detail``: of its last failed probe, or why it has ended.
 
-    ``discovered``: it may get requests. ``available``: and has been healthy for long enough to count in an update.
+    ``discovered``: it is in the discovery set. ``available``: it has also been healthy for ``min_ready_s``.
     """
 
     id: str
@@ -254,14 +259,16 @@ class RouteView(View, kw_only=True):
 
 
 class ConditionView(View, kw_only=True):
-    """Something about a deployment that its owner should know: a code, and a sentence."""
+    """A condition of a deployment for its owner: a code, and a sentence."""
 
     code: str
     message: str
 
 
 class UpdateView(View, kw_only=True):
-    """An update under way: so many live routes of the wanted revision, those available, and those of others."""
+    """An update in progress: the numbers of live routes of the target revision, of available ones, and of live routes
+    of other revisions.
+    """
 
     revision: int
     new: int
@@ -287,9 +294,10 @@ class ScalingView(View, kw_only=True):
 
 
 class DeploymentView(View, kw_only=True):
-    """A deployment. ``ready``: healthy routes that get requests. ``version``: what ``If-Match`` compares.
+    """A deployment.
 
-    ``revision`` is the wanted one, ``stable_revision`` the last that was complete. A listing leaves out ``routes``.
+    ``ready``: healthy routes that get requests. ``version``: compared with ``If-Match``. ``revision`` is the target
+    revision, ``stable_revision`` the last complete one. A listing leaves out ``routes``.
     """
 
     id: str

@@ -42,21 +42,22 @@ ROLL_OUT = DeploymentRule(
     name="RollingDeployment",
     sources=frozenset({D.DEPLOYING}),
     success=To(D.READY),
-    give_up=To(D.DEPLOYING),  # the new revision has failed: back to the last one that was complete, the same way
+    give_up=To(D.DEPLOYING),  # the new revision has failed: roll back to the last complete one
 )
 UPDATE = DeploymentRule(
     name="UpdateDeployment",
-    sources=frozenset({D.SCALING, D.READY, D.DEPLOYING}),  # an update during an update: the latest wins
+    sources=frozenset({D.SCALING, D.READY, D.DEPLOYING}),  # a further update during an update: the latest one applies
     outcomes=SUCCEEDS,
     success=To(D.DEPLOYING),
 )
 DESTROY = DeploymentRule(name="DestroyDeployment", sources=LIVE, outcomes=SUCCEEDS, success=To(D.DESTROYING))
 
 TABLE: tuple[DeploymentRule, ...] = (*HANDLERS, ROLL_OUT, UPDATE, DESTROY)
-"""Status Transitions has DEPLOYING and gives it no owner, and no row for what people ask; the last three are those."""
+"""The last three rows are additions: Status Transitions gives DEPLOYING no owner, and has no rows for users' commands.
+"""
 
 RESULT_WORDS = {SchedulingResult.GIVE_UP: "FAILURE"}
-"""What Status Transitions calls a result in a deployment's history, where that is another word."""
+"""The name of a result in a deployment's history, where Status Transitions uses another word."""
 
 WAYS_OUT: dict[DeploymentLifecycle, DeploymentRule] = {
     D.PENDING: CHECK_PENDING,

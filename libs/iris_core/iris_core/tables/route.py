@@ -18,7 +18,7 @@ RouteRule: TypeAlias = Rule[RouteStatus, RouteStatus]
 
 TERMINAL = frozenset({R.TERMINATED})
 LIVE = frozenset({R.PROVISIONING, R.HEALTHY, R.UNHEALTHY, R.DEGRADED})
-"""What counts as a replica."""
+"""The statuses that count as a replica."""
 
 PROVISION = RouteRule(
     name="ProvisioningRoute",
@@ -45,18 +45,18 @@ TERMINATE = RouteRule(
 )
 SYNC = RouteRule(name="ServiceDiscoverySync", sources=frozenset({R.HEALTHY}), success=To())
 HANDLERS: tuple[RouteRule, ...] = (PROVISION, HEALTH_CHECK, RUNNING, EVICT, TERMINATE, SYNC)
-"""Status Transitions's six, in its order. The sync tells addresses and moves nothing."""
+"""The six rows of Status Transitions, in its order. Its sync of addresses changes no status."""
 
 END = RouteRule(name="EndRoute", sources=LIVE | {R.FAILED_TO_START}, outcomes=SUCCEEDS, success=To(R.TERMINATING))
 
 TABLE: tuple[RouteRule, ...] = (*HANDLERS, END)
-"""The last is scale-in and the end of a deployment, for which Status Transitions has no row."""
+"""The last row is scale-in and the end of a deployment; Status Transitions has none for it."""
 
 RESULT_WORDS = {SchedulingResult.GIVE_UP: "FAILURE", SchedulingResult.EXPIRED: "STALE"}
-"""What Status Transitions calls a result in a route's history, where that is another word."""
+"""The name of a result in a route's history, where Status Transitions uses another word."""
 
 SCALE_IN_ORDER = (R.UNHEALTHY, R.DEGRADED, R.PROVISIONING, R.HEALTHY)
-"""Which routes go first when there are too many; of one status the youngest goes first."""
+"""The order of scale-in by status; within one status the youngest route goes first."""
 
 WAYS_OUT: dict[RouteStatus, RouteRule] = {
     R.PROVISIONING: PROVISION,

@@ -55,16 +55,16 @@ START = SessionRule(
 TERMINATE = SessionRule(
     name="TerminateSessions",
     sources=frozenset({S.TERMINATING}),
-    outcomes=frozenset(),  # that every end is known is PromoteToTerminated's to say, and no order to stop can fail
+    outcomes=frozenset(),  # PromoteToTerminated checks that every end is known, and an order to stop cannot fail
     expired=To(S.TERMINATED),
 )
 HANDLERS: tuple[SessionRule, ...] = (SCHEDULE, PREPARE, START, TERMINATE)
-"""Status Transitions's four lifecycle handlers: who acts on a session of each status, and whereto."""
+"""Status Transitions's four lifecycle handlers: the handler and the targets for a session of each status."""
 
 TABLE = HANDLERS
 
 OWNER = {status: rule for rule in HANDLERS for status in rule.sources}
-"""The handler that answers for a session in a status; RUNNING belongs to DetectTermination alone."""
+"""The handler of a session in each status; RUNNING belongs to DetectTermination alone."""
 
 DETECT_CANCELLATION = Promotion(
     name="DetectCancellation",
@@ -90,7 +90,7 @@ REGRESS_TO_PENDING = Promotion(
 )
 PROMOTE_TO_PREPARED = Promotion(
     name="PromoteToPrepared",
-    sources=frozenset({S.PREPARING}),  # what is past PREPARING has taken its order, which PrepareSessions says first
+    sources=frozenset({S.PREPARING}),  # a kernel past PREPARING has taken its order, which PrepareSessions checks first
     any_of=((Condition(KERNEL_UNPREPARED, MatchType.NOT_ANY),),),
     target=S.PREPARED,
 )
@@ -108,10 +108,10 @@ PROMOTE_TO_TERMINATED = Promotion(
 )
 
 ENDINGS: tuple[Promotion, ...] = (DETECT_CANCELLATION, DETECT_TERMINATION, REGRESS_TO_PENDING)
-"""Noticed before any handler is asked, so that none succeeds with what is over."""
+"""Judged before the handlers, so that no handler succeeds for a session that has ended."""
 
 PROMOTIONS: tuple[Promotion, ...] = (*ENDINGS, PROMOTE_TO_PREPARED, PROMOTE_TO_RUNNING, PROMOTE_TO_TERMINATED)
-"""Judged in this order: an end is noticed before anything else."""
+"""Judged in this order: ends come first."""
 
 SINGLE = {
     K.PENDING: S.PENDING,
@@ -126,12 +126,14 @@ SINGLE = {
     K.CANCELLED: S.CANCELLED,
     K.ERROR: S.TERMINATED,
 }
-"""A session of one is prepared and started with one order, so its status follows from its only kernel."""
+"""The status of a session of one follows from its only kernel, which is prepared and started by one order."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusTimeout:
-    """How long a session may be in a status, ms; None is for ever. PENDING's is its job's scheduling timeout."""
+    """How long a session may be in a status, ms; None: no limit. The limit of PENDING is its job's scheduling
+    timeout.
+    """
 
     scheduled_ms: int = 60_000
     preparing_ms: int = 900_000

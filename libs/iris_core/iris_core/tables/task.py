@@ -16,7 +16,7 @@ TaskRule: TypeAlias = Rule[TaskState, TaskState]
 
 
 def to(state: TaskState, *, attempt: TaskState | None = None) -> To[TaskState, TaskState]:
-    """A target: the task's state, and its attempt's when that differs."""
+    """A target: the task's state, and its attempt's when it differs."""
     return To(state, attempt or state)
 
 
@@ -40,7 +40,7 @@ LOSE = TaskRule(
     sources=ACTIVE,
     outcomes=FAILS,
     budget=Budget.PREEMPTION,
-    free_from=frozenset({T.ASSIGNED}),  # it never started, so it costs nothing
+    free_from=frozenset({T.ASSIGNED}),  # the attempt never started, so no budget is charged
     need_retry=to(T.PENDING, attempt=T.WORKER_FAILED),
     give_up=to(T.WORKER_FAILED),
     free_give_up=_FREE_TOO_OFTEN,
@@ -74,11 +74,11 @@ OVERDUE = TaskRule(
     free_give_up=_FREE_TOO_OFTEN,
 )
 FINISH = TaskRule(name="finish", sources=ACTIVE, outcomes=SUCCEEDS, success=to(T.RUNNING, attempt=T.SUCCEEDED))
-"""Exit 0 of a gang's member: its attempt is over, its task waits for the gang."""
+"""Exit 0 of a gang's member: its attempt has ended, its task waits for the gang."""
 STOP_FOR_LEADER = TaskRule(name="stop_for_leader", sources=ACTIVE, outcomes=SUCCEEDS, success=To(None, T.SUCCEEDED))
-"""The leader of the gang is done: the attempt is stopped, its task waits for the gang."""
+"""The gang's leader has succeeded: the attempt is stopped, its task waits for the gang."""
 COMPLETE = TaskRule(name="complete", sources=ACTIVE, outcomes=SUCCEEDS, success=To(T.SUCCEEDED))
-"""A task that waited for its gang has succeeded; its attempt was over before."""
+"""A task that waited for its gang has succeeded; its attempt has ended before."""
 END_WITH_SIBLING = TaskRule(
     name="end_with_sibling", sources=NON_TERMINAL, outcomes=SUCCEEDS, success=to(T.WORKER_FAILED)
 )
@@ -98,7 +98,7 @@ STAGES = {
     K.CREATING: BUILD,
     K.RUNNING: RUN,
 }
-"""What it means for a task that its attempt has come to a stage (docs/design/semantics.md#enumerations)."""
+"""The row that applies to a task when its attempt reports a stage (docs/design/semantics.md#enumerations)."""
 
 TABLE: tuple[TaskRule, ...] = (
     ASSIGN,
@@ -129,13 +129,13 @@ BUDGET_OF_STATE = {
     T.WORKER_FAILED: Budget.PREEMPTION,
     T.PREEMPTED: Budget.PREEMPTION,
 }
-"""Which counter decides whether an attempt that ended like this has finished its task."""
+"""The counter that decides whether a task is finished when its attempt ended in this state."""
 
 ALWAYS_FINISHED = frozenset({T.SUCCEEDED, T.KILLED, T.UNSCHEDULABLE})
 
 
 def becomes(rule: TaskRule) -> tuple[TaskState, TaskState]:
-    """The task's state and its attempt's after a row whose success names both."""
+    """The state of the task and of its attempt after a row whose success names both."""
     to = rule.success
     if to is None or to.status is None or to.part is None:
         raise TableBroken(f"{rule.name} does not name the state of its task and of its attempt")
@@ -143,7 +143,7 @@ def becomes(rule: TaskRule) -> tuple[TaskState, TaskState]:
 
 
 def is_finished(state: TaskState, spent: int, limit: int, *, no_retry: bool = False) -> bool:
-    """Whether a task whose last attempt ended as ``state`` is done for good.
+    """Whether a task whose last attempt ended as ``state`` gets no further attempt.
 
     Args:
         spent: the counter of the state's budget, ``limit`` its limit; both unused for states without one.
