@@ -16,7 +16,7 @@ from iris_scheduler.quota import Allowances
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Places for tasks of one job: its indexes and their workers' slots, pairwise."""
+    """Tasks of one job that got workers: the task indexes and the slots of their workers, pairwise."""
 
     job: int
     indexes: Sequence[int]
@@ -24,13 +24,14 @@ class Given:
 
 
 class Assignments:
-    """The places given in one cycle.
+    """The assignments of one cycle.
 
     Attributes:
-        before: the room there was at the beginning. room: what is left of it.
-        nominations, reservations, allowances: what of the room belongs to whom.
-        given: the places, in the order in which they were given.
-        notes: reasons that hold for one job and not for its class.
+        before: the free capacity at the start of the cycle. room: the free capacity that is left.
+        nominations, reservations, allowances: the capacity set aside for nominated tasks and gangs, and each user's
+            remaining quota.
+        given: the assignments in order.
+        notes: reasons of single jobs that differ from their class's.
     """
 
     def __init__(self, cycle: Cycle) -> None:
@@ -48,16 +49,18 @@ class Assignments:
         self._counted = 0
 
     def waiting(self, job: int) -> Sequence[int]:
-        """Indexes of a job that wait and have no place yet."""
+        """Indexes of a job's pending tasks that are not assigned in this cycle."""
         rest = self._rest.get(job)
         return self._cycle.mirror.queue.pending(job) if rest is None else rest
 
     def within_quota(self, job: int, count: int) -> int:
-        """How many of ``count`` tasks of a job leave its user within every limit."""
+        """How many of ``count`` tasks of a job keep its user within every limit."""
         return self.allowances.within(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, count)
 
     def give(self, job: int, indexes: Sequence[int], slots: Sequence[int], rest: Sequence[int]) -> None:
-        """These tasks go there, and the rest of the job goes on waiting; the room is already taken."""
+        """Assign tasks to workers; the job's other tasks stay pending. The caller has already subtracted the
+        capacity.
+        """
         self.given.append(Given(job, indexes, slots))
         self._rest[job] = rest
         self.allowances.spend(self._cycle.mirror.jobs[job].user, self._cycle.mirror.kinds[job].need, len(slots))
@@ -71,11 +74,11 @@ class Assignments:
         return self._placed.get(slot, ())
 
     def note(self, job: int, reason: Reason) -> None:
-        """A job waits for a reason of its own."""
+        """Record a reason for a single job."""
         self.notes[job] = reason
 
     def note_pause(self, job: int, places: str) -> None:
-        """A job waits because the state service refused its places a moment ago."""
+        """Record that a job pauses because the state service rejected its placement a moment ago."""
         backoff = self._cycle.cache.backoffs[job]
         self._cycle.wake_at(backoff.until_ms)
         self.note(job, reasons.delayed(backoff.until_ms, f"the state service refused its {places}: {backoff.why}"))

@@ -16,7 +16,7 @@ from iris_scheduler.settings import SchedulerSettings
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The state service refused a place of this job: how often in a row, why, and when to try again."""
+    """Rejections of a job's placements by the state service: how many in a row, why, and when to try again."""
 
     times: int
     why: str
@@ -33,14 +33,14 @@ class PublishedReason:
 
 @dataclass(slots=True)
 class CycleFindings:
-    """What one cycle found out.
+    """The results of one cycle.
 
     Attributes:
         full: classes of which no further task fits anywhere. unschedulable: classes that no eviction would help.
-        several: those of them that more than one eviction at a time would.
-        classes: reasons now known to all jobs of a class. jobs: reasons published for single jobs.
-        stuck: workers where a stop hangs, which reasons name.
-        reserved: slots kept for gangs, and for which: with others, ``unschedulable`` may be wrong.
+        several: those of them that several evictions at once would help.
+        classes: reasons published for all jobs of a class. jobs: reasons published for single jobs.
+        stuck: workers with an attempt that does not stop in time, which reasons name.
+        reserved: slots reserved for gangs, and for which; ``unschedulable`` is valid for these reservations only.
     """
 
     full: set[JobClass] = field(default_factory=set)
@@ -53,11 +53,11 @@ class CycleFindings:
 
 
 class Cache:
-    """What is known from earlier cycles.
+    """The results of earlier cycles.
 
     Attributes:
-        columns: the workers it was learnt about; other columns make what the last cycle found out worthless.
-        last: what that was. classes, jobs: reasons as they were last published.
+        columns: the workers that the results are about; other columns invalidate them.
+        last: the results of the last cycle. classes, jobs: reasons as they were last published.
         backoffs: jobs that pause because the state service refused them.
     """
 
@@ -69,7 +69,7 @@ class Cache:
         self.backoffs: dict[int, Backoff] = {}
 
     def learn(self, columns: Columns, findings: CycleFindings, changes: MirrorChanges) -> None:
-        """Take in what a cycle found out; ``changes`` is what had happened before it."""
+        """Store the results of a cycle; ``changes`` are the mirror's changes before it."""
         self.columns = columns
         self.last = findings
         self.classes.update(findings.classes)
@@ -81,7 +81,7 @@ class Cache:
         self.jobs.update(findings.jobs)
 
     def refuse(self, job: int, why: str, now_ms: int, settings: SchedulerSettings) -> None:
-        """A place of this job was refused: pause it, longer each time in a row, and look at every class again."""
+        """Pause a job whose placement was rejected, longer each time in a row, and examine every class again."""
         times = self.backoffs[job].times + 1 if job in self.backoffs else 1
         self.backoffs[job] = Backoff(times, why, now_ms + settings.rejected_backoff_ms(times))
         self.last.full.clear()

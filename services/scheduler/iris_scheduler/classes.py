@@ -21,11 +21,11 @@ _TIME_BITS = 48
 _JOB_BITS = 40
 _TIME = (1 << _TIME_BITS) - 1
 NO_JOB = (1 << _JOB_BITS) - 1
-"""A number that no job ever has; it stands behind all others."""
+"""A job number that is never used; it sorts after all others."""
 
 
 class ClassKey(NamedTuple):
-    """What jobs of one class have in common; ``size`` is 0 unless they are gangs of that many tasks."""
+    """What jobs of one class have in common; ``size`` is the number of tasks of a gang, 0 for other jobs."""
 
     band: PriorityBand
     resources: ResourceRequest
@@ -47,7 +47,7 @@ class JobClass:
     """One class and the jobs of it that wait.
 
     Attributes:
-        size: how many tasks must be placed together; 0 when each may go alone.
+        size: how many tasks must be placed together; 0 when each is placed alone.
         need: what one task takes. required, preferred: what its workers must and should satisfy.
         waiting: the places of its waiting jobs, see `place_of`.
     """
@@ -73,7 +73,7 @@ def key_of(row: JobRow) -> PriorityKey:
 
 
 def place_of(row: JobRow) -> int:
-    """The same as one number, which sorts faster than a tuple and tells the job."""
+    """The same key as one number, which sorts faster than a tuple and contains the job number."""
     depth_rank = max(0, 255 - row.depth)
     place = int(row.band) << 8 | depth_rank
     place = place << _TIME_BITS | min(max(row.root_submitted_ms, 0), _TIME)
@@ -82,5 +82,5 @@ def place_of(row: JobRow) -> int:
 
 
 def job_at(place: int) -> int:
-    """The job that stands at a place."""
+    """The job number in a key of `place_of`."""
     return place & NO_JOB

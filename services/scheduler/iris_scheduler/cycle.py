@@ -15,9 +15,10 @@ class Cycle:
     """The input of one plan.
 
     Attributes:
-        columns: the workers. classes: those of which a job waits, in the order in which they were first seen.
-        special: waiting jobs that are looked at task by task: nominated to a worker, kept off one, or refused a place.
-        stuck: workers where something was told to stop and has not for longer than it is counted on.
+        columns: the workers. classes: classes with pending jobs, in the order in which they were first seen.
+        special: pending jobs that are examined task by task: some task is nominated to a worker, excluded from one, or
+            was rejected.
+        stuck: workers with an attempt that was ordered to stop and has not stopped within ``stop_timeout_s``.
         wake_ms: the earliest time at which the same records would give another plan.
     """
 
@@ -33,12 +34,14 @@ class Cycle:
         self.wake_ms: int | None = None
 
     def wake_at(self, at_ms: int) -> None:
-        """Time alone will change the plan then."""
+        """Request the next plan at this time at the latest, because time alone changes it then."""
         if self.wake_ms is None or at_ms < self.wake_ms:
             self.wake_ms = at_ms
 
     def coming(self, worker: str) -> list[int]:
-        """What is being freed on a worker, all dimensions, without what has been told to stop for too long."""
+        """Capacity that stopping attempts will free on a worker, all dimensions, without those past
+        ``stop_timeout_s``.
+        """
         timeout_ms = self.settings.stop_timeout_ms
         amounts, first_ms = self.mirror.hosts.host(worker).coming(self.now_ms - timeout_ms)
         if any(amounts):
@@ -46,19 +49,19 @@ class Cycle:
         return amounts
 
     def delayed(self, job: int, index: int | None = None) -> tuple[int, ...]:
-        """Slots one task is kept off now, or all tasks of a job together, ascending."""
+        """Slots from which one task, or all tasks of a job together, are excluded now, ascending."""
         tasks = self.mirror.avoids.get(job, {})
         chosen = tasks.values() if index is None else [tasks.get(index, {})]
         workers = {worker for one in chosen for worker, until_ms in one.items() if until_ms > self.now_ms}
         return tuple(sorted(self.columns.slot[worker] for worker in workers if worker in self.columns.slot))
 
     def is_paused(self, job: int) -> bool:
-        """Whether the state service refused this job a moment ago."""
+        """Whether the state service rejected this job a moment ago, so that it pauses."""
         backoff = self.cache.backoffs.get(job)
         return backoff is not None and backoff.until_ms > self.now_ms
 
     def may_wait(self, job: int) -> bool:
-        """Whether a gang may go on waiting without a group being kept for it."""
+        """Whether a gang may stay pending without a reservation."""
         until_ms = self.mirror.since_ms[job] + self.settings.gang_reservation_after_ms
         if self.now_ms > until_ms:
             return False

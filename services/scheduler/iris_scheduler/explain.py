@@ -25,16 +25,16 @@ from iris_scheduler.placement.capacity import SHUT, WINDOW, Mask, Slots, fitting
 from iris_scheduler.preemption.bands import Preemption
 
 _NAMED = 64
-"""Workers of a group that are named at most."""
+"""At most so many workers of a group are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class CycleOutcome:
-    """What one cycle has come to.
+    """The result of one cycle, as input for reasons.
 
     Attributes:
-        skipped: classes that were not looked at, for they are known to be full from earlier cycles. full: these, and
-            those that filled up in this one. apart: gangs that did not fit though another of their class may.
+        skipped: classes that were not examined because earlier cycles found them full. full: these, and those that
+            became full in this cycle. apart: gangs that did not fit although another gang of their class may.
     """
 
     cycle: Cycle
@@ -46,11 +46,11 @@ class CycleOutcome:
 
 
 BEHIND = Reason(ReasonCode.BEHIND, "")
-"""Stands for `reasons.behind` until it is known behind how many."""
+"""Stands for `reasons.behind` until the number of preceding tasks is known."""
 
 
 def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
-    """Why nothing more of this class fits now; `BEHIND` when it would have, before others were placed."""
+    """Why no further task of this class fits; `BEHIND` when one would have fitted before others were placed."""
     taking = _taking(outcome, kind)
     if not len(taking):
         return _nobody(outcome.cycle, kind)
@@ -61,7 +61,7 @@ def reason_of_class(outcome: CycleOutcome, kind: JobClass) -> Reason:
 
 
 def reason_of_first(outcome: CycleOutcome, kind: JobClass) -> Reason:
-    """Why a job waits that no other job's task stands before: its own tasks have taken the room there was."""
+    """Why the first job in the queue is pending: its own tasks have taken the free capacity."""
     taking = _taking(outcome, kind)
     if not len(taking):
         return _nobody(outcome.cycle, kind)
@@ -69,14 +69,14 @@ def reason_of_first(outcome: CycleOutcome, kind: JobClass) -> Reason:
 
 
 def _taking(outcome: CycleOutcome, kind: JobClass) -> Slots:
-    """The workers a class may use that take work."""
+    """The workers that a class may use and that accept work."""
     usable = outcome.cycle.columns.usable(kind).slots
     takes_work: Mask = outcome.assignments.before[WINDOW].take(usable) > -SHUT // 2
     return usable[takes_work]
 
 
 def reason_of_job(outcome: CycleOutcome, job: int, of_class: Reason) -> Reason:
-    """Why the waiting tasks of one job were passed over, given what holds for its class."""
+    """Why the pending tasks of one job were not placed, given the reason of its class."""
     assignments, names = outcome.assignments, outcome.cycle.columns.names
     waiting = assignments.waiting(job)
     nominated = {n.index: n.worker for made in outcome.preemption.made for n in made.nominations if n.job == job}
@@ -110,7 +110,7 @@ def _nobody(cycle: Cycle, kind: JobClass) -> Reason:
 
 
 def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
-    """Each condition alone, and how many workers fail it."""
+    """Each constraint, and how many workers fail it."""
     failing = {describe(c): int((~cycle.columns.mask(c)).sum()) for c in kind.required}
     taints = [taint for taint in cycle.columns.taints if taint not in kind.tolerated]
     failing |= {f"{taint} not tolerated": int(cycle.columns.tainted(taint).sum()) for taint in taints}
@@ -118,7 +118,7 @@ def _no_match(cycle: Cycle, kind: JobClass) -> Reason:
 
 
 def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
-    """Whether only workers kept for a gang have room."""
+    """Whether only workers reserved for a gang have enough free."""
     mask, assignments, roomy = outcome.cycle.columns.usable(kind).mask, outcome.assignments, []
     for slot, gang in assignments.reservations.gangs():
         with assignments.reservations.opened([slot]):
@@ -128,7 +128,7 @@ def _kept(outcome: CycleOutcome, kind: JobClass) -> Reason | None:
 
 
 def _short(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
-    """What is missing on the workers that match and take work."""
+    """Which resource is short on the workers that match and accept work."""
     fits = np.ones(len(slots), np.bool_)
     for dimension, amount in kind.need.held:
         fits &= outcome.assignments.room.matrix[dimension].take(slots) >= amount
@@ -157,7 +157,7 @@ def _scarcest(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 
 def _stuck(cycle: Cycle, mask: Mask) -> list[str]:
-    """Workers one may use where what was told to stop has not stopped in time."""
+    """Workers the class may use where an attempt was ordered to stop and has not stopped in time."""
     slot = cycle.columns.slot
     return [name for name in sorted(cycle.stuck) if name in slot and mask[slot[name]]]
 
@@ -172,7 +172,7 @@ def _no_group(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 
 def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
-    """The group that is nearest to having room, and who holds the rest of it."""
+    """The group with the most free hosts, and which jobs hold the rest of it."""
     groups = outcome.cycle.columns.groups(kind.key.group_by)
     grouped = slots[groups.codes.take(slots) >= 0]
     if not len(grouped):
@@ -195,7 +195,7 @@ def _crowded(outcome: CycleOutcome, kind: JobClass, slots: Slots) -> Reason:
 
 
 def _held(cycle: Cycle, kind: JobClass, members: list[int], free: set[int]) -> dict[str, list[str]]:
-    """Why workers of a group are not free, those that are LOST among them, and which they are."""
+    """Why workers of a group are not free (LOST ones included), and which they are."""
     held: dict[str, list[str]] = {}
     names = [cycle.columns.names[slot] for slot in members if slot not in free]
     value = cycle.columns.attributes[members[0]].get(kind.key.group_by)

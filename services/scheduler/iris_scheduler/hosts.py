@@ -20,11 +20,11 @@ NEVER_MS = 1 << 60
 
 
 class HostRow:
-    """One worker: its row, None while it is unknown, and what is open on it.
+    """One worker: its row, None while it is unknown, and its open attempts.
 
     Attributes:
-        used: amounts held, all dimensions. stopping: the part of it whose attempts have been told to end.
-        oldest_stop_ms: no attempt here was told to end before; the one that was may have ended since.
+        used: amounts held, all dimensions. stopping: the part of it held by attempts that were ordered to stop.
+        oldest_stop_ms: no attempt here was ordered to stop earlier; that attempt may have ended since.
     """
 
     __slots__ = ("holds", "oldest_stop_ms", "row", "stopping", "used")
@@ -47,7 +47,7 @@ class HostRow:
             self.oldest_stop_ms = min(self.oldest_stop_ms, hold.stopping_ms) if any(self.stopping) else NEVER_MS
 
     def coming(self, since_ms: int) -> tuple[list[int], int]:
-        """What the attempts told to end since then will free, all dimensions, and when the first of them was told."""
+        """What the attempts ordered to stop since then will free, all dimensions, and when the first was ordered to."""
         if self.oldest_stop_ms >= since_ms:
             return list(self.stopping), self.oldest_stop_ms
         recent = HostRow()
@@ -57,14 +57,14 @@ class HostRow:
         return recent.stopping, recent.oldest_stop_ms
 
     def is_stuck(self, since_ms: int) -> bool:
-        """Whether an attempt that was ordered to stop before then has not ended."""
+        """Whether an attempt that was ordered to stop before that time has not ended."""
         return self.oldest_stop_ms < since_ms and any(
             hold.stopping and hold.stopping_ms < since_ms for hold, _ in self.holds.values()
         )
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has as many attempts as it may, so that the end of any of them makes a place for another."""
+        """Whether it has its maximum number of attempts, so that the end of any of them lets another one start."""
         return self.row is not None and len(self.holds) >= self.row.max_attempts
 
     @property
@@ -72,7 +72,7 @@ class HostRow:
         return self.row is not None and self.row.state is WorkerState.HEALTHY
 
     def room(self) -> list[int]:
-        """What is left, all dimensions; its window is shut when it takes no new work."""
+        """The free capacity, all dimensions; its building window is shut when it accepts no new work."""
         assert self.row is not None
         total = row_of(self.row.total, self.row.max_building)
         left = minus(total, self.used)
@@ -86,9 +86,9 @@ class Hosts:
     """All workers.
 
     Attributes:
-        grown: names of workers that may have more room, or more that could be evicted, than when last looked at.
+        grown: names of workers that may have more free capacity, or more possible victims, than when last examined.
         lost: rows of the workers that `placement.columns` leaves out.
-        ending: names of workers where something that has been told to end still holds room.
+        ending: names of workers where an attempt that was ordered to stop still holds resources.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Hosts:
         self.lost: list[WorkerRow] = []
 
     def columns(self) -> Columns:
-        """The workers side by side, LOST ones left out; the same object until one comes, goes or looks different."""
+        """The workers as columns, without LOST ones; the same object until a worker or its attributes change."""
         if self._columns is None:
             rows = [host.row for host in self._hosts.values() if host.row is not None]
             self._columns = Columns({row.worker: row for row in rows if row.state is not WorkerState.LOST})
@@ -113,7 +113,7 @@ class Hosts:
         return self._columns
 
     def free(self) -> Matrix:
-        """Room on every worker, shape (DEPTH, workers): a copy for the caller to use up."""
+        """Free capacity of every worker, shape (DEPTH, workers): a copy that the caller may change."""
         columns = self.columns()
         for name in self._stale:
             slot = columns.slot.get(name)
@@ -123,24 +123,24 @@ class Hosts:
         return np.array(self._free, order="C")
 
     def totals(self) -> Matrix:
-        """What every worker has in all, shape (DEPTH, workers)."""
+        """Total capacity of every worker, shape (DEPTH, workers)."""
         rows = [self._hosts[name].row for name in self.columns().names]
         totals = [row_of(row.total, row.max_building) for row in rows if row is not None]
         return np.array(totals, np.int64).reshape(-1, DEPTH).T.copy()
 
     def host(self, name: str) -> HostRow:
-        """One worker, known or not."""
+        """One worker; an empty row when it is unknown."""
         host = self._hosts.get(name)
         if host is None:
             host = self._hosts[name] = HostRow()
         return host
 
     def known(self) -> Iterator[HostRow]:
-        """Every registered worker, in no particular order."""
+        """Every registered worker, unordered."""
         return (host for host in self._hosts.values() if host.row is not None)
 
     def put(self, row: WorkerRow) -> None:
-        """A worker is there, or is different."""
+        """Add or replace a worker."""
         host = self.host(row.worker)
         old, host.row = host.row, row
         if old is None or _differs(old, row):
@@ -148,7 +148,7 @@ class Hosts:
         self._touch(row.worker, grew=True)
 
     def lose(self, name: str) -> None:
-        """A worker is gone, with everything on it."""
+        """Remove a worker and its attempts."""
         host = self._hosts.pop(name, None)
         if host is None:
             return
@@ -161,7 +161,7 @@ class Hosts:
             self._columns = None
 
     def hold(self, hold: Hold, need: Need) -> bool:
-        """An attempt opens, or what it holds changes. Whether it is new."""
+        """Open an attempt, or change what it holds. Returns whether it is new."""
         before = self._drop(hold.ref)
         host = self.host(hold.worker)
         host.holds[hold.ref] = (hold, need)
@@ -175,23 +175,23 @@ class Hosts:
         return before is None
 
     def release(self, ref: AttemptRef) -> tuple[Hold, Need] | None:
-        """An attempt's end is known. Returns what it held, None when it is unknown."""
+        """Close an attempt. Returns what it held, None when it is unknown."""
         held = self._drop(ref)
         if held is not None:
             self._touch(held[0].worker, grew=True)
         return held
 
     def stuck(self, since_ms: int) -> Iterator[str]:
-        """Names of workers where an attempt that was ordered to stop before then has not ended."""
+        """Names of workers where an attempt that was ordered to stop before that time has not ended."""
         return (name for name in self.ending if self._hosts[name].is_stuck(since_ms))
 
     def forget(self, kind: JobClass) -> None:
-        """A class has no jobs any more."""
+        """Drop the cached results of a class that has no jobs any more."""
         if self._columns is not None:
             self._columns.forget(kind)
 
     def holds(self) -> Iterator[tuple[Hold, Need]]:
-        """Everything open, in no particular order."""
+        """All open attempts, unordered."""
         for host in self._hosts.values():
             yield from host.holds.values()
 
@@ -214,7 +214,7 @@ class Hosts:
 
 
 def _differs(old: WorkerRow, new: WorkerRow) -> bool:
-    """Whether a worker stands elsewhere among the others, or is another one to constraints."""
+    """Whether a worker's position among the others changes, or its attributes do."""
     lost = WorkerState.LOST
     return (
         old.attributes != new.attributes
@@ -224,5 +224,5 @@ def _differs(old: WorkerRow, new: WorkerRow) -> bool:
 
 
 def _smaller(now: Hold, before: Hold) -> bool:
-    """Whether an attempt holds less than it did, or has begun to stop."""
+    """Whether an attempt holds less than before, or has begun to stop."""
     return before.building > now.building or before.stopping != now.stopping

@@ -18,7 +18,7 @@ from iris_scheduler.placement.capacity import Room, Slots, fitting
 
 
 def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
-    """Classes that need no look in this cycle: nothing more of them fits, and no gang of them has waited too long."""
+    """Classes that need not be examined: no further task fits, and none of their gangs is due for a reservation."""
     last = cycle.cache.last
     known = [kind for kind in cycle.classes if kind in last.full]
     if not known or cycle.cache.columns is not cycle.columns or last.stuck != cycle.stuck:
@@ -32,7 +32,9 @@ def still_full(cycle: Cycle, room: Room) -> frozenset[JobClass]:
 
 
 def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> set[JobClass]:
-    """Classes for which no eviction need be tried in this cycle; ``reserved``: slots now kept, and for which gang."""
+    """Classes for which no eviction need be tried in this cycle; ``reserved``: slots reserved now, and for which
+    gang.
+    """
     last = cycle.cache.last
     if not last.unschedulable or cycle.cache.columns is not cycle.columns or last.reserved != reserved:
         return set()
@@ -41,10 +43,10 @@ def still_unschedulable(cycle: Cycle, reserved: frozenset[tuple[int, int]]) -> s
 
 
 def soon_helped(cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[JobClass]) -> set[JobClass]:
-    """Classes below which this cycle has placed something that may be worth stopping in the next one.
+    """Classes for which an attempt placed in this cycle may be a useful victim in the next.
 
-    For a gang it can go with others that alone were not enough. A single task evicts one other only, and what was
-    placed now gives back no more than there was; together with what is coming free beside it, it may be enough.
+    For a gang it may be evicted together with others. A single task evicts only one attempt: a new one frees no more
+    than it took, but that may suffice together with what is stopping on the same worker.
     """
     kinds = cycle.mirror.kinds
     lowest = max((kinds[one.job].band for one in given), default=None)
@@ -56,12 +58,16 @@ def soon_helped(cycle: Cycle, given: Sequence[Given], unschedulable: Iterable[Jo
 
 
 def _may_be_helped(cycle: Cycle, kind: JobClass, grown: Slots) -> bool:
-    """A single task needs room where it may go; for a gang a session may go whose last member elsewhere has ended."""
+    """Whether a class may be helped: a single task on a worker it may use; a gang also by a session elsewhere that has
+    ended.
+    """
     return bool(len(grown)) if kind.is_gang else bool(cycle.columns.usable(kind).mask[grown].any())
 
 
 def _grown(cycle: Cycle) -> Slots:
-    """Workers that may have more room; those with nominations too, for a nomination may have become worthless."""
+    """Workers that may have more free capacity, and those with nominations, because a nomination may have become
+    invalid.
+    """
     names = cycle.mirror.hosts.grown | set(cycle.mirror.nominations.values())
     slots = [cycle.columns.slot[name] for name in names if name in cycle.columns.slot]
     return np.array(sorted(slots), np.int64)

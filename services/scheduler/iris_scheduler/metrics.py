@@ -13,7 +13,7 @@ class SchedulerMetrics:
     """A registry of its own.
 
     Args:
-        age_s: how old what the scheduler knows is; asked when scraped.
+        age_s: returns the age of the mirror in seconds; called at each scrape.
     """
 
     def __init__(self, age_s: Callable[[], float]) -> None:
@@ -32,11 +32,11 @@ class SchedulerMetrics:
         age.set_function(age_s)
 
     def cycle(self, seconds: float) -> None:
-        """A plan was made."""
+        """Count a cycle that made a plan."""
         self._cycle.observe(seconds)
 
     def taken(self, tasks: int, gang_tasks: int, evictions: int) -> None:
-        """A plan was taken: single tasks and members of gangs that got their places, attempts to be stopped."""
+        """Count an accepted plan: single tasks and gang members placed, attempts to be stopped."""
         self._tasks.inc(tasks)
         self._gangs.inc(gang_tasks)
         self._evictions.inc(evictions)

@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class MirrorChanges:
-    """What happened to waiting jobs since they were last looked at.
+    """Changes of pending jobs since the last call of `looked`.
 
     Attributes:
-        fresh: jobs that wait for another reason than when last looked at, or wait newly.
-        left: jobs of which nothing waits any more.
+        fresh: jobs that are newly pending, or whose reason may have changed. left: jobs that have no pending task any
+            more.
     """
 
     fresh: set[int] = field(default_factory=set)
@@ -49,10 +49,12 @@ class Mirror:
     """The records of the state service as of ``version``.
 
     Attributes:
-        jobs, quotas: rows by number and by user. queue: what waits, in order. since_ms: how long each waiting job does.
-        nominations: by task, the worker whose freed place belongs to it. avoids: by job, by index, by worker, until
-        when.
-        kinds: the scheduling class of every job. hosts: workers and what is held on them. held: open attempts by band.
+        jobs, quotas: rows by number and by user. queue: the pending tasks, in order. since_ms: since when each job is
+            pending.
+        nominations: by task, the worker on which freed capacity is reserved for it. avoids: by job, index and worker:
+            until when the task is excluded from the worker.
+        kinds: the scheduling class of every job. hosts: workers and the resources held on them. held: open attempts by
+            band.
     """
 
     def __init__(self) -> None:
@@ -77,7 +79,7 @@ class Mirror:
 
     @classmethod
     def of(cls, chunks: Iterable[FullSnapshot]) -> Mirror:
-        """A mirror of one full snapshot, all its chunks."""
+        """A mirror built from all chunks of one full snapshot."""
         mirror = cls()
         chunks = sorted(chunks, key=lambda chunk: chunk.chunk)
         for part in _PARTS:
@@ -88,7 +90,9 @@ class Mirror:
         return mirror
 
     def apply(self, delta: Delta) -> bool:
-        """Take one commit's changes. False, and nothing changed, when it does not follow on what is known."""
+        """Apply the changes of one commit. Returns False, and changes nothing, when it does not follow the present
+        version.
+        """
         if delta.after != self.version or not self._knows_jobs_of(delta):
             return False
         for job in delta.jobs:
@@ -113,7 +117,7 @@ class Mirror:
         return True
 
     def special(self) -> Iterator[int]:
-        """Waiting jobs some of whose tasks are nominated to a worker or kept off a worker."""
+        """Pending jobs with tasks that are nominated to a worker or excluded from one."""
         return (job for job in {*self.avoids, *self.nominated_jobs} if self.queue.pending(job))
 
     def classes(self) -> Iterable[JobClass]:
@@ -121,14 +125,14 @@ class Mirror:
         return self._classes.values()
 
     def looked(self) -> MirrorChanges:
-        """Hand over what happened since the last look, and begin anew."""
+        """The changes since the last call, which are then cleared."""
         changes, self.changes = self.changes, MirrorChanges()
         self.hosts.grown = set()
         return changes
 
     @contextmanager
     def supposing(self, row: JobRow) -> Iterator[None]:
-        """As if this job had been submitted; as if it had not, afterwards."""
+        """A context in which this job is in the mirror as if it had been submitted."""
         changes = self.changes
         self.changes = MirrorChanges(set(changes.fresh), set(changes.left))
         self._job(row)
@@ -140,7 +144,7 @@ class Mirror:
             self.changes = changes
 
     def snapshot(self) -> FullSnapshot:
-        """The whole mirror, sorted, so that two that know the same are equal."""
+        """The whole mirror as a sorted value, so that equal mirrors give equal snapshots."""
         return FullSnapshot(
             version=self.version,
             at_ms=self.at_ms,
@@ -188,7 +192,7 @@ class Mirror:
             self.hosts.forget(kind)
 
     def _gone(self, job: int) -> None:
-        """Nothing of a job will wait again; its row stays until everything of it that is open has ended."""
+        """A job will have no further pending tasks; its row stays until its open attempts have ended."""
         if job not in self.jobs:
             return
         self._dequeued(job, self.queue.drop(job))
@@ -231,7 +235,7 @@ class Mirror:
         self._account(Counter(hold.ref.job for hold in holds if hosts.hold(hold, kinds[hold.ref.job].need)), 1)
 
     def _account(self, counts: Mapping[int, int], sign: int) -> None:
-        """So many attempts of each job have opened (1) or ended (-1)."""
+        """Adjust the count of open attempts of each job: opened (1) or ended (-1)."""
         for job, count in counts.items():
             row = self.jobs[job]
             self.usage.add(row.user, self.kinds[job].need, sign * count)

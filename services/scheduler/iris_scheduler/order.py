@@ -12,11 +12,11 @@ from iris_scheduler.classes import JobClass, job_at
 
 
 def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iterable[int]) -> Iterator[int]:
-    """Numbers of waiting jobs, first come first.
+    """Numbers of pending jobs in queue order.
 
     Args:
-        kinds: classes whose jobs take their turn until the class is full; may fill up while this runs.
-        special: places of jobs that take their turn in any case, once.
+        kinds: classes whose jobs are returned until the class is full; it may become full during the iteration.
+            special: keys of jobs that are returned in any case, once.
     """
     alone = sorted(special)
     skip = frozenset(alone)

@@ -36,12 +36,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan, what was found out on the way, and when time alone would change it.
+    """A plan, the findings of the cycle, and when time alone would change it.
 
     Attributes:
         columns: the workers it is about. gangs, singles: members of gangs and single tasks placed.
         wake_ms: None when nothing changes by waiting.
-        left: jobs whose reasons had no room in the plan.
+        left: jobs whose reasons did not fit into the plan.
     """
 
     plan: Plan
@@ -54,15 +54,15 @@ class Decision:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to say."""
+        """Whether the plan contains nothing."""
         return not (self.plan.placements or self.plan.evictions or self.plan.reasons)
 
 
 def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings) -> Decision:
-    """Decide one cycle. Reads everything, changes nothing.
+    """Decide one cycle without changing the arguments.
 
     Args:
-        cache: what earlier cycles learnt; an empty one gives the same placements and evictions.
+        cache: results of earlier cycles; an empty cache gives the same placements and evictions.
         now_ms: the time, for delays, timeout and time limits.
     """
     cycle = Cycle(mirror, cache, now_ms, settings)
@@ -84,7 +84,7 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
     if cut:
         unschedulable.clear()
         cycle.wake_at(now_ms)
-    if cut or reserved:  # there may be more room in the next cycle though no worker has grown
+    if cut or reserved:  # the next cycle may have more capacity although no worker has grown
         full = set()
     several = preemption.several
     findings = CycleFindings(full, unschedulable, several, updates.classes, updates.jobs, cycle.stuck, reserved)
@@ -96,13 +96,13 @@ def plan(mirror: Mirror, cache: Cache, now_ms: int, settings: SchedulerSettings)
 
 
 def _first(items: Sequence[T], sizes: Sequence[int]) -> Sequence[T]:
-    """As many as `PLACED_AT_ONCE` lets go at once, and at least one; the rest is left to the next cycle."""
+    """At most `PLACED_AT_ONCE` tasks of one turn, at least one job; the rest follows in the next cycle."""
     within = sum(end <= PLACED_AT_ONCE for end in accumulate(sizes))
     return items[: max(1, within)]
 
 
 def _place_band(cycle: Cycle, band: PriorityBand, gangs: GangPlacer, tasks: TaskPlacer) -> None:
-    """Give every job of a band its turn, gangs first, and then those that let others go first."""
+    """Place the jobs of a band: gangs first, then single tasks, then the jobs that yielded."""
     later_gangs = _turn(cycle, gangs, lambda kind: kind.band is band and kind.is_gang)
     later = _turn(cycle, tasks, lambda kind: kind.band is band and not kind.is_gang)
     for job in later_gangs:
@@ -112,7 +112,7 @@ def _place_band(cycle: Cycle, band: PriorityBand, gangs: GangPlacer, tasks: Task
 
 
 def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[JobClass], bool]) -> list[int]:
-    """Give every job of some classes its turn; returns those that let others go first, in order."""
+    """Place the jobs of some classes in queue order; returns the jobs that yielded to other users, in order."""
     mirror = cycle.mirror
     special = [place_of(mirror.jobs[job]) for job in cycle.special if is_meant(mirror.kinds[job])]
     kinds = filter(is_meant, cycle.classes)
@@ -120,7 +120,7 @@ def _turn(cycle: Cycle, placer: GangPlacer | TaskPlacer, is_meant: Callable[[Job
 
 
 def _placements(columns: Columns, given: Sequence[Given]) -> tuple[tuple[str, ...], tuple[Placement, ...]]:
-    """The names of all workers used, each once, and the placements that name them by number."""
+    """The names of all workers used, and the placements that refer to them by index."""
     used = sorted({slot for one in given for slot in one.slots})
     number = {slot: position for position, slot in enumerate(used)}
     placements = [Placement(one.job, tuple(one.indexes), tuple([number[slot] for slot in one.slots])) for one in given]

@@ -20,15 +20,15 @@ from iris_scheduler.plan import Decision, plan
 from iris_scheduler.settings import SchedulerSettings
 
 VICTIMS = 1000
-"""Named in one answer."""
+"""At most so many victims are named in one answer."""
 
 
 def preview(
     mirror: Mirror, cache: Cache, request: PlanRequest, now_ms: int, settings: SchedulerSettings
 ) -> PlanPreview:
-    """Say what would happen to a job if it were submitted now. The mirror is the same before and after.
+    """Predict what would happen to a job if it were submitted now. The mirror is unchanged afterwards.
 
-    Raises Invalid for a job that could not be submitted.
+    Raises Invalid for a job that would be refused.
     """
     admit(request.spec)
     row = row_of(mirror, request.spec, request.caller.user, now_ms)
@@ -40,7 +40,7 @@ def preview(
 
 
 def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
-    """The job as the state service would admit it: behind all others, below its parent if that is known."""
+    """The job as the state service would admit it: last in its band, below its parent if the parent exists."""
     name = JobName.job(spec.name)
     parent = next((row for row in mirror.jobs.values() if row.name == str(name.parent)), None)
     return JobRow(
@@ -60,7 +60,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
 
 
 def could_ever(mirror: Mirror, kind: JobClass) -> bool:
-    """Whether registered workers, if they were empty and took work, could hold a task of the class, or one gang."""
+    """Whether registered workers could hold a task of the class, or one gang, if they were empty and accepted work."""
     columns = mirror.hosts.columns()
     totals = mirror.hosts.totals()
     totals[WINDOW] = 1

@@ -13,7 +13,7 @@ from iris_scheduler.usage import NOTHING, Held, Usage, share_of, with_tasks
 
 
 class Allowances:
-    """What each user may still place ahead of others in one cycle; what is placed in it counts at once."""
+    """What each user may still hold in one cycle before other users go first; placements count at once."""
 
     def __init__(self, quotas: Mapping[str, Quota], usage: Usage) -> None:
         self._limits = {
@@ -24,7 +24,7 @@ class Allowances:
         self._spent: dict[str, Held] = {}
 
     def within(self, user: str, need: Need, count: int) -> int:
-        """How many of ``count`` such tasks leave the user within every limit."""
+        """How many of ``count`` such tasks keep the user within every limit."""
         limits = self._limits.get(user)
         if limits is None:
             return count
@@ -34,16 +34,18 @@ class Allowances:
         return count
 
     def spend(self, user: str, need: Need, count: int) -> None:
-        """Tasks of the user were placed."""
+        """Count placed tasks of the user."""
         if user in self._limits:
             self._spent[user] = with_tasks(self.running(user), need, count)
 
     def running(self, user: str) -> Held:
-        """What the user holds, this cycle's placements included."""
+        """What the user's open attempts hold, including this cycle's placements."""
         return self._spent.get(user) or self._usage.of(user)
 
     def limit_reached(self, user: str, need: Need) -> tuple[UserLimit, int, int] | None:
-        """The first limit one more such task would pass, what runs, and the most. None when it would not."""
+        """The first limit that one more such task would exceed, the amount in use, and the limit. None when it would
+        not.
+        """
         mosts = self._limits.get(user, NOTHING)
         for (limit, _), most, running, share in zip(
             RUNNING_LIMITS, mosts, self.running(user), share_of(need), strict=True

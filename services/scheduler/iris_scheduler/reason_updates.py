@@ -19,19 +19,21 @@ from iris_scheduler.cycle import Cycle
 from iris_scheduler.explain import BEHIND, CycleOutcome, reason_of_class, reason_of_first, reason_of_job
 
 _SMALL = 64
-"""Jobs of a class for which every change is published."""
+"""In classes of at most so many jobs every change is published."""
 
 _REFRESHED = 16
-"""Classes per cycle that are looked at again only because others were placed before them last time."""
+"""Classes per cycle that are examined again only because others were placed before them last time."""
 
 
 _REASON_BYTES = 100
-"""What a reason takes beside its words."""
+"""Bytes of a reason besides its text."""
 
 
 @dataclass(slots=True)
 class ReasonUpdate:
-    """What is published: to the state service, for whole classes, and for single jobs. ``left``: the next time."""
+    """The reasons to publish: to the state service, for whole classes, and for single jobs. ``left``: for the next
+    plan.
+    """
 
     reasons: tuple[JobReason, ...] = ()
     classes: dict[JobClass, PublishedReason] = field(default_factory=dict)
@@ -40,7 +42,7 @@ class ReasonUpdate:
 
 
 def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
-    """Explain what waits after this cycle, as far as it is not known yet."""
+    """Find the reasons of pending work that are new after this cycle."""
     cycle, update = outcome.cycle, ReasonUpdate()
     fresh = cycle.mirror.changes.fresh
     jobs = fresh | cycle.special | outcome.apart
@@ -62,10 +64,10 @@ def changed_reasons(outcome: CycleOutcome) -> ReasonUpdate:
 
 
 def _fit(cycle: Cycle, update: ReasonUpdate) -> None:
-    """What one plan has no room for is published with the next."""
+    """The reasons that fit into one plan; the rest is published with the next."""
     size = 0
     for job in sorted(update.jobs):
-        size += _REASON_BYTES + 2 * len(update.jobs[job].message.encode())  # its facts say the same again
+        size += _REASON_BYTES + 2 * len(update.jobs[job].message.encode())  # its facts hold the same text again
         if size > REASONS_BYTES:
             update.left.add(job)
     for job in update.left:
@@ -88,7 +90,7 @@ def _of_class(outcome: CycleOutcome, kind: JobClass, found: dict[JobClass, Reaso
 
 
 def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[JobClass]:
-    """Classes whose reason is published for all jobs now, because what holds for them is new."""
+    """Classes whose reason is published for all jobs now, because it has changed."""
     cycle, skipped = outcome.cycle, outcome.skipped
     known = cycle.cache.classes
     newly_full = [kind for kind in cycle.classes if kind in outcome.full and kind not in skipped]
@@ -110,7 +112,7 @@ def _changed_classes(outcome: CycleOutcome, update: ReasonUpdate) -> Iterable[Jo
 
 
 def _update_positions(outcome: CycleOutcome, jobs: list[int], update: ReasonUpdate) -> None:
-    """How many tasks of others stand before each of these jobs."""
+    """Update how many tasks of other jobs precede each of these jobs."""
     queue = outcome.cycle.mirror.queue
     if len(jobs) <= _SMALL:
         before = {job: queue.position(job, queue.pending(job)[0]) for job in jobs}

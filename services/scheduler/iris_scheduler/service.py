@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _RETRY_S = 0.1
 _LONGEST_RETRY_S = 2.0
 _ECHO_S = 0.25
-"""How long the delta of a plan that was taken may take to arrive."""
+"""How long the delta of an accepted plan may take to arrive, in seconds."""
 
 
 class Scheduler:
@@ -107,7 +107,7 @@ class Scheduler:
         self._answer_questions(mirror)
         await self._cycle(mirror)
 
-    # ── what arrives ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── messages ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_delta(self, message: Message) -> None:
         self._deltas.append(message.data)
@@ -123,7 +123,9 @@ class Scheduler:
             self._arrived.set()
 
     async def _wait(self) -> bool:
-        """Until something arrives, time changes the plan, or the process should end. False after a long silence."""
+        """Wait until a message arrives, time changes the plan, or the process should end. False after a long
+        silence.
+        """
         wait_s = self._settings.check_s
         if self._wake_ms is not None:
             wait_s = min(wait_s, max(0.0, (self._wake_ms - self._now_ms()) / 1000))
@@ -133,41 +135,43 @@ class Scheduler:
         return True
 
     async def _gather(self) -> None:
-        """Let more arrive for the next plan while many attempts come and go."""
+        """Wait for more changes before the next plan while many attempts start and end."""
         if wait_s := self._pace.wait_s(self._steady_s()):
             await asyncio.sleep(wait_s)
             self._arrived.clear()
 
     async def _hear(self, wait_s: float) -> bool:
-        """Whether anything arrives in time."""
+        """Whether a message arrives within the time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 return await self._arrived.wait()
         return False
 
     def _now_ms(self) -> int:
-        """The state service's time: delays and timeouts are measured in it, and this host's clock may be another."""
+        """The state service's time, in which delays and timeouts are measured; this host's clock may differ."""
         return self._steady_ms() + self._ahead_ms
 
     def _set_clock(self, at_ms: int) -> None:
-        """The state service has just said what time it is; what took longest to arrive counts least."""
+        """Update the clock from a message with the state service's time; the message with the shortest delay counts
+        most.
+        """
         self._ahead_ms = max(self._ahead_ms, at_ms - self._steady_ms())
 
     def _steady_ms(self) -> int:
         return int(self._steady_s() * 1000)
 
     def _steady_s(self) -> float:
-        """Seconds by the loop's clock, which a simulation turns itself."""
+        """Monotonic seconds of the event loop, which a simulation controls."""
         return asyncio.get_running_loop().time()
 
     def _age_s(self) -> float:
-        """Seconds since the state service last confirmed what is known; -1 while nothing is."""
+        """Seconds since the state service last confirmed the mirror; -1 while there is none."""
         return self._steady_s() - self._confirmed_s if self._mirror else -1.0
 
     # ── the mirror ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _learn_everything(self, inbox: str) -> Mirror | None:
-        """Ask for a full snapshot until there is one. None when the process should end first."""
+        """Request full snapshots until one arrives. None when the process should end first."""
         retry_s = _RETRY_S
         while not self._stop.is_set():
             chunks = await self._ask(inbox)
@@ -184,7 +188,7 @@ class Scheduler:
         return None
 
     async def _ask(self, inbox: str) -> list[FullSnapshot]:
-        """All chunks of one full snapshot; empty when the state service is not there or does not finish in time."""
+        """All chunks of one full snapshot; empty when the state service does not answer or complete it in time."""
         self._chunks = []
         self._bus.publish(subjects.SNAPSHOT_FULL, b"", reply=inbox)
         found: list[FullSnapshot] = []
@@ -196,17 +200,17 @@ class Scheduler:
                 deadline_s = self._steady_s() + self._settings.answer_timeout_s
             try:
                 found += [codec.unpack(data, FullSnapshot) for data in arrived]
-            except codec.Undecodable:  # an empty answer: nobody listens
+            except codec.Undecodable:  # an empty answer: no responders
                 return []
             if whole := _whole(found):
                 return whole
         return []
 
     async def _is_up_to_date(self, mirror: Mirror, *, silent: bool) -> bool:
-        """Ask whether, after a silence, anything was missed. Nobody there: nothing was.
+        """After a silence, ask the state service whether a delta was missed; no, if it does not answer.
 
-        What the leader before this one told last may never have become durable, and this one does not know the reasons
-        that one was told: everything is asked for and explained anew.
+        After a change of leader the mirror is loaded and all reasons are computed again: the last deltas of the old
+        leader may never have become durable, and the new one does not know the published reasons.
         """
         self._checked_s = self._steady_s()
         try:
@@ -226,7 +230,9 @@ class Scheduler:
         return await self._hear(_ECHO_S)
 
     def _follow(self, mirror: Mirror, since: int = -1) -> Mirror | None:
-        """Apply what has arrived; None when something is missing. Deltas up to ``since`` are in the mirror already."""
+        """Apply the deltas that have arrived; None when one is missing. Deltas up to ``since`` are in the mirror
+        already.
+        """
         deltas, self._deltas = self._deltas, []
         if deltas or since >= 0:
             self._confirmed_s = self._steady_s()
@@ -245,7 +251,7 @@ class Scheduler:
     # ── a cycle ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _cycle(self, mirror: Mirror) -> None:
-        """Plan once, and have it taken; nothing is planned while nothing waits."""
+        """Make one plan and send it; nothing is planned while no task is pending."""
         if not mirror.queue:
             self._wake_ms = None
             return
@@ -270,7 +276,7 @@ class Scheduler:
             self._note(self._mirror, decision, taken)
 
     async def _send(self, decided: Plan) -> PlanTaken | None:
-        """Have the state service take a plan. None when it is not known what became of it."""
+        """Send a plan to the state service. None when it is unknown whether it was accepted."""
         try:
             answer = await self._bus.request(
                 subjects.STATE_PLAN, codec.pack(decided), timeout=self._settings.answer_timeout_s
@@ -293,7 +299,7 @@ class Scheduler:
             self._tracer.record("plan", traceparent, began_ms, now_ms, {"tasks": tasks[job]})
 
     def _note(self, mirror: Mirror, decision: Decision, taken: PlanTaken) -> None:
-        """Refused jobs that still wait pause; after a second such plan in a row the mirror is not trusted any more."""
+        """Pause rejected jobs that are still pending; after a second such plan in a row the mirror is reloaded."""
         refused = {job: why for job, index, why in taken.refused if (job, index) in mirror.queue}
         for placement in decision.plan.placements:
             if placement.job not in refused:
@@ -314,7 +320,7 @@ class Scheduler:
             self._mirror = None
 
     async def _hear_echo(self, mirror: Mirror, taken: PlanTaken) -> None:
-        """Wait for the delta of the commit that holds the plan, so that nothing is planned twice."""
+        """Wait for the delta of the commit that holds the plan, so that no task is planned twice."""
         self._mirror = self._follow(mirror)
         if not taken.placed:
             return
@@ -326,7 +332,7 @@ class Scheduler:
                     self._mirror = self._follow(mirror)
         self._arrived.set()
 
-    # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer_questions(self, mirror: Mirror) -> None:
         questions, self._questions = self._questions, []
@@ -341,7 +347,7 @@ class Scheduler:
 
 
 def _whole(found: list[FullSnapshot]) -> list[FullSnapshot]:
-    """The chunks of the first snapshot all of which have come, each once; of one that was asked for twice, too."""
+    """The chunks, each once, of the first snapshot that is complete, also when it was requested twice."""
     for end in (chunk for chunk in found if chunk.last):
         of_it = {chunk.chunk: chunk for chunk in found if (chunk.version, chunk.at_ms) == (end.version, end.at_ms)}
         if len(of_it) == end.chunk + 1:

@@ -6,21 +6,20 @@ import msgspec
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the scheduler weighs waiting against order, all times in seconds.
+    """Settings of the scheduler. Times in seconds.
 
     Attributes:
-        name: what it signs its plans with.
-        gang_reservation_after_s: how long a gang is passed over before a group is kept for it.
-        reason_interval_s: how often, at most, the reason of a large class of waiting jobs is published again.
-        rejected_backoff_s, refused_longest_s: the first pause of a job after the state service refused it a place,
-            which doubles each time in a row, and the longest.
-        stop_timeout_s: how long the room of an attempt that was ordered to stop is counted on; when it has not
-            stopped by then, whoever waits for its place is weighed again without it. Longer than `stop_grace_s` of
-            `[state]`.
-        answer_timeout_s: how long the state service may take to answer.
-        plan_spacing_s: between plans when very many attempts are open, so that each holds more; plan_burst of
-            them go at once after a rest.
-        check_s: how often it asks the state service whether it has missed anything.
+        name: its name in its plans.
+        gang_reservation_after_s: how long a gang is pending before a group is reserved for it.
+        reason_interval_s: the shortest interval between two published reasons of a large class of pending jobs.
+        rejected_backoff_s, refused_longest_s: the backoff of a job after the state service rejected its placement: the
+            first pause, which doubles with each rejection in a row, and the longest.
+        stop_timeout_s: how long the capacity of an attempt that was ordered to stop counts as being freed; afterwards
+            tasks that wait for it are planned without it. Must be longer than `stop_grace_s` of `[state]`.
+        answer_timeout_s: timeout of requests to the state service.
+        plan_spacing_s: interval between plans when very many attempts are open, so that each plan holds more; after an
+            idle time ``plan_burst`` plans are made without it.
+        check_s: interval between checks with the state service that no delta was missed.
     """
 
     name: str = "scheduler"
@@ -47,5 +46,5 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         return int(self.stop_timeout_s * 1000)
 
     def rejected_backoff_ms(self, times: int) -> int:
-        """How long a job pauses after it was refused for the ``times``-th time in a row, counted from 1."""
+        """Backoff in ms after the ``times``-th rejection in a row, counted from 1."""
         return int(min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.refused_longest_s) * 1000)

@@ -17,17 +17,17 @@ _LIMITED = tuple(RESOURCES.index(resource) for _, resource in RUNNING_LIMITS)
 
 
 def share_of(need: Need) -> Held:
-    """What one task counts against its user's quota."""
+    """What one task counts toward its user's quota."""
     return tuple([need.amounts[dimension] for dimension in _LIMITED])
 
 
 def with_tasks(held: Held, need: Need, count: int) -> Held:
-    """With ``count`` more such tasks, or fewer when negative."""
+    """The usage with ``count`` more such tasks; fewer when negative."""
     return tuple([amount + count * more for amount, more in zip(held, share_of(need), strict=True)])
 
 
 class Usage:
-    """Sums by user."""
+    """Sums of held resources by user."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
@@ -36,7 +36,7 @@ class Usage:
         return self._held.get(user, NOTHING)
 
     def add(self, user: str, need: Need, count: int) -> None:
-        """A user holds ``count`` more such tasks, or fewer when negative."""
+        """Add ``count`` such tasks of a user; negative removes them."""
         now = with_tasks(self.of(user), need, count)
         if now == NOTHING:
             self._held.pop(user, None)

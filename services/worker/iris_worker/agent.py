@@ -24,7 +24,7 @@ K = KernelStatus
 DROP_GRACE_MS = 5000
 _NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED})
 OUR_SIGNALS = frozenset({9, 15})
-"""KILL and TERM, what a stop ends processes with; the cause says all that is to be said then."""
+"""KILL and TERM, the signals of a stop; the cause of the end then says enough, without the signal."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +32,8 @@ class LocalAttempt:
     """One attempt on this host, from its order until its end is acknowledged.
 
     Attributes:
-        barrier: it is prepared first and started by another order.
-        go: the start order has come.
-        stopping: why it was told to end, None while nobody has.
+        barrier: whether it is prepared first and started by a later order.
+        go: whether the start order has arrived. stopping: why it was ordered to end, None otherwise.
     """
 
     ref: AttemptRef
@@ -61,7 +60,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """TERM after ``settle_ms``, then KILL, the whole process group; answer with `on_ended`."""
+    """Send the process group TERM after ``settle_ms``, then KILL; answer with `on_ended`."""
 
     ref: AttemptRef
     grace_ms: int
@@ -70,7 +69,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The attempt will never start: let go of what was prepared for it."""
+    """The attempt will never start: delete what was prepared for it."""
 
     ref: AttemptRef
 
@@ -82,8 +81,8 @@ class Agent:
     """The worker's view of itself.
 
     Args:
-        incarnation: this start of the worker; orders for another are not taken.
-        max_attempts: nor are those that would begin more attempts than may be here at a time.
+        incarnation: identifies this start of the worker; orders for another incarnation are refused.
+        max_attempts: most open attempts at a time; orders that would exceed it are refused.
     """
 
     def __init__(self, incarnation: str, max_attempts: int = ATTEMPTS) -> None:
@@ -100,10 +99,10 @@ class Agent:
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_order(self, order: Order, now_ms: int, monotonic_ms: int = 0) -> tuple[OrderTaken, list[Instruction]]:
-        """Take an order, or refuse it whole; stopping is taken even in doubt, because it can do no harm.
+        """Accept an order, or refuse it as a whole; stops are executed in any case, because they cannot do harm.
 
-        Not taken: an order for another incarnation, of a deposed leader, one that has expired, one that reached a
-        worker in doubt, or one that begins more attempts than may be here.
+        Refused: an order for another incarnation, of a deposed leader, an expired one, any while unconfirmed, and one
+        that would exceed ``max_attempts``.
         """
         fresh = [ref for ref in (*order.run, *order.prepare) if ref not in self._seen]
         begun = len(fresh) < len(order.run) + len(order.prepare)
@@ -137,7 +136,7 @@ class Agent:
         now_ms: int,
         todo: list[Instruction],
     ) -> None:
-        """Begin an attempt, unless it or a later one of its task was ever here."""
+        """Begin an attempt, unless it or a later one of its task was here before."""
         if ref in self._seen:
             return
         self._seen.add(ref)
@@ -153,7 +152,7 @@ class Agent:
             self._advance(held, now_ms)
 
     def _advance(self, held: LocalAttempt, now_ms: int) -> None:
-        """What follows once everything an attempt needs is on this host."""
+        """Start the attempt or report PREPARED, once everything it needs is on this host."""
         if not held.barrier:
             self._ready.append(held)
             return
@@ -196,19 +195,19 @@ class Agent:
         todo: list[Instruction],
         settle_ms: int = 0,
     ) -> None:
-        """End an attempt wherever it stands; being told twice changes nothing."""
+        """End an attempt in whatever stage it is; repeating the call changes nothing."""
         if held.is_over or held.stopping is not None:
             return
         held.stopping = why
         if held.launched:
             todo.append(Kill(held.ref, grace_ms, settle_ms))
         else:
-            if held.stage.status is not K.PULLING:  # what is still arriving is discarded when it has arrived
+            if held.stage.status is not K.PULLING:  # a bundle that is still being fetched is discarded afterwards
                 todo.append(Discard(held.ref))
             self._end(held, now_ms, Ended(why, error="stopped before it started"))
 
     def on_timeout(self, ref: AttemptRef) -> list[Instruction]:
-        """It has run well past its timeout and nobody stopped it."""
+        """The attempt has run well past its timeout, and the state service has not stopped it."""
         todo: list[Instruction] = []
         held = self._held.get(ref)
         if held is not None and held.launched:
@@ -216,24 +215,25 @@ class Agent:
         return todo
 
     def stop_all(self, grace_ms: int, now_ms: int) -> list[Instruction]:
-        """The worker is going down in order: nothing it runs is left behind, and nothing new is taken."""
+        """The worker shuts down: end all attempts and accept no new ones."""
         self.closing = True
         todo: list[Instruction] = []
         for held in self._held.values():
             if held.stopping is not None and not held.is_over:
-                todo.append(Kill(held.ref, grace_ms))  # it may serve on still, for longer than this worker will
+                # without the settle time: the route could serve longer than this worker
+                todo.append(Kill(held.ref, grace_ms))
             self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo)
         return todo
 
-    # ── what became of instructions ─────────────────────────────────────────────────────────────────────────────
+    # ── results of instructions ─────────────────────────────────────────────────────────────────────────────────
 
     @property
     def has_launches(self) -> bool:
-        """Something would be launched, were there no doubt."""
+        """Whether a launch is pending, disregarding confirmation."""
         return bool(self._ready)
 
     def next_launch(self) -> LocalAttempt | None:
-        """An attempt to launch now; each is handed out once ever, and none while in doubt."""
+        """The next attempt to launch; each is returned once ever, and none while unconfirmed."""
         while self._ready and not self.unconfirmed:
             held = self._ready.popleft()
             if not held.is_over:
@@ -250,7 +250,7 @@ class Agent:
         return []
 
     def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
-        """The bundle could not be had, or not be unpacked."""
+        """The bundle could not be fetched or unpacked."""
         self.on_ended(ref, ended, now_ms)
         return [Discard(ref)]
 
@@ -261,17 +261,14 @@ class Agent:
             self._report(held, K.RUNNING, now_ms)
 
     def on_ended(self, ref: AttemptRef, ended: Ended, now_ms: int) -> None:
-        """Its process is gone for good; what it was told to do outweighs how it went."""
+        """Its process has ended for good; the cause of an ordered stop overrides the exit code."""
         held = self._held.get(ref)
         if held is None or held.is_over:
             return
         self._end(held, now_ms, self.as_reported(ref, ended))
 
     def as_reported(self, ref: AttemptRef, ended: Ended) -> Ended:
-        """An end as it is to be reported, by this worker or the one after it:
-
-        with the cause it was stopped for, if any.
-        """
+        """An end as it is reported, by this worker or its successor: with the cause of the stop, if it was stopped."""
         held = self._held.get(ref)
         if held is None or held.stopping is None:
             return ended
@@ -279,9 +276,8 @@ class Agent:
         return structs.replace(ended, cause=held.stopping, error=error)
 
     def adopt(self, *stages: Stage) -> None:
-        """An attempt of the worker before this one:
-
-        it runs, or it ran and ended; nobody knows what was reported of it.
+        """Adopt an attempt of the previous worker process; it runs or has ended, and what was reported of it is
+        unknown.
         """
         last = stages[-1]
         self._seen.add(last.ref)
@@ -292,15 +288,15 @@ class Agent:
     # ── reporting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attempts(self) -> tuple[Stage, ...]:
-        """Everything that lives here or whose end is not acknowledged; for heartbeats and registrations.
+        """All attempts that run here or whose end is not acknowledged, for heartbeats and registrations.
 
-        Of each the stages that nobody has answered yet, in order, or else the one it is in.
+        Each with its unacknowledged stages in order, or else its present stage.
         """
         unreported = self.reports.of
         return fitting(tuple(stage for ref, held in self._held.items() for stage in unreported(ref) or (held.stage,)))
 
     def __len__(self) -> int:
-        """Attempts that live here, or whose end is not acknowledged."""
+        """How many attempts run here, or have an end that is not acknowledged."""
         return len(self._held)
 
     def running(self) -> int:
@@ -308,15 +304,12 @@ class Agent:
         return sum(not held.is_over for held in self._held.values())
 
     def report_all(self) -> tuple[Stage, ...]:
-        """The whole truth, for a Register or to end a doubt;
-
-        nothing waits to be reported any more once it is answered.
-        """
+        """All stages of all attempts, for a Register or to be confirmed again; its answer acknowledges them all."""
         self.reports.clear()
         return self.attempts()
 
     def on_taken(self, stages: Sequence[Stage], answer: ReportTaken, now_ms: int) -> list[Instruction]:
-        """A report or registration is committed: acknowledged ends are let go, what was taken away is stopped."""
+        """A report or registration is committed: drop acknowledged ends, and stop attempts that were reassigned."""
         self.reports.answered(stages)
         for stage in stages:
             if stage.ended is not None:
@@ -324,7 +317,7 @@ class Agent:
         return self._drop(answer.drop, now_ms)
 
     def on_untaken(self, stages: Iterable[Stage]) -> None:
-        """A report was not answered: say it again."""
+        """A report was not answered: report its stages again."""
         self.reports.give_back(stages)
 
     def _drop(self, refs: Iterable[AttemptRef], now_ms: int) -> list[Instruction]:
@@ -336,7 +329,7 @@ class Agent:
         return todo
 
     def _missing(self, ref: AttemptRef, now_ms: int) -> None:
-        """Nothing of it is here; and from now on nothing of it will ever start here."""
+        """Report an unknown attempt as missing, and never start it later."""
         self._seen.add(ref)
         held = self._held[ref] = LocalAttempt(ref, None, Stage(ref, K.PENDING, now_ms))
         self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))

@@ -6,7 +6,7 @@ import time
 
 
 class HostClock:
-    """Wall time for people, and time since the host's boot, which goes on while it sleeps, for everything else."""
+    """Wall time for display, and time since boot, which includes suspends, for everything else."""
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -15,8 +15,8 @@ from iris_core.messages import AttemptRef, Gang, TaskTemplate
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
 PROBE_VARIABLE = "IRIS_PROBE"
-"""Set for the command of a probe, which has the environment of its task otherwise. A worker that starts ends what has
-it, for that is a probe of the worker before; so no task has it.
+"""Set for the command of a probe, which otherwise has the environment of its task. A worker that starts kills processes
+that have it: they are probes of the previous worker process.
 """
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
@@ -25,10 +25,10 @@ agree on one without asking each other."""
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What every task on this host is told alike.
+    """The part of the environment that is the same for all tasks on this host.
 
     Attributes:
-        host: PATH, HOME and LANG as the worker has them.
+        host: PATH, HOME and LANG of the worker.
     """
 
     worker: str
@@ -37,7 +37,7 @@ class Place:
 
 
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
-    """What all tasks of one job are told alike; worth keeping per job."""
+    """The environment common to all tasks of one job; cached per job."""
     owners = {name: value for name, value in template.env.items() if name != PROBE_VARIABLE}
     trace = {"TRACEPARENT": template.traceparent} if template.traceparent else {}
     return {
@@ -69,7 +69,9 @@ def own(
 
 
 def gang_words(gang: Gang, index: int) -> dict[str, str]:
-    """How a member finds the others: hosts by task index, and the first one's address for Iris, JAX and libtpu."""
+    """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
+    JAX and libtpu.
+    """
     hosts = ",".join(gang.hosts)
     coordinator = f"{gang.hosts[0]}:{coordinator_port(gang)}"
     return {

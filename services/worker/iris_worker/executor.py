@@ -32,13 +32,13 @@ from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file
 
 _JOBS_KEPT = 100
-"""Jobs whose environment is kept, of up to 256 KiB each."""
+"""Jobs whose environment is cached, of up to 256 KiB each."""
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
 @dataclass(slots=True)
 class AttemptReport:
-    """An attempt that is over and whose output is not wholly stored; its end waits for that."""
+    """An attempt that has ended and whose output is not stored completely; its end is reported afterwards."""
 
     slot: Workspace
     ended: Ended
@@ -49,10 +49,9 @@ class Executor:
     """Runs real processes.
 
     Args:
-        prober: has those probed that are to be.
-        on_started: told how many seconds a start took.
-        on_limited: told in how many seconds an attempt is past its timeout.
-        on_change: told at the end of each round that there may be something to report.
+        prober: runs the probes of attempts. on_started: called with the seconds a start took. on_limited: called with
+            the seconds until an attempt has passed its timeout. on_change: called at the end of each round in which
+            there may be something to report.
     """
 
     def __init__(
@@ -88,10 +87,10 @@ class Executor:
         self._prepared: dict[AttemptRef, Workspace] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
 
-    # ── from one worker to the next ─────────────────────────────────────────────────────────────────────────────
+    # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
 
     def recover(self) -> tuple[int, int]:
-        """Take over from the worker before: how many attempts live, and how many ended."""
+        """Adopt the attempts of the previous worker process; returns how many run, and how many have ended."""
         findings = adopt.look(self._store.recover(), self._clock.wall_ms())
         alive = {entry.started.slot for entry in findings.alive.values()}
         self.slots.begin(alive, {entry.started.slot for entry, _ in findings.ended.values() if not entry.reused})
@@ -105,7 +104,7 @@ class Executor:
         return len(findings.alive), len(findings.ended)
 
     def kill_orphans(self) -> int:
-        """End what the worker before left of attempts that do not live on; how many processes were still there."""
+        """Kill processes of attempts that were not adopted; returns how many there were."""
         return adopt.kill_orphans(self.slots.attempts, self._alive)
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
@@ -122,7 +121,7 @@ class Executor:
             self._probe(entry.started, entry.started.probe, adopted=True)
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
-        """Its end is reported with the registration; what it printed is sent as far as it is not stored."""
+        """Report an end with the registration, and send the output that is not stored yet."""
         self._agent.adopt(was_started(ref, entry), stage)
         self._ports.hold(ref, entry.started.ports.values())
         self._ports.free(ref, self._clock.steady_s())
@@ -134,10 +133,10 @@ class Executor:
             self.logs.follow(slot, self._clock.steady_s(), entry.positions)
             self._finish(slot, stage.ended)
 
-    # ── what the agent wants ────────────────────────────────────────────────────────────────────────────────────
+    # ── the agent's instructions ────────────────────────────────────────────────────────────────────────────────
 
     def launch(self, held: LocalAttempt) -> None:
-        """Start an attempt's process. What goes wrong is the attempt's end, never an exception."""
+        """Start an attempt's process. An error becomes the attempt's end, never an exception."""
         template = held.template
         if template is None:
             return
@@ -155,7 +154,7 @@ class Executor:
             env = self._environment(held, template, slot, ports)
             pid = self.runner.start(slot, template.command, env, limits)
         except NotRunnable as error:
-            with contextlib.suppress(OSError):  # the disk is full: the report says it as well
+            with contextlib.suppress(OSError):  # the disk is full: the report names that too
                 os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
             self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
         except OSError as error:
@@ -178,7 +177,7 @@ class Executor:
             self._probe(started, started.probe)
 
     def _probe(self, started: Started, stored: StoredProbe, adopted: bool = False) -> None:
-        """Have a process probed until it is over."""
+        """Probe a process until it has ended."""
         probe, ports = stored.probe, started.ports
         start = partial(self.runner.start_probe, started.ref, probe.command, stored.env, stored.limits)
         serves = ports.get(stored.serves or probe.port, 0)
@@ -209,21 +208,21 @@ class Executor:
         self.runner.stop(ref, grace_ms, settle_ms)
 
     def kill_all(self) -> None:
-        """Now, whatever grace was given."""
+        """Kill all processes at once, without a grace period."""
         self.runner.kill_all()
 
     @property
     def running(self) -> int:
-        """Attempts whose processes are not all gone."""
+        """Attempts with a process that has not ended."""
         return self.runner.running
 
     def prepare(self, ref: AttemptRef) -> str:
-        """The directory where an attempt's bundle is to be put. Raises OSError."""
+        """The directory for an attempt's bundle. Raises OSError."""
         slot = self._prepared[ref] = self.slots.take(ref)
         return slot.workdir
 
     def discard(self, ref: AttemptRef) -> None:
-        """What was prepared for an attempt is not needed."""
+        """Delete what was prepared for an attempt that will not start."""
         slot = self._prepared.pop(ref, None)
         if slot is not None:
             self._clean(slot)
@@ -232,7 +231,7 @@ class Executor:
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reap(self) -> None:
-        """Children have ended."""
+        """Children have ended: collect their exits."""
         self.runner.reap()
         self.flush()
 
@@ -240,7 +239,7 @@ class Executor:
         self._end(slot, describe(slot, exit_))
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
-        """An attempt is over: reported at once when it printed nothing, else when its output is stored."""
+        """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
         self._clean(slot)
@@ -263,14 +262,14 @@ class Executor:
             slot.broken = True
 
     def stored(self, batch: Batch) -> None:
-        """The batch is in the log stream: what waited for it may be reported."""
+        """A batch of output is stored: report the ends that waited for it."""
         self._store.read_up_to(self.logs.stored(batch))
         for tail in batch.ended:
             self._reported(tail.ref, tail.dropped)
         self.flush()
 
     def give_up_logs(self, before_s: float) -> int:
-        """Ends that have waited for their output since before this are reported without it; how many."""
+        """Report the ends that have waited for their output since before this time without it; returns how many."""
         late = [ref for ref, report in self._report.items() if report.since_s < before_s]
         for ref in late:
             self._reported(ref, self.logs.forget(ref))
@@ -285,11 +284,13 @@ class Executor:
             self.slots.give(report.slot, printed=True)
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
-        """Their ends are committed."""
+        """Ends are committed: drop the attempts."""
         self._store.gone(refs)
 
     def flush(self) -> None:
-        """End of a round: what a worker after this one must know is handed to the kernel, or is at the next."""
+        """End of a round: write the process store for the next worker process; what cannot be written is kept for the
+        next round.
+        """
         try:
             self._store.flush()
         except OSError as error:
@@ -306,7 +307,7 @@ class Executor:
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:
-    """An exit in the words of a report."""
+    """An exit as the end in a report."""
     if not exit_.known:
         return Ended(Cause.WORKER_CRASHED, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
     if exit_.code == 0:
@@ -318,7 +319,7 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
 
 
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
-    """The probe of a route as a worker after this one needs it; only a command has an environment."""
+    """The probe of a route as stored for the next worker process; only a command needs the environment."""
     probe = template.probe
     if probe is None or probe.kind != "command":
         return None if probe is None else StoredProbe(probe, template.serves)
@@ -326,7 +327,7 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
 
 
 def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:
-    """That an attempt of the process store was started; its end does not come before it."""
+    """Record in the process store that an attempt was started, which comes before its end."""
     return Stage(ref, KernelStatus.RUNNING, entry.started.at_ms)
 
 
@@ -342,5 +343,5 @@ def check_coordinator_port(held: LocalAttempt) -> None:
 
 
 def cannot_start(error: OSError) -> Ended:
-    """This host's failure, not the task's."""
+    """The end of an attempt that could not start because of this host."""
     return Ended(Cause.INFRASTRUCTURE, error=f"could not be started on this host: {error}")

@@ -17,11 +17,11 @@ from iris_core.messages import HeartbeatMessage, ProbeResult, Stage
 
 @dataclass(slots=True)
 class StallDetector:
-    """The worker's sense of time.
+    """Tracks suspensions and the last contact with the state service.
 
     Attributes:
-        pause_s: a longer silence of our own loop means that this process was stopped.
-        fresh_s: contact older than this is too old to launch anything on.
+        pause_s: a longer stall of the event loop means that this process was suspended. fresh_s: no attempt is launched
+            when the last contact is older.
     """
 
     pause_s: float = 3.0
@@ -30,11 +30,11 @@ class StallDetector:
     contact_s: float = 0.0
 
     def begin(self, now_s: float) -> None:
-        """The worker starts: nothing is late yet."""
+        """The worker starts now."""
         self.ticked_s = self.contact_s = now_s
 
     def tick(self, now_s: float) -> bool:
-        """Called several times a second; whether this process slept since the last time."""
+        """Called several times a second; returns whether this process was suspended since the last call."""
         slept = self.slept(now_s)
         self.ticked_s = now_s
         return slept
@@ -43,21 +43,21 @@ class StallDetector:
         return now_s - self.ticked_s > self.pause_s
 
     def touch(self, now_s: float) -> None:
-        """The state service answered, or an order came that may be trusted."""
+        """The state service has answered, or a confirmed order has arrived."""
         self.contact_s = now_s
 
     def may_launch(self, now_s: float) -> bool:
-        """Whether what was ordered may be taken to be wanted still."""
+        """Whether the last contact is recent enough to launch attempts."""
         return not self.slept(now_s) and now_s - self.contact_s <= self.fresh_s
 
 
 EARLY = 10
-"""Early heartbeats in an interval, at most: with thousands of attempts each is a large message."""
+"""Early heartbeats per interval, at most: with thousands of attempts each is a large message."""
 
 
 @dataclass(slots=True)
 class HeartbeatSchedule:
-    """Beats are numbered and due at fixed times, so that one late heartbeat does not make all later ones late."""
+    """Heartbeats are numbered and due at fixed times, so that a late one does not delay the next."""
 
     worker: str
     incarnation: str
@@ -70,7 +70,7 @@ class HeartbeatSchedule:
         return max(0.0, self.due_s - now_s)
 
     def advance(self, now_s: float) -> None:
-        """There is something to say: the next heartbeat is due now, or very soon after the one before."""
+        """A change should be sent early: the next heartbeat is due now, or shortly after the last one."""
         if self.due_s:
             self.due_s = min(self.due_s, max(now_s, self.sent_s + self.interval_s / EARLY))
 
@@ -82,9 +82,9 @@ class HeartbeatSchedule:
         detail: str = "",
         probes: tuple[ProbeResult, ...] = (),
     ) -> tuple[HeartbeatMessage, float]:
-        """The next heartbeat and by how many seconds it is late.
+        """The next heartbeat and its delay in seconds.
 
-        ``detail`` says what ails this host; empty is healthy.
+        ``detail`` is the host's fault; empty: healthy.
         """
         lag = max(0.0, now_s - self.due_s) if self.due_s else 0.0
         self.due_s = max(self.due_s + self.interval_s, now_s) if self.due_s else now_s + self.interval_s
@@ -100,5 +100,5 @@ class HeartbeatSchedule:
 
 
 def to_ms(steady_s: float) -> int:
-    """A time of the host's monotonic clock as messages have it; never 0, which is no time."""
+    """A monotonic time in ms as messages hold it; never 0, which means unknown."""
     return max(1, int(steady_s * 1000))

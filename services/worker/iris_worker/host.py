@@ -23,17 +23,17 @@ _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 _NATS_PORT = 4222
 _PORTS_TRIED = 64
-"""Beyond those asked for, before one is given that should rest."""
+"""How many ports are tried beyond the requested number before a recently used one is taken."""
 _MIN_FREE_DISK = 64 * 1024 * 1024
 
 
 def worker_id(settings: WorkerSettings) -> str:
-    """The settings' name, else the host's."""
+    """The id in the settings, else the host's name."""
     return settings.id or socket.gethostname()
 
 
 def attributes(settings: WorkerSettings) -> dict[str, Attribute]:
-    """What constraints can ask for. Raises BadAttribute."""
+    """The attributes for constraints. Raises BadAttribute."""
     configured = read_attributes(settings.attributes)
     return {**(detected() if settings.detect else {}), **configured}
 
@@ -53,16 +53,16 @@ def detected() -> dict[str, Attribute]:
 
 
 def total(settings: WorkerSettings) -> Amount:
-    """What tasks may hold here, all together."""
+    """The capacity of this host for tasks."""
     declared = {name: getattr(settings, name) for name in RESOURCE}
     found = {name: _FIND[name](settings.root) for name, has in declared.items() if has is None and name in _FIND}
     return Amount(**{name: found.get(name, 0) if has is None else has for name, has in declared.items()})
 
 
 def address(settings: WorkerSettings, nats_url: str) -> str:
-    """Where gang members on other hosts reach this one: the address from which this host reaches NATS.
+    """The address at which other hosts reach this one: the local address of its connection to NATS.
 
-    Not the host's name, which its own hosts file often resolves to loopback and others may not resolve at all.
+    The host's name is not used, because it often resolves to loopback here and may not resolve elsewhere.
     """
     if settings.address:
         return settings.address
@@ -70,14 +70,15 @@ def address(settings: WorkerSettings, nats_url: str) -> str:
     server = urlsplit(first if "//" in first else f"//{first}")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((server.hostname or "", server.port or _NATS_PORT))  # chooses a route, sends nothing
+            # a connected UDP socket has a route; nothing is sent
+            probe.connect((server.hostname or "", server.port or _NATS_PORT))
             return str(probe.getsockname()[0])
-    except OSError:  # there is no way to it by IPv4
+    except OSError:  # there is no IPv4 route to it
         return socket.gethostname()
 
 
 def trouble(root: Path) -> str:
-    """What ails this host, in words; empty when nothing does."""
+    """The fault of this host as text; empty when it is healthy."""
     try:
         free = shutil.disk_usage(root).free
     except OSError as error:
@@ -86,17 +87,17 @@ def trouble(root: Path) -> str:
 
 
 def variables() -> dict[str, str]:
-    """The few of our own variables that tasks are given."""
+    """The variables of the worker's environment that tasks inherit."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
 
 
 def free_ports(names: tuple[str, ...], rest_s: Callable[[int], float] = lambda port: 0.0) -> dict[str, int]:
-    """A free port for each name; nobody holds them, so they are told to the task at once. Raises OSError.
+    """A free port for each name. The ports are not held open, so the task must bind them soon. Raises OSError.
 
     Args:
-        rest_s: how long a port should not be given yet. Where many rest, those are given that have to for the
-            shortest; infinite is never.
+        rest_s: seconds until a port should be used again; when no other is free, the one with the least is taken.
+            Infinite: never.
     """
     found: dict[int, float] = {}
     with contextlib.ExitStack() as opened:
@@ -126,14 +127,14 @@ def is_free(port: int) -> bool:
 
 
 def _cpu_millis() -> int:
-    """The cores this process may use, less where its control group is given a share of them only."""
+    """The cores this process may use, limited by the quota of its control group."""
     cores = len(os.sched_getaffinity(0)) * 1000
     quota, _, period = _read_limit("cpu.max").partition(" ")
     return min(cores, int(quota) * 1000 // int(period)) if quota.isdigit() and period.isdigit() else cores
 
 
 def _memory_bytes() -> int:
-    """The host's memory, or what its control group allows of it."""
+    """The host's memory, limited by its control group."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = _read_limit("memory.max")
     return min(there, int(limit)) if limit.isdigit() else there
@@ -145,7 +146,7 @@ _FIND: dict[str, Callable[[Path], int]] = {
     "disk_bytes": lambda root: shutil.disk_usage(root).total,
     "chips": lambda root: _count_gpus() or _count_tpus(),
 }
-"""How much of a resource this host has; of one that cannot be found it has what its settings declare."""
+"""Detection of a resource's capacity; resources without it have the capacity that the settings declare."""
 
 
 def _read_limit(name: str) -> str:

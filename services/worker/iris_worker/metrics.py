@@ -13,7 +13,7 @@ from iris_bus.telemetry import SECONDS, new_registry
 
 
 class WorkerMetrics:
-    """A registry of its own, so that many workers can live in one process."""
+    """A registry per worker, so that many workers can run in one process."""
 
     def __init__(self, attempts: Callable[[], int]) -> None:
         self.registry = new_registry()

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from iris_core.messages import AttemptRef
 
 REST_S = 60.0
-"""From the end of an attempt until its ports are as good as any other."""
+"""Seconds after an attempt's end until its ports are reused freely."""
 
 
 class PortUse:
-    """The ports of this host as attempts use them."""
+    """The ports of this host's attempts."""
 
     def __init__(self) -> None:
         self._held: dict[AttemptRef, tuple[int, ...]] = {}
@@ -25,12 +25,12 @@ class PortUse:
         self._freed: OrderedDict[int, float] = OrderedDict()
 
     def hold(self, ref: AttemptRef, ports: Iterable[int]) -> None:
-        """These are an attempt's until it is over."""
+        """Reserve ports for an attempt until it has ended."""
         self._held[ref] = held = tuple(ports)
         self._in_use.update(held)
 
     def free(self, ref: AttemptRef, now_s: float) -> None:
-        """The attempt is over, and its ports rest. Those that have rested are forgotten, the longest first."""
+        """An attempt has ended: its ports are avoided for `REST_S`. Expired entries are removed, oldest first."""
         for port in self._held.pop(ref, ()):
             self._in_use.discard(port)
             self._freed[port] = now_s
@@ -39,7 +39,7 @@ class PortUse:
             self._freed.popitem(last=False)
 
     def rest_s(self, port: int, now_s: float) -> float:
-        """How long a port should still rest: 0 when it need not, infinite while an attempt has it."""
+        """Seconds until a port should be reused: 0 for now, infinite while an attempt has it."""
         if port in self._in_use:
             return math.inf
         return max(0.0, self._freed.get(port, -math.inf) + REST_S - now_s)

@@ -31,11 +31,10 @@ OnTaken = Callable[[Sequence[Stage], ReportTaken], None]
 
 
 class Reporter:
-    """This worker's voice.
+    """Sends this worker's reports and heartbeats.
 
     Args:
-        registration: makes the Register that holds these stages.
-        on_taken: told each report that was answered.
+        registration: makes the Register with these stages. on_taken: called with each answered report.
     """
 
     def __init__(
@@ -71,12 +70,12 @@ class Reporter:
         self.settled = False
 
     def wake(self) -> None:
-        """There may be something to report."""
+        """There may be new stages to report."""
         if self._agent.reports or not self.settled:
             self._changed.set()
 
     def suspend(self, why: str) -> None:
-        """Have nothing started until the state service has said what still counts."""
+        """Start no attempt until the state service has confirmed the worker's attempts."""
         self._doubts += 1
         self.settled = False
         if not self._agent.unconfirmed:
@@ -85,12 +84,12 @@ class Reporter:
         self.wake()
 
     def ask(self) -> None:
-        """Have the state service answer now, to learn whether it can be reached."""
+        """Ping the state service; whether it answered."""
         self.settled = False
         self.wake()
 
     def introduce(self) -> None:
-        """The state service does not know us."""
+        """The state service does not know this incarnation: register."""
         self._registered = self.settled = False
         self.wake()
 
@@ -109,7 +108,7 @@ class Reporter:
             self.wake()
 
     async def _next(self) -> tuple[Stage, ...]:
-        """The next stages to report, when there are some and it is time."""
+        """The next stages to report, when there are any and the spacing allows it."""
         while True:
             await self._changed.wait()
             if not self.settled:
@@ -123,7 +122,7 @@ class Reporter:
             self._changed.clear()
 
     async def _settle(self) -> None:
-        """Register, or end a doubt: report everything, and trust orders again once that is answered."""
+        """Register, or be confirmed: report all stages, and accept orders once that is answered."""
         while not self.settled:
             doubts, registered = self._doubts, self._registered
             stages = self._agent.report_all()
@@ -139,9 +138,9 @@ class Reporter:
                 self._on_taken(stages, answer)
 
     async def leave(self, how: str) -> None:
-        """Say that this worker is "stopping" or "gone", until that is answered; nothing to say to who does not know us.
+        """Report that this worker is "stopping" or "gone" until that is answered; not when it is unregistered.
 
-        Whatever nobody has acknowledged of the attempts here is said with the last word.
+        The last report holds all unacknowledged stages.
         """
         stages = self._agent.report_all() if how == "gone" else ()
         while self._registered and await self._ask(stages, leaving=how) is None:
@@ -150,7 +149,7 @@ class Reporter:
     async def _ask(
         self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
     ) -> ReportTaken | None:
-        """Tell the state service; None when it did not answer, after a moment's rest."""
+        """Send a request to the state service; None when it was not answered, after a pause."""
         monotonic_ms = to_ms(self._clock.steady_s())
         report = WorkerReport(self._heart.worker, self._agent.incarnation, stages, register, monotonic_ms, leaving)
         try:
@@ -171,7 +170,7 @@ class Reporter:
         return taken
 
     def advance(self) -> None:
-        """A heartbeat has something to say that should not wait for its time."""
+        """A change should be sent with an early heartbeat."""
         self._heart.advance(self._clock.steady_s())
         self._advanced.set()
 
@@ -179,7 +178,7 @@ class Reporter:
         """Sends heartbeats until cancelled, once registered.
 
         Args:
-            trouble: says what ails this host. probes: the newest result of each.
+            trouble: returns the fault of this host, empty when healthy. probes: the newest result of each.
         """
         while True:
             while wait_s := self._heart.wait_s(self._clock.steady_s()):

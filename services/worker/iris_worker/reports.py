@@ -16,19 +16,19 @@ from iris_core.messages import AttemptRef, Ended, Stage
 
 MAX_STAGES = 4000
 MAX_BYTES = 400_000
-"""Of one report, far below the largest message."""
+"""Bytes of one report, far below the largest message."""
 _ref = attrgetter("ref")
 
 
 class Reports:
-    """The stages nobody has answered yet, by attempt, and the line of attempts that have something new to report."""
+    """The unanswered stages by attempt, and the queue of attempts that have new stages."""
 
     def __init__(self) -> None:
         self._unreported: dict[AttemptRef, list[Stage]] = {}
         self._line: dict[AttemptRef, None] = {}
 
     def __len__(self) -> int:
-        """Attempts in the line."""
+        """Attempts in the queue."""
         return len(self._line)
 
     def add(self, stage: Stage) -> None:
@@ -40,11 +40,11 @@ class Reports:
         self._line[stage.ref] = None
 
     def of(self, ref: AttemptRef) -> list[Stage]:
-        """The stages of an attempt that nobody has answered, oldest first."""
+        """The unanswered stages of an attempt, oldest first."""
         return self._unreported.get(ref, [])
 
     def take(self) -> tuple[Stage, ...]:
-        """The next stages to report; they are on their way until somebody calls `answered` or `give_back`."""
+        """The next stages to report; they are in flight until `answered` or `give_back`."""
         taken: list[Stage] = []
         refs: list[AttemptRef] = []
         size = 0
@@ -60,7 +60,7 @@ class Reports:
         return tuple(taken)
 
     def answered(self, stages: Iterable[Stage]) -> None:
-        """Their report is committed; behind an end there is nothing more to report."""
+        """Their report is committed; after an end nothing more is reported."""
         for ref, reported in groupby(stages, _ref):
             waiting = self._unreported.get(ref)
             if waiting is None:
@@ -74,28 +74,28 @@ class Reports:
                 self._line.pop(ref, None)
 
     def give_back(self, stages: Iterable[Stage]) -> None:
-        """Their report was not answered: they come first again, unless another report has held them since."""
+        """Their report was not answered: they are queued first, unless another report has held them since."""
         again = dict.fromkeys(stage.ref for stage in stages if stage.ref in self._unreported)
         self._line = again | self._line
 
     def clear(self) -> None:
-        """A registration holds everything at once."""
+        """A registration holds all stages."""
         self._line.clear()
 
 
 def weight(stage: Stage) -> int:
-    """About how many bytes a stage takes in a message."""
+    """Approximate bytes of a stage in a message."""
     ended = stage.ended
     return 40 if ended is None else 60 + len(ended.stderr_tail) + len(ended.error)
 
 
 def fitting(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The same stages in one message: what tasks printed last is left out when all of it together is too much."""
+    """The same stages in one message; the last output of tasks is left out when the message would be too large."""
     if sum(map(weight, stages)) <= MAX_BYTES:
         return stages
     return tuple(s if s.ended is None else Stage(s.ref, s.status, s.at_ms, shortened(s.ended)) for s in stages)
 
 
 def shortened(ended: Ended) -> Ended:
-    """An end without the words of the task."""
+    """An end without the task's output."""
     return structs.replace(ended, error=ended.error[:100], stderr_tail="")

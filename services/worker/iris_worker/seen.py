@@ -11,16 +11,17 @@ from itertools import islice
 from iris_core.messages import AttemptRef
 
 LIMIT = 200_000
-"""Tasks remembered."""
+"""Number of tasks kept."""
 TASK_BYTES = 110
-"""What one takes in memory, at most."""
+"""Bytes of memory per task, at most."""
 _SHARE = 100
-"""The oldest hundredth goes at once: taking the first out of a dict costs more the more were taken before."""
+"""The oldest hundredth is dropped at once: removing the first entry of a dict costs more the more were removed before.
+"""
 _INDEX_BITS = 32
 
 
 class SeenAttempts:
-    """The highest attempt of each task that this worker ever took or refused for good."""
+    """The highest attempt of each task that this worker accepted or refused for good."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._highest: dict[int, int] = {}
@@ -30,7 +31,7 @@ class SeenAttempts:
         return len(self._highest)
 
     def add(self, ref: AttemptRef) -> None:
-        """Remember ``ref``, and with it every earlier attempt of the same task."""
+        """Add ``ref``; it stands for every earlier attempt of the task too."""
         key = _key(ref)
         known = self._highest.get(key)
         if known is None and len(self._highest) >= self._limit:

@@ -55,7 +55,7 @@ _REPORTS_AT_ONCE = 4
 
 
 class WorkerService:
-    """One host."""
+    """The worker of one host."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class WorkerService:
         return Fetcher(blobs, store, settings.bundles_at_once, self._clock, self.metrics)
 
     async def run(self) -> None:
-        """Serve until told to stop, then stop everything that runs. Raises whatever ended it otherwise."""
+        """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         children = ChildWatch()
         self._loop.add_reader(children.fd, self._reap, children)
@@ -153,7 +153,7 @@ class WorkerService:
             self._executor.close()
 
     async def _end_orphans(self) -> None:
-        """What an earlier worker left is gone before this one says what it runs, and so what it does not."""
+        """Kill what an earlier worker process left, before the registration lists the attempts that run."""
         for _ in range(_ROUNDS):
             if not self._executor.kill_orphans():
                 return
@@ -192,7 +192,7 @@ class WorkerService:
         self._do(todo)
 
     def _do(self, todo: Iterable[Instruction]) -> None:
-        """Carry out what the agent wants, and go on with what it may launch."""
+        """Execute the agent's instructions, and continue with its next launches."""
         for one in todo:
             if isinstance(one, Kill):
                 self._executor.kill(one.ref, one.grace_ms, one.settle_ms)
@@ -205,7 +205,7 @@ class WorkerService:
             self._loop.call_soon(self._launch)
 
     def _launch(self) -> None:
-        """Start a few attempts, then let others have their turn."""
+        """Start a few attempts, then yield to other tasks."""
         self._launching = False
         executor, agent = self._executor, self.agent
         for _ in range(_LAUNCHES if isinstance(executor, Executor) else _NOOP_LAUNCHES):
@@ -220,12 +220,12 @@ class WorkerService:
         executor.flush()
 
     def _limit(self, ref: AttemptRef, left_s: float) -> None:
-        """The state service ends what runs past its timeout; should it not, this host does."""
+        """End an attempt that runs past its timeout if the state service does not."""
         retry_for_s = max(0.0, left_s + self.settings.timeout_slack_s)
         self._limits[ref] = self._loop.call_later(retry_for_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
-        """Have an attempt's bundle in its directory."""
+        """Fetch an attempt's bundle into its directory."""
         ended = None
         if isinstance(self._executor, Executor):
             try:
@@ -245,12 +245,12 @@ class WorkerService:
         self._executor.reap()
 
     def _changed(self) -> None:
-        """End of a round: wake whoever has something to send now."""
+        """End of a round: wake the tasks that may have something to send."""
         self.reporter.wake()
         self._shipper.wake()
         self._change.set()
 
-    # ── what is reported ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _registration(self, stages: tuple[Stage, ...]) -> Register:
         attributes, total = self._about
@@ -276,7 +276,7 @@ class WorkerService:
         return host.trouble(self.settings.root) or self._executor.trouble
 
     async def _watch_stalls(self) -> None:
-        """Notice having been stopped; now and then look at memory and delete what was thrown away."""
+        """Detect suspensions of this process; at intervals, sample memory and delete discarded directories."""
         rounds = 0
         while True:
             if self._stall_detector.tick(self._clock.steady_s()):
@@ -291,10 +291,10 @@ class WorkerService:
                     await asyncio.to_thread(executor.slots.empty_trash)
             await asyncio.sleep(_STALL_CHECK_S)
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _drain(self) -> None:
-        """Stop everything that runs, and report its end if anybody listens."""
+        """Stop all attempts, and report their ends if the state service answers."""
         grace_s = self.settings.stop_grace_s
         self._spawn(self.reporter.leave("stopping"))
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
@@ -304,14 +304,14 @@ class WorkerService:
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
 
     async def _leave(self) -> None:
-        """Say that nothing of this worker is left, once nothing is; who hears nothing finds out by its silence."""
+        """Report that no attempt of this worker is left, once that is so; otherwise the missed heartbeats show it."""
         if not self._executor.running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await self.reporter.leave("gone")
 
     async def _within(self, retry_for_s: float, done: Callable[[], bool]) -> bool:
-        """Wait for something that changes at the end of a round; whether it came to be."""
+        """Wait for a condition that may change at the end of a round; whether it came true in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(retry_for_s):
                 while not done():
@@ -337,13 +337,13 @@ class WorkerService:
 
 
 def lock_data(settings: WorkerSettings) -> int:
-    """Have the data directory for ourselves, until this process ends. Raises DirectoryInUse."""
+    """Lock the data directory until this process ends. Raises DirectoryInUse."""
     settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return lock(settings.root, f"another worker runs on {settings.root}")
 
 
 async def main(service: Service[WorkerSettings]) -> None:
-    """Be a worker until the process is told to stop."""
+    """Run a worker until the process is stopped."""
     held = lock_data(service.settings)
     adopt_orphans()
     limits.prepare_process(service.settings.core_bytes)

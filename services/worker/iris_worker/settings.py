@@ -22,11 +22,10 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     """One host, real or simulated.
 
     Attributes:
-        id: this worker's name; empty is the host's. data: its directory, one per worker.
-        gateway_url: what tasks are told as IRIS_GATEWAY_URL.
-        address: where other members of a gang reach this host; empty is the address from which it reaches NATS.
-        attributes: ``key=value`` each; they win over what is detected.
-        detect: also tell what this host is (os, arch, accelerators).
+        id: this worker's name; empty: the host's name. data: its directory, one per worker. gateway_url: the value of
+            IRIS_GATEWAY_URL in tasks. address: the address at which other hosts reach this one; empty: the local
+            address of its connection to NATS. attributes: ``key=value`` each; they override detected ones. detect:
+            whether to add detected attributes (os, arch, accelerators).
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders.
@@ -85,11 +84,11 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
 
 
 ATTRIBUTE_BYTES = WORKER_BYTES // 2
-"""The rest is for what is detected, and for names and addresses."""
+"""The rest of the limit is for detected attributes, names and addresses."""
 
 
 class BadAttribute(ValueError):
-    """An attribute that is not ``key=value``, or too much of them."""
+    """An attribute that is not ``key=value``, or attributes that are too large together."""
 
 
 def read_attributes(texts: tuple[str, ...]) -> dict[str, Attribute]:
@@ -114,6 +113,6 @@ def read_value(text: str) -> Attribute:
         except ValueError:
             continue
         if value in (float("inf"), float("-inf")) or value != value or str(value) != text:
-            break  # "1e3", "007" and "nan" are names
+            break  # "1e3", "007" and "nan" stay text
         return value
     return text

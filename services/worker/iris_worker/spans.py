@@ -15,7 +15,7 @@ from iris_core.states import KernelStatus
 
 
 class Span(NamedTuple):
-    """One span that is over. Times in ms since the epoch."""
+    """One finished span. Times in ms since the epoch."""
 
     name: str
     traceparent: str
@@ -44,7 +44,7 @@ class AttemptSpans:
         self._open: dict[AttemptRef, _Open] = {}
 
     def ordered(self, order: Order, now_ms: int) -> None:
-        """An order has been taken."""
+        """An order was accepted."""
         traced = {template.job: template for template in order.templates if template.traceparent}
         if not traced:
             return

@@ -26,19 +26,19 @@ _SPARES = 64
 _FRESH_MODE = stat.S_IFDIR | 0o700
 _ERROR_LIMIT = 2000
 _CLOCK_TICK_NS = 50_000_000
-"""File systems stamp changes with a clock this coarse, with room to spare."""
+"""The resolution of a file system's change times, with a margin."""
 
 
 @dataclass(slots=True, eq=False)
 class Workspace:
-    """One attempt's place.
+    """The directory and output files of one attempt.
 
     Attributes:
-        ref: the attempt that has it now.
+        ref: the attempt that uses it now.
         workdir: its directory. out, err: open files that its process writes to.
-        made: the directory is there and was empty when the slot was last given back.
-        empty_ns: the directory's change time then, when a later change must show; 0 when it was too young for that.
-        broken: its directory could not be seen to; it is not used again.
+        made: whether the directory exists and was empty when the slot was last released. empty_ns: the directory's
+            change time then; 0 when it was too recent to show later changes. broken: its directory could not be
+            cleaned; it is not used again.
     """
 
     ref: AttemptRef
@@ -52,7 +52,7 @@ class Workspace:
 
 
 class Workspaces:
-    """The directories under a worker's data directory. Raises OSError when the disk does not do its part."""
+    """The directories under a worker's data directory. Raises OSError when the disk fails."""
 
     def __init__(self, root: Path) -> None:
         self.attempts = str(root / "attempts")
@@ -65,7 +65,7 @@ class Workspaces:
             os.makedirs(path, mode=0o700, exist_ok=True)
 
     def begin(self, alive: Collection[int], unreported: Collection[int]) -> None:
-        """A worker starts: all goes to the trash but slots of live attempts and output that is still to be sent."""
+        """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
                 self._throw(f"{self.attempts}/{name}")
@@ -76,7 +76,7 @@ class Workspaces:
         self._next = max((*alive, *unreported), default=-1) + 1
 
     def take(self, ref: AttemptRef) -> Workspace:
-        """A place for ``ref``, with an empty directory and empty files."""
+        """A slot for ``ref`` with an empty directory and empty files."""
         if self._spares:
             slot = self._spares.pop()
         else:
@@ -93,7 +93,7 @@ class Workspaces:
         return slot
 
     def open(self, number: int) -> Workspace:
-        """Workspace ``number`` with its files, nobody's yet."""
+        """Slot ``number`` with its files, without an attempt."""
         out = os.open(f"{self._output}/{number}.out", _FLAGS, 0o600)
         try:
             err = os.open(f"{self._output}/{number}.err", _FLAGS, 0o600)
@@ -103,12 +103,12 @@ class Workspaces:
         return Workspace(NOBODY, number, f"{self.attempts}/{number}", out, err)
 
     def clean(self, slot: Workspace, now_ns: int) -> bool:
-        """No process is left in it. Whether something went to the trash, which is for `empty_trash` to delete."""
+        """No process is left in the slot: empty its directory. Whether `empty_trash` has something to delete."""
         try:
             seen = os.stat(slot.workdir)
-            slot.made = True  # one that was adopted was made by the worker before
+            slot.made = True  # an adopted one was made by an earlier worker process
             if seen.st_ctime_ns == slot.empty_ns:
-                return False  # neither what is in it nor its rights were ever changed
+                return False  # neither its content nor its permissions were ever changed
             if seen.st_mode == _FRESH_MODE and not os.listdir(slot.workdir):
                 slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
                 return False
@@ -120,7 +120,7 @@ class Workspaces:
         return True
 
     def give(self, slot: Workspace, printed: bool) -> None:
-        """All is sent, and the directory is clean: the slot may serve another attempt."""
+        """The output is sent and the directory is empty: release the slot for another attempt."""
         slot.ref = NOBODY
         if printed:
             os.ftruncate(slot.out, 0)
@@ -131,15 +131,15 @@ class Workspaces:
             self._close(slot)
 
     def empty_trash(self) -> None:
-        """Delete what was thrown away; slow, for a thread."""
+        """Delete the trash; slow, for a thread."""
         left = [f"{self._trash}/{name}" for name in os.listdir(self._trash)]
         while left:
             self._take_apart(left.pop(), left)
 
     def _take_apart(self, path: str, left: list[str]) -> None:
-        """Delete a file, or a directory whose own directories are moved beside it and left for later.
+        """Delete a file, or a directory whose subdirectories are first moved beside it.
 
-        However deep a task nested them, and whatever rights it took away; what cannot be had is for the next time.
+        This handles any depth and removed permissions; what cannot be deleted is tried again the next time.
         """
         with contextlib.suppress(OSError):
             if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -157,32 +157,32 @@ class Workspaces:
             os.rmdir(path)
 
     def close(self) -> None:
-        """Let go of what is spare."""
+        """Close the files of unused slots."""
         while self._spares:
             self._close(self._spares.pop())
 
     def _close(self, slot: Workspace) -> None:
         os.close(slot.out)
         os.close(slot.err)
-        with contextlib.suppress(OSError):  # what cannot be deleted now is thrown away by the next worker
+        with contextlib.suppress(OSError):  # what cannot be deleted now is deleted by the next worker process
             os.unlink(f"{self._output}/{slot.number}.out")
             os.unlink(f"{self._output}/{slot.number}.err")
             if slot.made:
                 os.rmdir(slot.workdir)
 
     def _throw(self, path: str) -> str:
-        """Move a file or directory to the trash, and return where it is now."""
+        """Move a file or directory to the trash, and return its new path."""
         target = f"{self._trash}/{os.getpid()}-{next(self._thrown)}"
         try:
             os.rename(path, target)
-        except PermissionError:  # a directory without rights, which only root can move as it is
+        except PermissionError:  # a directory without permissions, which only root can move as it is
             os.chmod(path, 0o700)
             os.rename(path, target)
         return target
 
 
 def read_error_file(workdir: str) -> str:
-    """What a task wrote into its IRIS_ERROR_FILE, in one line; empty when nothing. Never raises."""
+    """The text a task wrote into its IRIS_ERROR_FILE, as one line; empty when there is none. Never raises."""
     try:
         fd = os.open(f"{workdir}/{ERROR_FILE}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

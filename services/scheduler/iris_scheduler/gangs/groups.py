@@ -16,11 +16,11 @@ from iris_scheduler.placement.capacity import Room, with_room
 from iris_scheduler.placement.columns import Columns
 
 GroupRank = tuple[bool, int, int, int]
-"""Whether it holds a worker to avoid, minus its preference, spare hosts, group."""
+"""Whether the group holds a worker to avoid, its negated preference, its spare hosts, its number."""
 
 
 _FINE = 1024
-"""A group is preferred by what its workers that are not LOST satisfy on average, in steps this fine."""
+"""A group's preference is the mean over its workers that are not LOST, in steps of 1/1024."""
 
 
 class GroupCandidates:
@@ -39,7 +39,7 @@ class GroupCandidates:
 
         Args:
             size: how many workers a gang takes.
-            shunned: workers that may not be used. last: workers whose groups come last.
+            shunned: workers that must not be used. last: workers to avoid: their groups come last.
         """
         self._room = room
         self._need = kind.need
@@ -55,7 +55,7 @@ class GroupCandidates:
         self._spacious = any(entry[2] > 0 for entry in self._heap)
 
     def seat(self) -> list[int] | None:
-        """Place one gang and return its workers, the first task's first. None when no group has room for it."""
+        """Place one gang and return its workers, the first task's first. None when no group has enough free workers."""
         self._catch_up()
         while self._heap:
             entry = self._heap[0]
@@ -95,14 +95,14 @@ class GroupCandidates:
         return [slot for slot in self._groups.members[group] if may[slot] and room.holds(slot, need) > 0]
 
     def _correct(self, entry: GroupRank, free: int) -> None:
-        """The best entry is out of date: put it where it belongs now, or drop it."""
+        """Re-rank the best entry, whose rank is out of date, or drop it."""
         if free >= self._size:
             heapreplace(self._heap, (entry[0], entry[1], free - self._size, entry[3]))
         else:
             heappop(self._heap)
 
     def _catch_up(self) -> None:
-        """Something was taken in groups with spare hosts: they may have become the better choice."""
+        """Update the ranks of groups whose free capacity has shrunk: with fewer spare hosts a group may rank higher."""
         if self._caught_up == len(self._room.taken):
             return
         if self._spacious:

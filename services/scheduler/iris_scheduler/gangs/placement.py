@@ -29,7 +29,7 @@ class GangPlacer:
         self.apart: set[int] = set()
 
     def place(self, job: int, *, over_quota: bool) -> bool:
-        """Place all waiting tasks of a gang, or none. Whether it must let everyone else of the band go first."""
+        """Place all pending tasks of a gang, or none. Returns whether it must yield to other users of the band."""
         cycle, assignments = self._cycle, self._assignments
         if cycle.is_paused(job):
             assignments.note_pause(job, "places")
@@ -80,7 +80,7 @@ class GangPlacer:
         return seats
 
     def _seat_beside(self, job: int, size: int) -> list[int] | None:
-        """Seats for a gang some of whose tasks are kept off workers: for the gang, off all of them."""
+        """Assign workers to a gang with tasks that are excluded from some workers; the whole gang avoids those."""
         cycle, kind = self._cycle, self._cycle.mirror.kinds[job]
         until = [pair for workers in cycle.mirror.avoids[job].values() for pair in workers.items()]
         shunned = cycle.delayed(job)

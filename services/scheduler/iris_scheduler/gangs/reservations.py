@@ -20,10 +20,10 @@ from iris_scheduler.placement.columns import Groups
 from iris_scheduler.preemption.nominations import Nominations
 
 _CANDIDATES = 64
-"""Groups weighed for a reservation: those with the most workers free now, then by name."""
+"""At most so many groups are compared for a reservation: those with the most free workers, then by name."""
 
 Freed = tuple[int, int, int, tuple[int, ...]]
-"""When a group will be free, how many of its workers are not yet, the group, and the workers to keep."""
+"""When a group will be free, how many of its workers are not free yet, the group, and the workers to reserve."""
 
 
 class Reservations:
@@ -42,11 +42,11 @@ class Reservations:
         self._kept: dict[int, tuple[int, int]] = {}
 
     def gangs(self) -> list[tuple[int, int]]:
-        """Every worker that is kept, by slot, and the gang it is kept for."""
+        """The gang for which each reserved slot is kept."""
         return [(slot, gang) for slot, (gang, _) in sorted(self._kept.items())]
 
     def open_for(self, kind: JobClass) -> list[int]:
-        """Kept workers on which a task of a class surely ends before the gang could start."""
+        """Reserved workers on which a task of a class is certain to end before the gang could start."""
         if not self._kept or kind.key.timeout_ms is None:
             return []
         mask, end_ms = self._cycle.columns.usable(kind).mask, self._cycle.now_ms + kind.key.timeout_ms
@@ -54,7 +54,7 @@ class Reservations:
 
     @contextmanager
     def opened(self, slots: Iterable[int | None]) -> Iterator[None]:
-        """Let something be placed on these workers though they are kept."""
+        """Allow placements on these reserved workers."""
         kept = {slot for slot in slots if slot is not None and slot in self._kept}
         for slot in kept:
             self._room.reopen(slot)
@@ -63,7 +63,7 @@ class Reservations:
             self._room.shut(slot)
 
     def reserve(self, gang: int, size: int) -> None:
-        """Keep the group that will be free first for a gang of that size, if there is one."""
+        """Reserve the group that will be free first for a gang of that size, if there is one."""
         cycle, kind = self._cycle, self._cycle.mirror.kinds[gang]
         groups = cycle.columns.groups(kind.key.group_by)
         possible = self._possible(kind, groups, size)
@@ -97,7 +97,7 @@ class Reservations:
         return times[-1][0], busy, group, tuple(slot for _, _, slot in times)
 
     def _is_large(self, slot: int, need: Need) -> bool:
-        """Whether a worker that is not kept yet could hold one task if it were empty."""
+        """Whether an unreserved worker could hold one task if it were empty."""
         host = self._host(slot)
         assert host.row is not None
         total = row_of(host.row.total, host.row.max_building if host.takes_work else 0)

@@ -12,11 +12,11 @@ from iris_scheduler.placement.capacity import Need, Room, Slots, with_room
 _FIRST_STRETCH = 64
 _LAST_STRETCH = 2048
 _FEW = 16
-"""Workers taken up at a time: others fill those further ahead meanwhile."""
+"""Workers taken up at a time: workers further on may be filled by other classes meanwhile."""
 
 
 class Candidates:
-    """Where a class has come to in one cycle."""
+    """The position of one class in its iteration over workers, within one cycle."""
 
     def __init__(self, room: Room, need: Need, workers: Slots) -> None:
         self._room = room
@@ -28,14 +28,14 @@ class Candidates:
         self._next: list[int] = []
 
     def seat(self, count: int) -> list[int]:
-        """Place up to ``count`` tasks and return their workers; fewer means that no worker has room for one more."""
+        """Place up to ``count`` tasks and return their workers; fewer when no worker has enough free for one more."""
         fill, need = self._room.fill, self._need
         seats: list[int] = []
         while len(seats) < count and (self._next or self._look_on()):
             slot = self._next[-1]
             wanted = count - len(seats)
             fits = fill(slot, need, wanted)
-            if not fits:  # others have filled it, and perhaps those behind it
+            if not fits:  # other classes have filled it, and perhaps later ones
                 self._next.clear()
             elif fits < wanted:
                 self._next.pop()
@@ -43,7 +43,7 @@ class Candidates:
         return seats
 
     def seat_beside(self, shunned: Collection[int], last: Iterable[int]) -> int | None:
-        """Place one task on none of ``shunned``, which holds all of ``last``; if nowhere else, on one of ``last``."""
+        """Place one task on a worker outside ``shunned``, which includes ``last``; if none fits, on one of ``last``."""
         ahead = with_room(self._room.matrix, self._need, self._workers[self._seen :])
         for slots in (self._ahead.tolist(), ahead.tolist(), last):
             for slot in slots:
@@ -53,7 +53,7 @@ class Candidates:
         return None
 
     def _look_on(self) -> bool:
-        """Find the next few workers with room. False at the end of the way."""
+        """Find the next few workers with free capacity. False when there are no more."""
         matrix = self._room.matrix
         if len(self._ahead):
             self._ahead = with_room(matrix, self._need, self._ahead)

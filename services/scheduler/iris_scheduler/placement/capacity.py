@@ -23,7 +23,7 @@ NOTHING = (0,) * DEPTH
 SCARCEST_FIRST = tuple(sorted(range(WINDOW), key=lambda dimension: RESOURCES[dimension].scarcity))
 """The dimensions of resources."""
 _LOOKED_AT = (WINDOW, *SCARCEST_FIRST)
-"""What runs out first is looked at first."""
+"""The scarcest dimension is checked first."""
 
 
 Matrix = NDArray[np.int64]
@@ -36,35 +36,35 @@ Mask = NDArray[np.bool_]
 """Shape (workers,)."""
 
 SHUT = 1 << 40
-"""Taken from a window, it leaves no place for anything."""
+"""Subtracted from a building window, it leaves no place."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """What one task takes: an amount for every dimension, and those of them that are asked for."""
+    """What one task needs: an amount for every dimension, and the dimensions that are requested."""
 
     amounts: tuple[int, ...]
     needed: tuple[tuple[int, int], ...]
 
     @cached_property
     def held(self) -> tuple[tuple[int, int], ...]:
-        """All that is asked but the place in the window."""
+        """The requested dimensions without the building window."""
         return tuple(pair for pair in self.needed if pair[0] != WINDOW)
 
 
 def need_of(ask: ResourceRequest) -> Need:
-    """What a task with this ask takes while it is being brought up."""
+    """The need of a task with this request while it is being prepared."""
     amounts = row_of(ask.amount, 1)
     return Need(amounts, tuple((d, amounts[d]) for d in _LOOKED_AT if amounts[d] > 0))
 
 
 def row_of(amount: Amount, window: int) -> tuple[int, ...]:
-    """All dimensions of a worker or of a task."""
+    """An amount as a row of all dimensions, of a worker or a task."""
     return (*amount.values, window)
 
 
 def fitting(room: Matrix, need: Need, slots: Slots) -> Mask:
-    """For each of ``slots`` whether one more task fits there now."""
+    """For each of ``slots``, whether one more task fits there now."""
     (dimension, amount), *rest = need.needed
     fits = room[dimension].take(slots) >= amount
     for dimension, amount in rest:
@@ -73,7 +73,7 @@ def fitting(room: Matrix, need: Need, slots: Slots) -> Mask:
 
 
 def with_room(room: Matrix, need: Need, slots: Slots) -> Slots:
-    """Those of ``slots`` where one more task fits now: the same, quicker where most are full."""
+    """Those of ``slots`` where one more task fits now: as `fitting`, faster when most are full."""
     for dimension, amount in need.needed:
         slots = slots[room[dimension].take(slots) >= amount]
         if not len(slots):
@@ -97,11 +97,11 @@ def minus(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 class Room:
-    """What is left on each worker in one cycle; it only shrinks while tasks are placed.
+    """Free capacity of each worker in one cycle; it only shrinks while tasks are placed.
 
     Attributes:
         matrix: shape (DEPTH, workers), owned by this object.
-        taken: slots in the order in which something was taken there, so that others can catch up.
+        taken: slots in the order in which capacity was taken, so that caches can be updated.
     """
 
     __slots__ = ("_flat", "_width", "matrix", "taken")
@@ -113,12 +113,12 @@ class Room:
         self._width = matrix.shape[1]
 
     def holds(self, slot: int, need: Need) -> int:
-        """How many more such tasks fit on one worker; 0 or less is none."""
+        """How many more such tasks fit on one worker; 0 or less: none."""
         flat, width = self._flat, self._width
         return min([int(flat[dimension * width + slot]) // amount for dimension, amount in need.needed])
 
     def fill(self, slot: int, need: Need, count: int) -> int:
-        """Give up to ``count`` tasks their place on one worker. Returns how many fit."""
+        """Place up to ``count`` tasks on one worker. Returns how many fit."""
         flat, width, needed = self._flat, self._width, need.needed
         fits = count
         for dimension, amount in needed:
@@ -133,24 +133,24 @@ class Room:
         return fits
 
     def take(self, slot: int, need: Need, count: int = 1) -> None:
-        """Give ``count`` tasks their place."""
+        """Subtract what ``count`` tasks need from a worker."""
         flat, width = self._flat, self._width
         for dimension, amount in need.needed:
             flat[dimension * width + slot] -= amount * count
         self.taken.append(slot)
 
     def at(self, slot: int) -> list[int]:
-        """What one worker has left, all dimensions."""
+        """Free capacity of one worker, all dimensions."""
         return self._flat[slot :: self._width].tolist()
 
     def put(self, slot: int, amounts: Iterable[int]) -> None:
-        """Set what one worker has left."""
+        """Set the free capacity of one worker."""
         for dimension, amount in enumerate(amounts):
             self._flat[dimension * self._width + slot] = amount
         self.taken.append(slot)
 
     def shut(self, slot: int) -> None:
-        """Let nothing more be placed on one worker."""
+        """Allow no further placement on one worker."""
         self._flat[WINDOW * self._width + slot] -= SHUT
 
     def reopen(self, slot: int) -> None:

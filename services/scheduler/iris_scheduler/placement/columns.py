@@ -26,17 +26,17 @@ from iris_scheduler.placement.capacity import Mask, Slots
 Codes = NDArray[np.int64]
 
 _MANY, _BYTES = 10_000, 64 << 20
-"""Answers kept at most, and their bytes, beyond those of the classes there are."""
+"""Limits of cached masks, by number and bytes, besides those of the existing classes."""
 _WORKER_BYTES = 17
-"""What an answer takes for each worker at most: a mask, its place among the slots, a rank."""
+"""Bytes of a cached result per worker at most: a mask, a slot, a rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """The workers a class may use, whatever room they have.
+    """The workers a class may use, regardless of free capacity.
 
     Attributes:
-        mask: over all workers. slots: the same workers in the order in which they are tried.
+        mask: over all workers. slots: the same workers in the order of first fit.
         rank: preferred constraints satisfied, over all workers; None when the class prefers nothing.
     """
 
@@ -60,7 +60,7 @@ class Groups:
 
 
 class AttributeColumn:
-    """One attribute of all workers as codes: 0 where it is missing."""
+    """One attribute of all workers as codes; 0 where it is absent."""
 
     def __init__(self, values: Sequence[Attribute | None]) -> None:
         self.code_of: dict[Attribute, int] = {}
@@ -85,7 +85,7 @@ class AttributeColumn:
 
 
 class Columns:
-    """All workers at one moment of their attributes.
+    """All workers with their attributes at one time.
 
     Attributes:
         names, attributes: by slot. slot: by name.
@@ -117,16 +117,16 @@ class Columns:
         return known
 
     def forget(self, kind: JobClass) -> None:
-        """A class has no jobs any more."""
+        """Drop the results of a class that has no jobs any more."""
         self._usable.pop(kind, None)
 
     @property
     def kept(self) -> int:
-        """How many answers are kept beyond those of the classes there are."""
+        """How many results are cached besides those of the existing classes."""
         return len(self._shapes) + len(self._masks) + len(self._columns) + len(self._groups)
 
     def _make_room(self) -> None:
-        """Begin anew once there is much: people choose the keys and values of constraints."""
+        """Clear the cache when it is large: users choose the keys and values of constraints."""
         if self.kept > self._most:
             self._shapes.clear()
             self._masks.clear()
@@ -197,7 +197,7 @@ class Columns:
 
 
 def worker_number(attributes: Mapping[str, Attribute]) -> float | None:
-    """A worker's numeric ``tpu-worker-id``; None when it has none or it is no number."""
+    """A worker's numeric ``tpu-worker-id``; None when it is absent or not a number."""
     try:
         number = float(attributes.get(TPU_WORKER_ID, ""))
     except (ValueError, OverflowError):

@@ -30,13 +30,13 @@ class TaskPlacer:
         self.full = {kind for kind in full if not kind.is_gang}
 
     def place(self, job: int, *, over_quota: bool) -> bool:
-        """Place what fits of a job's waiting tasks.
+        """Place the pending tasks of a job that fit.
 
         Args:
-            over_quota: everyone else of the band has had a turn, so the user's quota does not matter any more.
+            over_quota: all other users of the band have been placed, so the user's quota no longer applies.
 
         Returns:
-            Whether some of its tasks must let everyone else of the band go first.
+            Whether some of its tasks must yield to other users of the band.
         """
         if job in self._cycle.special:
             return self._place_one_by_one(job, over_quota=over_quota)
@@ -66,7 +66,7 @@ class TaskPlacer:
         return seats
 
     def _borrow(self, kind: JobClass, count: int) -> list[int]:
-        """Seats on workers kept for a gang, for tasks that surely end before the gang can start."""
+        """Assign reserved workers to tasks that are certain to end before the gang can start."""
         reservations, seats = self._assignments.reservations, list[int]()
         for slot in reservations.open_for(kind):
             with reservations.opened([slot]):
@@ -103,7 +103,9 @@ class TaskPlacer:
             return nominations.seat(self._assignments.room, task, self._cycle.mirror.kinds[job].need)
 
     def _one_by_one(self, job: int) -> Iterator[int]:
-        """Waiting indexes to look at: once the class is full, those that are nominated to a worker or kept off one."""
+        """Pending indexes to examine: once the class is full, those that are nominated to a worker or excluded from
+        one.
+        """
         kind, waiting = self._cycle.mirror.kinds[job], self._assignments.waiting(job)
         apart = {index for number, index in self._assignments.nominations.slots if number == job}
         apart |= self._cycle.mirror.avoids.get(job, {}).keys()
@@ -130,7 +132,7 @@ class TaskPlacer:
         return slot
 
     def _note_delay(self, job: int, delays: dict[int, int]) -> None:
-        """The task fits only where it is kept off: say so, and come back when the first delay ends."""
+        """The task fits only on workers it is excluded from: record the reason and the end of the first exclusion."""
         need, room = self._cycle.mirror.kinds[job].need, self._assignments.room
         open_again = [until for slot, until in delays.items() if room.holds(slot, need) > 0]
         if delays:

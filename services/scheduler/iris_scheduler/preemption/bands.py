@@ -27,13 +27,14 @@ class Preemption:
     """The evictions of one cycle, over all bands.
 
     Attributes:
-        made: evictions in order. unschedulable: classes that no eviction helps.
-        several: those of them that the end of several tasks would help, where one task may preempt one only.
-        claiming: classes that wait for room that comes free anyway: what others find depends on their being looked at.
+        made: evictions in order. unschedulable: classes that no eviction helps. several: those of them that several
+            evictions would help, while a task may preempt only one.
+        claiming: classes that wait for capacity that stopping work frees; they must be examined because they reduce it
+            for others.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments, unschedulable: set[JobClass]) -> None:
-        """``unschedulable``: classes known from earlier cycles, which are not tried."""
+        """``unschedulable``: classes known from earlier cycles, which are not examined."""
         self._cycle = cycle
         self._assignments = assignments
         self.made: list[Eviction] = []
@@ -42,7 +43,7 @@ class Preemption:
         self.claiming: set[JobClass] = set()
 
     def run(self, full: Collection[JobClass]) -> None:
-        """Evict for what could not be placed, highest band first; ``full``: classes that nothing fits for."""
+        """Evict for pending work, highest band first; ``full``: classes of which nothing fits."""
         cycle, mirror = self._cycle, self._cycle.mirror
         apart = {mirror.kinds[job] for job in mirror.avoids if len(self._assignments.waiting(job))}
         tried = [

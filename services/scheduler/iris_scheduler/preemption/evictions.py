@@ -16,11 +16,10 @@ class Evictions:
     """The evictions of one cycle.
 
     Attributes:
-        victims: everything that could be stopped when the cycle began.
-        future: the room when everything has stopped that is stopping in time or evicted, and every nomination is kept.
-            Workers kept for gangs are open until `keep_groups` shuts them.
-        made: in the order in which they were made. stopped: the victims of all of them.
-        freed: the slots they were on, in the order in which they were evicted.
+        victims: all possible victims at the start of the cycle.
+        future: free capacity after all attempts that stop in time or are evicted have ended, less all nominations.
+            Reserved workers are open until `keep_groups` shuts them.
+        made: in order. stopped: all their victims. freed: the victims' slots, in order of eviction.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments) -> None:
@@ -41,17 +40,17 @@ class Evictions:
             self.future.reopen(slot)
 
     def keep_groups(self, band: PriorityBand) -> None:
-        """Shut the workers that are kept for gangs of a band: this one and lower ones preempt nobody there."""
+        """Shut the workers reserved for gangs of a band: this band and lower ones preempt nothing there."""
         for slot, gang in self._reserved:
             if self._cycle.mirror.jobs[gang].band is band:
                 self.future.shut(slot)
 
     def relieved(self, band: PriorityBand) -> Matrix:
-        """The room there would be if everything below a band stopped, shape (DEPTH, workers)."""
+        """Free capacity if everything below a band stopped, shape (DEPTH, workers)."""
         return self.future.matrix + self.victims.relief(band, len(self._cycle.columns))
 
     def make(self, job: int, indexes: Sequence[int], slots: Sequence[int], going: Sequence[Victim]) -> None:
-        """Stop these victims, if any, and keep the places, pairwise, for tasks of a job."""
+        """Evict these victims, if any, and nominate the workers, pairwise, for tasks of a job."""
         for victim in going:
             self.future.put(victim.slot, plus(self.future.at(victim.slot), victim.frees))
             self.freed.append(victim.slot)

@@ -25,15 +25,15 @@ from iris_scheduler.preemption.evictions import Evictions
 from iris_scheduler.preemption.victims import Victim
 
 _CANDIDATES = 16
-"""Groups weighed against each other."""
+"""Groups that are compared with each other."""
 
 EvictionUnit = tuple[Victim, ...]
-"""What goes together: one single task, or all of a session."""
+"""The attempts that are evicted together: one single task, or a whole session."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangEviction:
-    """One way to make room: who goes, and the workers the gang then gets, first task's first."""
+    """One way to free a group: the victims, and the workers of the gang, first task's first."""
 
     cost: tuple[int, int, tuple[int, ...], int]
     units: tuple[EvictionUnit, ...]
@@ -41,7 +41,7 @@ class GangEviction:
 
 
 class GangPreemptor:
-    """Makes room for the gangs of one cycle."""
+    """Preempts for the gangs of one cycle."""
 
     def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:
         self._cycle = cycle
@@ -49,7 +49,7 @@ class GangPreemptor:
         self._evictions = evictions
 
     def make_room(self, job: int) -> bool:
-        """Make room for a gang that could not be placed. False when nothing could be stopped that would."""
+        """Preempt for a gang that could not be placed. False when no eviction would help."""
         cycle, future = self._cycle, self._evictions.future
         indexes = self._assignments.waiting(job)
         if not indexes or cycle.is_paused(job) or (job, indexes[0]) in self._assignments.nominations:
@@ -87,7 +87,7 @@ class GangPreemptor:
         return min(found, key=lambda eviction: eviction.cost, default=None)
 
     def _promising(self, kind: JobClass, groups: Groups, size: int, mask: Mask) -> list[int]:
-        """Groups that might hold the gang if everything lower were gone; those with most workers free already first."""
+        """Groups that could hold the gang without lower bands; those with the most free workers first."""
         matrix, slots = self._evictions.future.matrix, self._cycle.columns.usable(kind).slots
         slots = slots[mask[slots] & (groups.codes.take(slots) >= 0) & (matrix[WINDOW].take(slots) > -SHUT // 2)]
         counts = _count(groups, slots[fitting(self._evictions.relieved(kind.band), kind.need, slots)])
@@ -110,7 +110,7 @@ def _sessions(victims: Sequence[Victim]) -> dict[int, EvictionUnit]:
 
 
 def _units(victims: Sequence[Victim], sessions: dict[int, EvictionUnit], inside: set[int]) -> list[EvictionUnit]:
-    """What may go in one group, dearest first; a session that reaches beyond the group stays."""
+    """Units that may be evicted in one group, most expensive first; a session with members outside the group stays."""
     units: list[EvictionUnit] = [(victim,) for victim in victims if victim.session is None]
     here = sorted({victim.session for victim in victims if victim.session is not None})
     units += [sessions[session] for session in here if all(v.slot in inside for v in sessions[session])]
@@ -120,7 +120,7 @@ def _units(victims: Sequence[Victim], sessions: dict[int, EvictionUnit], inside:
 def _lay(
     future: Room, need: Need, group: int, members: Sequence[int], units: Sequence[EvictionUnit], size: int
 ) -> GangEviction | None:
-    """The least that must go in one group; None when even all of it would not be enough."""
+    """The cheapest set of evictions in one group; None when even all of them are not enough."""
     room = {slot: future.at(slot) for slot in {*members, *(v.slot for unit in units for v in unit)}}
     for unit in units:
         for victim in unit:
@@ -133,7 +133,7 @@ def _lay(
 
 
 def _spare(room: dict[int, list[int]], need: Need, members: Sequence[int], unit: EvictionUnit, size: int) -> bool:
-    """Leave a unit where it is if the gang still fits."""
+    """Keep a unit if the gang still fits."""
     before = {victim.slot: list(room[victim.slot]) for victim in unit}
     for victim in unit:
         room[victim.slot] = minus(room[victim.slot], victim.frees)

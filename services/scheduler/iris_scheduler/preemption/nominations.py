@@ -19,14 +19,14 @@ TaskKey = tuple[int, int]
 
 
 class Nominations:
-    """The good nominations of one cycle.
+    """The valid nominations of one cycle.
 
     Attributes:
-        slots: where each nominated task will go.
+        slots: the worker of each nominated task.
     """
 
     def __init__(self, cycle: Cycle, free: Matrix) -> None:
-        """Find the good nominations and take what they need out of ``free``."""
+        """Find the valid nominations and subtract what they need from ``free``."""
         self._cycle = cycle
         self._left: list[tuple[int, int]] = []
         self._nominated: dict[int, list[int]] = {}
@@ -42,7 +42,7 @@ class Nominations:
         return task in self.slots
 
     def seat(self, room: Room, task: TaskKey, need: Need) -> int | None:
-        """Give a nominated task its place. None while what runs there has not stopped."""
+        """Assign a nominated task to its worker. None while the work there has not stopped."""
         slot = self.slots[task]
         if not self.is_free(room, task, need):
             return None
@@ -51,13 +51,13 @@ class Nominations:
         return slot
 
     def leave(self, task: TaskKey) -> None:
-        """A task has its place elsewhere; one that was not nominated leaves nothing."""
+        """A task was assigned elsewhere: drop its nomination, if any."""
         slot = self.slots.pop(task, None)
         if slot is not None:
             self._left.append((slot, task[0]))
 
     def give_back(self, room: Room) -> None:
-        """Put back what was kept for tasks that have left; nothing is placed in this cycle any more."""
+        """Return the capacity of dropped nominations; nothing further is placed in this cycle."""
         for slot, job in self._left:
             self._release(room, slot, self._cycle.mirror.kinds[job].need, self._unreserved(room, slot))
         self._left.clear()
@@ -71,11 +71,11 @@ class Nominations:
         return self._nominated.get(slot, NOTHING)
 
     def coming(self, slot: int, stopping: Sequence[int]) -> list[int]:
-        """What will be free on a worker, beyond its nominations, once everything that is stopping there has stopped."""
+        """What will be free on a worker, besides its nominations, once all stopping attempts have ended."""
         return [max(0, amount) for amount in minus(stopping, self.at(slot))]
 
     def _release(self, room: Room, slot: int, need: Need, left: Sequence[int]) -> None:
-        """A worker has so much left for others and for one nominated task less."""
+        """Give a worker's capacity back that one nominated task no longer needs."""
         self._nominated[slot] = minus(self._nominated[slot], need.amounts)
         room.put(slot, minus(left, self._lack(slot)))
 
@@ -83,7 +83,7 @@ class Nominations:
         return plus(room.at(slot), self._lack(slot))
 
     def _lack(self, slot: int) -> list[int]:
-        """What the nominated tasks of a worker still need of its present room."""
+        """What the nominated tasks of a worker lack in its present free capacity."""
         return [max(0, amount) for amount in minus(self._nominated[slot], self._stopping[slot])]
 
     def _good(self, free: Matrix) -> dict[TaskKey, int]:

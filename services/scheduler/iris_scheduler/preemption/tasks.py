@@ -18,7 +18,9 @@ from iris_scheduler.preemption.victims import Victim
 
 
 class VictimSearch:
-    """Places for single tasks of one class, kept off the same workers: first those that come free, then victims."""
+    """Finds workers for single tasks of one class with the same excluded workers: first capacity that is being freed,
+    then victims.
+    """
 
     def __init__(self, cycle: Cycle, evictions: Evictions, kind: JobClass, delayed: tuple[int, ...]) -> None:
         self._evictions = evictions
@@ -31,7 +33,7 @@ class VictimSearch:
         self._heap = self._helpful(np.arange(len(evictions.victims.all)))
 
     def waits(self) -> bool:
-        """Whether one more task will fit without another eviction; it then counts as placed there."""
+        """Whether one more task will fit without another eviction; it is then counted there."""
         future, freed, need = self._evictions.future, self._evictions.freed, self._kind.need
         while self._seen < len(freed):
             slot = freed[self._seen]
@@ -48,7 +50,7 @@ class VictimSearch:
         return False
 
     def victim(self) -> Victim | None:
-        """The cheapest victim that makes room for one more task."""
+        """The cheapest victim whose eviction lets one more task fit."""
         future = self._evictions.future
         while self._heap:
             victim = self._evictions.victims.all[heappop(self._heap)]
@@ -58,7 +60,7 @@ class VictimSearch:
         return None
 
     def _helpful(self, positions: Slots) -> list[int]:
-        """Those of the victims that would make room, in ascending order: a heap."""
+        """The victims whose eviction would help, in ascending order: a heap."""
         victims, future, need = self._evictions.victims, self._evictions.future, self._kind.need
         slots = victims.slots[positions]
         helps = victims.single[positions] & (victims.bands[positions] > int(self._kind.band))
@@ -69,11 +71,11 @@ class VictimSearch:
 
 
 class TaskPreemptor:
-    """Makes room for the single tasks of one cycle.
+    """Preempts for the single tasks of one cycle.
 
     Attributes:
-        several: classes that more than one eviction at a time would help.
-        claiming: classes that wait for room that comes free anyway, which later classes then do not find.
+        several: classes that several evictions at once would help. claiming: classes that wait for capacity that
+            stopping work frees, which later classes cannot use.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:
@@ -85,7 +87,7 @@ class TaskPreemptor:
         self.claiming: set[JobClass] = set()
 
     def make_room(self, job: int) -> bool:
-        """Find a place or a victim for each waiting task. False when one that may go anywhere finds neither."""
+        """Find freed capacity or a victim for each pending task. False when a task without exclusions finds neither."""
         if self._cycle.is_paused(job):
             return True
         kind = self._cycle.mirror.kinds[job]

@@ -23,11 +23,11 @@ Cost = tuple[int, tuple[int, ...], int, AttemptRef]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Victim:
-    """One open attempt that could be stopped.
+    """One open attempt that may be evicted.
 
     Attributes:
         cost: for comparison; the resources in it are those of ``members`` attempts.
-        session: its job when it is a member of a gang. members: how many attempts are lost with it, itself included.
+        session: its job when it is a member of a gang. members: how many attempts end with it, itself included.
     """
 
     cost: Cost
@@ -40,7 +40,7 @@ class Victim:
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The resources of all the attempts that are lost with this one, the scarcest first."""
+        """The resources of all attempts that end with this one, the scarcest first."""
         return self.cost[1]
 
 
@@ -48,7 +48,7 @@ class Victims:
     """Every possible victim, cheapest first, also as columns.
 
     Attributes:
-        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may go alone.
+        slots, bands: by position. frees: shape (DEPTH, victims). single: which of them may be evicted alone.
     """
 
     def __init__(self, mirror: Mirror, columns: Columns) -> None:

@@ -47,7 +47,7 @@ ArchiveMember = tuple[ArchiveEntry, int, IO[bytes] | None]
 
 
 def digest_of(bundle: str) -> str:
-    """The hex SHA-256 a job names its bundle by. Raises BadBundle when it is none."""
+    """The hex SHA-256 by which a job names its bundle. Raises BadBundle when it is malformed."""
     match = _DIGEST.match(bundle)
     if match is None:
         raise BadBundle(f"not a SHA-256 digest: {bundle[:100]!r}")
@@ -55,7 +55,7 @@ def digest_of(bundle: str) -> str:
 
 
 class BundleStore:
-    """Unpacked bundles of this host, by digest; those used longest ago make room."""
+    """Unpacked bundles of this host, by digest; the least recently used are deleted first."""
 
     def __init__(self, root: Path, limits: BundleLimits | None = None, keep: int = 16) -> None:
         self._root = root
@@ -105,7 +105,7 @@ def unpack(data: bytes, root: Path, limits: BundleLimits) -> None:
         raise
     except OSError as error:
         if error.errno is not None and not isinstance(error, EOFError):
-            raise  # the disk's doing
+            raise  # an error of the disk, not of the bundle
         raise BadBundle(f"broken archive: {error}") from error
     except _BROKEN as error:
         raise BadBundle(f"broken archive: {error}") from error
@@ -120,7 +120,7 @@ def _write(entry: ArchiveEntry, mode: int, content: IO[bytes] | None, path: Path
     elif entry.kind == "hardlink":
         os.link(root.joinpath(entry.target), path, follow_symlinks=False)
     elif content is not None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # which follows no link
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # follows no link
         with open(os.open(path, flags, 0o755 if mode & 0o111 else 0o644), "wb") as file:
             shutil.copyfileobj(content, file, _COPY)
 
@@ -133,7 +133,7 @@ def _members(data: bytes, limits: BundleLimits) -> Iterator[ArchiveMember]:
 
 
 class _Measured(io.RawIOBase):
-    """An archive's unpacked bytes, of which nobody reads too many at once: a header may claim to be gigabytes long."""
+    """A reader that limits the unpacked bytes, because a header may claim gigabytes."""
 
     def __init__(self, source: ArchiveStream) -> None:
         self._source = source
@@ -160,7 +160,7 @@ def _tar_members(data: bytes) -> Iterator[ArchiveMember]:
 
 
 def _opened(data: bytes) -> ArchiveStream:
-    """The tar inside, whatever it is packed with."""
+    """The tar archive, decompressed."""
     file = io.BytesIO(data)
     if data.startswith(_GZIP):
         return gzip.GzipFile(fileobj=file)

@@ -26,7 +26,7 @@ _AGAIN_S = 0.3
 
 
 class Fetcher:
-    """Downloads and unpacks each bundle once, however many attempts want it.
+    """Downloads and unpacks each bundle once for all attempts that need it.
 
     Args:
         at_once: bundles that are fetched or copied at a time.
@@ -43,7 +43,9 @@ class Fetcher:
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def bring(self, bundle: str, workdir: str) -> Ended | None:
-        """Put a bundle into ``workdir``; what came of it when that failed. A bad archive is its owner's failure."""
+        """Copy a bundle into ``workdir``; returns the end of the attempt when that failed. A bad archive is its owner's
+        failure.
+        """
         try:
             digest = digest_of(bundle)
             async with self._at_once:
@@ -57,7 +59,7 @@ class Fetcher:
 
     async def _have(self, digest: str) -> None:
         """Raises BadBundle, Unavailable, ValueError, OSError."""
-        lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # for as long as somebody wants this bundle
+        lock = self._one_by_one.setdefault(digest, asyncio.Lock())  # as long as an attempt needs this bundle
         async with lock:
             if not self._store.has(digest):
                 data = await self._timed("download", self._download(digest))

@@ -26,7 +26,7 @@ class BundleLimits:
 
     Attributes:
         entries: files, directories and links. bytes: all files unpacked.
-        ratio: unpacked by packed size, looked at once more than ``ratio_from`` bytes are unpacked.
+        ratio: unpacked by packed size, checked once more than ``ratio_from`` bytes are unpacked.
     """
 
     entries: int = 100_000
@@ -37,7 +37,7 @@ class BundleLimits:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEntry:
-    """One member of an archive as it describes itself; ``target`` is where a link leads."""
+    """One member of an archive with its own metadata; ``target`` is the target of a link."""
 
     name: str
     kind: EntryKind
@@ -97,7 +97,7 @@ class Manifest:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The plain names of a relative path; ``.`` and repeated slashes are passed over. Raises BadBundle."""
+    """The components of a relative path; ``.`` and repeated slashes are skipped. Raises BadBundle."""
     if text.startswith("/"):
         raise BadBundle(f"{text[:200]!r} is an absolute path")
     if len(text) > MAX_PATH:
@@ -110,7 +110,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def check_symlink(path: tuple[str, ...], target: str) -> None:
-    """Refuse a link that could lead out of the bundle. Raises BadBundle."""
+    """Refuse a symbolic link whose target may be outside the bundle. Raises BadBundle."""
     if not target or target.startswith("/") or "\0" in target or len(target) > MAX_PATH:
         raise BadBundle(f"{'/'.join(path)[:200]!r} is a link to {target[:200]!r}")
     steps = [part for part in target.split("/") if part not in ("", ".")]

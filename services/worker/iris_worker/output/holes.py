@@ -23,7 +23,9 @@ def _fallocate() -> Any:
 
 
 def punch(fd: int, start: int, length: int) -> bool:
-    """Free ``length`` bytes from ``start`` on; False where the file system cannot, which loses nothing but space."""
+    """Free ``length`` bytes from ``start`` on; False where the file system does not support it, which only costs
+    space.
+    """
     if length <= 0:
         return False
     try:
@@ -33,7 +35,7 @@ def punch(fd: int, start: int, length: int) -> bool:
 
 
 def first_hole(fd: int, start: int) -> tuple[int, int]:
-    """Where the first hole behind ``start`` begins, and where data follows it; ``start`` twice when there is none."""
+    """The start and end of the first hole after ``start``; ``start`` twice when there is none."""
     try:
         hole = os.lseek(fd, start, os.SEEK_HOLE)
         return hole, os.lseek(fd, hole, os.SEEK_DATA)

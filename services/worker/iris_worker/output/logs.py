@@ -23,7 +23,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class Tail:
-    """One attempt's outputs, and when they are worth a look again."""
+    """The output files of one attempt, and when to read them again."""
 
     ref: AttemptRef
     subject: str
@@ -35,20 +35,22 @@ class Tail:
     finished: bool = False
 
     def is_silent(self) -> bool:
-        """It never printed anything."""
+        """Whether the attempt has printed nothing."""
         return not any(s.position or s.has_more() for s in self.streams)
 
     @property
     def dropped(self) -> int:
-        """Bytes it printed that are not sent."""
+        """Bytes of its output that were dropped."""
         return sum(stream.dropped for stream in self.streams)
 
     def accept(self) -> int:
-        """Take what was printed into the budget; how many bytes were dropped instead."""
+        """Count new output toward the quota; returns how many bytes were dropped instead."""
         return sum(stream.accept(self.budget) for stream in self.streams)
 
     def pace(self, now_s: float, printed: bool) -> None:
-        """Who prints is looked at often, who prints for long in larger bites, who is silent seldom."""
+        """Adapt the interval of reads: short while the attempt prints, larger reads when it prints much, long while it
+        is silent.
+        """
         if printed:
             self.wait_s = min(_STEADY_S, TICK_S * (1 + self.chunks // _STEADY_EVERY))
         else:
@@ -58,10 +60,11 @@ class Tail:
 
 @dataclass(slots=True)
 class Batch:
-    """Messages that are sent together, where each stream stands once they are stored, and which attempts that ends.
+    """Messages that are sent together, the position of each stream once they are stored, and the attempts that are then
+    complete.
 
     An attempt has one message in a batch, and the next batch is made when this one is stored: so each attempt's output
-    is stored in order, whatever of it is sent twice.
+    is stored in order, even when part of it is sent twice.
 
     Attributes:
         size: bytes of output in it.
@@ -78,7 +81,7 @@ class Batch:
 
 
 class OutputLogs:
-    """All outputs of ``worker`` that are not wholly stored."""
+    """The outputs of all attempts of ``worker`` that are not stored completely."""
 
     def __init__(self, worker: str, limits: LogLimits | None = None) -> None:
         self._worker = worker
@@ -92,7 +95,7 @@ class OutputLogs:
         return len(self._live) + len(self._finishing)
 
     def follow(self, slot: Workspace, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
-        """Watch an attempt's output, from ``positions`` on when an earlier worker stored what was before."""
+        """Read an attempt's output, from ``positions`` on when an earlier worker process stored the rest."""
         ref = slot.ref
         budget = LogQuota.full(self._limits, now_s, sum(positions))
         if any(positions):
@@ -107,7 +110,7 @@ class OutputLogs:
         self._live[ref] = Tail(ref, subject, streams, budget, now_s + TICK_S)
 
     def finish(self, ref: AttemptRef) -> bool:
-        """Its processes are gone. True when it never printed anything: it is forgotten, and nothing is to be sent."""
+        """Its processes have ended. True when it never printed anything; then nothing of it will be sent."""
         tail = self._live.pop(ref)
         if tail.is_silent():
             return True
@@ -116,7 +119,7 @@ class OutputLogs:
         return False
 
     def forget(self, ref: AttemptRef) -> int:
-        """Its end is reported now; what is not stored yet is lost. Returns how many bytes are."""
+        """Drop an attempt whose end is reported now. Returns how many bytes of its output were not stored."""
         tail = self._finishing.pop(ref)
         for stream in tail.streams:
             stream.kept, stream.cut = stream.stored, stream.end
@@ -124,7 +127,7 @@ class OutputLogs:
 
     @property
     def is_urgent(self) -> bool:
-        """An attempt has ended, and its end waits until its output is stored."""
+        """Whether an attempt has ended and its end waits for its output."""
         return bool(self._finishing)
 
     def dropped(self) -> int:
@@ -133,12 +136,12 @@ class OutputLogs:
         return dropped
 
     def accept(self) -> None:
-        """Drop what is over the budgets, so that no disk fills while the log stream does not answer."""
+        """Drop output over the quotas, so that the disk does not fill while the log stream is unreachable."""
         for tail in self._live.values():
             self._dropped += tail.accept()
 
     def collect(self, now_s: float, now_ms: int) -> Batch:
-        """Everything that is worth sending now; attempts that have ended come first."""
+        """The output to send now; attempts that have ended come first."""
         batch = Batch()
         for tail in self._finishing.values():
             if not batch.is_full:
@@ -152,7 +155,7 @@ class OutputLogs:
         return batch
 
     def _collect(self, tail: Tail, now_s: float, now_ms: int, batch: Batch) -> bool:
-        """Add what one attempt printed; whether there was anything."""
+        """Add one attempt's output; whether there was any."""
         tail.budget.refill(now_s)
         dropped = tail.accept()
         self._dropped += dropped
@@ -171,7 +174,7 @@ class OutputLogs:
         return bool(found or dropped)
 
     def stored(self, batch: Batch) -> list[tuple[AttemptRef, int, int]]:
-        """The batch is in the stream. Returns where attempts that are not done stand, for a worker after this one."""
+        """The batch is stored. Returns the positions of the attempts that are not complete, for the process store."""
         for tail in batch.ended:
             self._finishing.pop(tail.ref, None)
         marks = [mark for mark in batch.marks if self._has(mark[0])]
@@ -179,5 +182,5 @@ class OutputLogs:
         return [(ref, t.streams[0].stored, t.streams[1].stored) for ref, t in moved.items()]
 
     def _has(self, tail: Tail) -> bool:
-        """Whether the files of a tail are still its own."""
+        """Whether the files of a tail still belong to its attempt."""
         return self._live.get(tail.ref) is tail or self._finishing.get(tail.ref) is tail

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CHUNK = 64 * 1024
-"""Of output, the most one message holds."""
+"""Bytes of output in one message, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How fast output is sent while its attempt runs, after a burst, and how much of an attempt's output is kept."""
+    """The rate at which output of a running attempt is sent, after a burst, and how much of its output is kept."""
 
     bytes_per_s: int = 8 * 1024 * 1024
     burst_bytes: int = 64 * 1024 * 1024
@@ -19,7 +19,7 @@ class LogLimits:
 
 @dataclass(slots=True)
 class LogQuota:
-    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` of what it will print."""
+    """What an attempt may still send: ``now`` bytes at once, refilled with time, and ``ever`` bytes in total."""
 
     limits: LogLimits
     now: float
@@ -35,12 +35,12 @@ class LogQuota:
         self.filled_s = now_s
 
     def accept(self, count: int) -> int:
-        """How many of ``count`` bytes that were just printed are kept."""
+        """How many of ``count`` newly printed bytes are kept."""
         kept = min(count, self.ever)
         self.ever -= kept
         return kept
 
     @property
     def must_wait(self) -> bool:
-        """Whether so much was sent lately that the rest stays on disk for now."""
+        """Whether the rate is used up, so that further output stays on disk for now."""
         return self.now < min(CHUNK, self.limits.burst_bytes)

@@ -26,11 +26,11 @@ _ANSWER_S = 2.0
 
 
 class LogShipper:
-    """One batch after the other, each message of it confirmed or sent again.
+    """Sends one batch after the other; each message is repeated until it is confirmed.
 
     Args:
-        ask: has the state service answer, which moves the contact of ``pulse``.
-        retry_for_s: how long an end waits for output that cannot be stored though the state service can be reached.
+        ask: pings the state service, which updates the last contact of ``pulse``.
+        retry_for_s: how long an end waits for output that cannot be stored while the state service can be reached.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class LogShipper:
         self._alone_s = 0.0
 
     def wake(self) -> None:
-        """Attempts have begun, or ended."""
+        """Attempts have begun or ended."""
         if self._logs.is_urgent or (self._resting and len(self._logs)):
             self._printed.set()
 
     async def run(self) -> None:
-        """For ever: at once for attempts that have ended, in ticks for those that run, not at all for nobody."""
+        """Run until cancelled: at once for attempts that have ended, at intervals for running ones, idle without
+        attempts.
+        """
         while True:
             await self._rest()
             batch = self._logs.collect(self._clock.steady_s(), self._clock.wall_ms())
@@ -79,7 +81,7 @@ class LogShipper:
         self._printed.clear()
 
     async def _send(self, batch: Batch) -> None:
-        """Store a batch, however long that takes; disks are kept from filling meanwhile."""
+        """Store a batch, however long that takes; meanwhile output over the quotas is dropped."""
         sending = asyncio.ensure_future(self._store(batch.messages))
         try:
             while not (await asyncio.wait({sending}, timeout=_AGAIN_S))[0]:
@@ -91,7 +93,7 @@ class LogShipper:
         self._executor.stored(batch)
 
     async def _store(self, messages: list[tuple[str, bytes]]) -> None:
-        """Return when every message is confirmed; those that are not are sent again."""
+        """Return when every message is confirmed; unconfirmed ones are sent again."""
         probed_s = math.inf
         while messages:
             found = await asyncio.gather(*(self._publish(*message) for message in messages))
@@ -110,9 +112,9 @@ class LogShipper:
         return None
 
     def _give_up(self, probed_s: float) -> float:
-        """Report ends without their output when the state service answered all the while they waited.
+        """Report ends without their output when the state service could be reached all the time they waited.
 
-        ``probed_s`` is when it was asked last. Returns when it is asked again, which is now.
+        ``probed_s`` is the time of the last ping. Returns the time of this one.
         """
         now_s = self._clock.steady_s()
         if self._stall_detector.contact_s < probed_s:

@@ -28,15 +28,16 @@ _BLOCK = 4096
 
 @dataclass(slots=True)
 class OutputStream:
-    """One output file, in bytes of what was printed in all.
+    """One output file; positions are bytes of all its output.
 
     Attributes:
-        position: the next byte to send. stored: the first byte not known to be stored.
-        kept: what is before it is within the budget. cut: what lies between ``kept`` and it is dropped; 0 for nothing.
-        lines: line ends between the two; -1 when they came too fast to be counted.
-        base: where the file begins in that; 0 unless somebody emptied the file, as ``echo > /dev/stdout`` does.
+        position: the next byte to send. stored: the first byte not known to be stored. kept: output before it is within
+            the quota. cut: output from ``kept`` to it is dropped; 0: none. lines: line ends in the dropped range; -1
+            when they were not counted.
+        base: the position of the file's first byte; 0 unless the task truncated the file, as ``echo > /dev/stdout``
+            does.
         mark: the last bytes before ``position``, as far as they are known.
-        punched: up to where the file's front is freed. closed: its final chunk is made, or it needs none.
+        punched: up to where the file's blocks are freed. closed: its final chunk is made, or none is needed.
     """
 
     name: str
@@ -53,7 +54,7 @@ class OutputStream:
 
     @classmethod
     def resumed(cls, name: str, fd: int, position: int) -> OutputStream:
-        """The file an earlier worker read up to ``position``; a hole behind that is what it dropped."""
+        """The file that an earlier worker process read up to ``position``; a hole after it is dropped output."""
         hole, data = first_hole(fd, position)
         lost = (hole, data, -1) if data > hole else (position, 0, 0)
         return cls(name, fd, position, position, *lost)
@@ -70,7 +71,7 @@ class OutputStream:
         return self.end > self.position
 
     def accept(self, budget: LogQuota) -> int:
-        """Take what was printed since the last look into the budget, and drop what is over it but for its last lines.
+        """Count new output toward the quota, and drop the excess except for its last lines.
 
         Returns how many bytes were dropped.
         """
@@ -83,10 +84,10 @@ class OutputStream:
         return self.dropped - before
 
     def _drop(self, target: int) -> None:
-        """Free what is over the budget before ``target``, and count its lines unless that takes too long.
+        """Free output over the quota before ``target``, and count its lines unless that takes too long.
 
-        Only whole blocks are freed: a worker after this one takes what lies between ``kept`` and the data behind the
-        hole for dropped, and must not find zeros before it.
+        Only whole blocks are freed: the next worker process treats everything from ``kept`` to the data after the hole
+        as dropped, and must not find zeros there.
         """
         start = max(self.kept, self.cut)
         if target <= start:
@@ -102,7 +103,7 @@ class OutputStream:
         punch(self.fd, first * _BLOCK, ((target - self.base) // _BLOCK - first) * _BLOCK)
 
     def chunks(self, budget: LogQuota, finished: bool, now_ms: int) -> Iterator[LogChunk]:
-        """What there is to send, at most `_ROUND` bytes of it, so that no task keeps others waiting."""
+        """The output to send, at most `_ROUND` bytes, so that no task delays others."""
         taken = 0
         while taken < _ROUND and not self.closed and (finished or not budget.must_wait):
             gap = self.dropped if finished and self.position == self.kept else 0
@@ -124,25 +125,25 @@ class OutputStream:
             taken += len(data)
 
     def _read(self, whole: bool) -> bytes:
-        """What follows in the file, within the budget unless ``whole``."""
+        """The next output in the file, within the quota unless ``whole``."""
         room = CHUNK if whole else max(0, min(CHUNK, self.kept - self.position))
         return os.pread(self.fd, room, self.position - self.base)
 
     def _follow_file(self) -> None:
-        """Go on at the file's front when the task has emptied it; what was not sent is gone.
+        """Continue at the start of the file when the task has truncated it; unsent output is lost.
 
-        That is known by the last bytes that were sent: they do not stand before what follows any more.
+        Truncation is detected by the last bytes that were sent, which no longer precede the next ones.
         """
         at, back = self.position - self.base, len(self.mark)
         if self.position > self.kept:
-            return  # only the last lines are left
+            return  # only the last lines remain
         if os.pread(self.fd, back, at - back) != self.mark or os.fstat(self.fd).st_size < at:
             gone = self.dropped
             self.kept, self.mark = self.position, b""
             self.base = self.punched = self.cut = self.kept + gone
 
     def confirm(self, position: int) -> bool:
-        """Everything before ``position`` is stored; whether that is news."""
+        """Everything before ``position`` is stored; returns whether the position has moved."""
         if position <= self.stored:
             return False
         self.stored = position

@@ -25,10 +25,10 @@ from iris_worker.process.spawn import NotRunnable
 _ANSWER_BYTES = 64 * 1024
 _LINE_BYTES = 8 * 1024
 _PRINTED_BYTES = 1024 * 1024
-"""Of a command's standard error; one that prints more waits for its timeout."""
+"""Bytes of a command's standard error; a command that prints more blocks until its timeout."""
 _TAIL_BYTES = 1024
 _KILLED_S = 1.0
-"""For a command to be gone after KILL."""
+"""Seconds for a command to end after KILL."""
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
 
 KillCommand = Callable[[], None]
@@ -48,7 +48,7 @@ class ProbeTarget:
 
 
 async def check(target: ProbeTarget) -> ProbeOutcome:
-    """Probe once. Never raises but when it is cancelled."""
+    """Probe once. Raises only CancelledError."""
     probe = target.probe
     if probe.kind == "command":
         return ProbeOutcome(await _run(target.start, probe.timeout_s))
@@ -88,7 +88,7 @@ async def _connect(target: ProbeTarget) -> str:
 
 
 async def _get(target: ProbeTarget, path: str) -> str:
-    """GET ``path`` and follow no redirect; why it failed."""
+    """GET ``path`` without following redirects; returns why it failed."""
     probe, line = target.probe, b""
     try:
         async with asyncio.timeout(probe.timeout_s), _connection(target) as (reader, writer):
@@ -96,7 +96,7 @@ async def _get(target: ProbeTarget, path: str) -> str:
             line = await reader.readline()
             await _discard(reader)
     except (OSError, ValueError) as error:
-        if not line:  # else the answer is known, and only the rest of it did not come
+        if not line:  # otherwise the status is known, and only the rest of the response is missing
             return f"GET {path}: {_reason(error, probe.timeout_s)}"
     found = _STATUS.fullmatch(line)
     if found is None:
@@ -107,7 +107,7 @@ async def _get(target: ProbeTarget, path: str) -> str:
 
 
 def _request(target: ProbeTarget, path: str) -> bytes:
-    """A request that no path can add a line to."""
+    """The request; no path can add a header line to it."""
     return (
         f"GET {quote(path, safe=string.punctuation)} HTTP/1.1\r\nHost: {netloc(target.host, target.port)}\r\n"
         "User-Agent: iris-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n"
@@ -115,7 +115,7 @@ def _request(target: ProbeTarget, path: str) -> bytes:
 
 
 async def _discard(reader: asyncio.StreamReader) -> None:
-    """Let the service finish its answer: many log an error for one that is cut off."""
+    """Read the rest of the response: many services log an error when it is cut off."""
     left = _ANSWER_BYTES
     while left > 0 and (data := await reader.read(left)):
         left -= len(data)
@@ -123,7 +123,7 @@ async def _discard(reader: asyncio.StreamReader) -> None:
 
 def _reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, UnicodeError):
-        return str(error)  # the address of this host is none
+        return str(error)  # the host has no address
     if isinstance(error, TimeoutError):
         return f"no answer within {timeout_s:g} s"
     if isinstance(error, OSError):
@@ -135,7 +135,7 @@ def _reason(error: Exception, timeout_s: float) -> str:
 
 
 async def _run(start: StartCommand, timeout_s: float) -> str:
-    """Run a command to its end; why it failed."""
+    """Run a command to its end; returns why it failed."""
     try:
         with _StandardError() as printed:
             return await _end_of(start, printed, timeout_s)
@@ -171,7 +171,7 @@ def _explain(exit_: Exit, last_line: str) -> str:
 
 
 class _StandardError:
-    """A pipe, of which the last bytes are kept. ``write_end`` is for a process, until `read`. Raises OSError."""
+    """A pipe whose last bytes are kept. ``write_end`` is passed to a process before `read`. Raises OSError."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -184,7 +184,7 @@ class _StandardError:
         return self
 
     def read(self) -> None:
-        """Begin to read: the process that writes has its end."""
+        """Begin to read; called when the process has its own descriptor."""
         self._close_write_end()
         self._loop.add_reader(self._read_end, self._keep)
 

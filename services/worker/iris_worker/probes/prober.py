@@ -21,9 +21,8 @@ class Prober:
     """Every probe of this worker.
 
     Args:
-        host: where others reach this one; that is what is probed, for a service that listens on loopback only
-            serves nobody.
-        on_news: told that a result should not wait for the next heartbeat.
+        host: the address at which other hosts reach this one; it is probed, because a service on loopback is not
+            reachable. on_news: called when a result should be sent before the next heartbeat.
     """
 
     def __init__(self, host: str, clock: HostClock, metrics: WorkerMetrics, on_news: Callable[[], None]) -> None:
@@ -49,14 +48,15 @@ class Prober:
         """Probe an attempt from now on, whose process runs since ``began_s``.
 
         Args:
-            port: that is asked. serves: that gets requests. Each 0 when the attempt has no such port.
+            port: the probed port.
+            serves: the port of requests. Each is 0 when the attempt has no such port.
         """
         self._targets[ref] = ProbeTarget(probe, self._host, port, start)
         self._schedule.begin(ref, probe, netloc(self._host, serves) if serves else "", began_s, adopted)
         self._changed.set()
 
     def end(self, ref: AttemptRef) -> None:
-        """Its process is gone, and its probe ends with it."""
+        """Its process has ended: stop probing it."""
         self._schedule.end(ref)
         self._targets.pop(ref, None)
         if (task := self._under_way.pop(ref, None)) is not None:
@@ -67,7 +67,7 @@ class Prober:
         return self._schedule.results(self._clock.steady_s())
 
     async def run(self) -> None:
-        """Probes what is due, until cancelled; no probe outlives this."""
+        """Run probes when they are due, until cancelled; then no probe is left running."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()

@@ -13,20 +13,20 @@ from iris_core.messages import AttemptRef, ProbeResult
 from iris_core.spec import Probe
 
 AT_ONCE = 32
-"""Probes under way on one worker; others that are due wait for them, the longest overdue first."""
+"""Probes in progress on one worker at a time; others that are due wait, the longest overdue first."""
 START_INTERVAL_S = 1.0
 """Between probes until the first one passes, unless the probe's own interval is shorter."""
 SHORTEST_S = 0.1
 """Between the starts of two probes of one route, whatever its interval."""
 STALL_S = 3.0
-"""A probe that took this much longer than its timeout waited for this process, which was stopped, and says nothing."""
+"""Delay in seconds beyond its timeout that marks a probe as invalid: this process was suspended."""
 DETAIL, DETAILS = 200, 400_000
-"""Characters of one failure, and of all of them in one heartbeat."""
+"""Characters of the detail of one failure, and of all details in one heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What one probe found: why it failed, and why its ready path did. Empty is a pass."""
+    """The result of one probe: why it failed, and why the ready path did. Empty: it passed."""
 
     failure: str = ""
     not_ready: str = ""
@@ -37,9 +37,9 @@ class _Probed:
     """One running attempt whose job has a probe.
 
     Attributes:
-        asked_s: when the probe under way, or the last one, began. heard_s: the last result, or the process' begin.
-        adopted: it began under an earlier worker, and what that worker knew is not known.
-        healthy: what the thresholds last came to; None while neither was reached.
+        asked_s: when the present or last probe began. heard_s: time of the last result, or of the process' start.
+            adopted: it was started by an earlier worker process, whose results are unknown. healthy: the last verdict
+            of the thresholds; None before the first.
     """
 
     probe: Probe
@@ -57,7 +57,7 @@ class _Probed:
     detail: str = ""
 
     def take(self, outcome: ProbeOutcome, now_s: float) -> bool:
-        """Count a result; whether it changes what may be sent to this route."""
+        """Count a result; returns whether it changes which requests the route may get."""
         before = (self.healthy, self.ready)
         self.heard_s = now_s
         self.ready = not outcome.not_ready
@@ -73,39 +73,41 @@ class _Probed:
         return before != (self.healthy, self.ready)
 
     def next_s(self) -> float:
-        """When the probe after the last one is due."""
+        """When the next probe is due."""
         interval_s = self.probe.interval_s if self.passed else min(START_INTERVAL_S, self.probe.interval_s)
         return self.asked_s + max(SHORTEST_S, interval_s)
 
     def result(self, ref: AttemptRef, now_s: float, detail: int) -> ProbeResult:
-        """As a heartbeat has it, with so many characters of the last failure."""
+        """The result as heartbeats hold it, with at most so many characters of the last failure."""
         age_ms = max(0, round((now_s - self.heard_s) * 1000))
         return ProbeResult(ref, self.address, self.passes, self.failures, self.ready, age_ms, self.detail[:detail])
 
     @property
     def is_known(self) -> bool:
-        """An adopted route of which nothing has been heard yet is as the worker before said."""
+        """Whether a result is known; an adopted route without one keeps its previous state."""
         return not self.adopted or bool(self.passes or self.failures)
 
 
 class ProbeSchedule:
-    """The probes of all attempts that run here."""
+    """The probes of all attempts that run on this host."""
 
     def __init__(self, at_once: int = AT_ONCE) -> None:
         self._at_once = at_once
         self._probed: dict[AttemptRef, _Probed] = {}
 
     def begin(self, ref: AttemptRef, probe: Probe, address: str, began_s: float, adopted: bool = False) -> None:
-        """An attempt's process runs since ``began_s``, and serves at ``address``."""
+        """An attempt's process runs since ``began_s`` and serves at ``address``."""
         due_s = began_s + max(0.0, probe.initial_delay_s)
         self._probed[ref] = _Probed(probe, address, due_s, began_s, not probe.ready_path, adopted)
 
     def end(self, ref: AttemptRef) -> None:
-        """Its process is gone."""
+        """Its process has ended."""
         self._probed.pop(ref, None)
 
     def take_due(self, now_s: float) -> list[AttemptRef]:
-        """Attempts to be probed now, the longest overdue first; each is under way until its outcome is said."""
+        """Attempts to probe now, the longest overdue first; each counts as in progress until its outcome is
+        recorded.
+        """
         room = self._at_once - sum(one.under_way for one in self._probed.values())
         due = [ref for ref, one in self._probed.items() if not one.under_way and one.due_s <= now_s]
         taken = sorted(due, key=lambda ref: self._probed[ref].due_s)[: max(0, room)]

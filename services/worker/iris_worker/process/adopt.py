@@ -25,14 +25,14 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True)
 class Findings:
-    """What was found: entries whose process lives, and the ends of all others."""
+    """The result: entries whose process runs, and the ends of all others."""
 
     alive: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
     ended: dict[AttemptRef, tuple[StoredProcess, Stage]] = field(default_factory=dict)
 
 
 def look(entries: Mapping[AttemptRef, StoredProcess], now_ms: int) -> Findings:
-    """Look after every attempt of the process store. What was over already ended as the process store says."""
+    """Check every attempt of the process store. An attempt that had ended before has the end recorded there."""
     findings = Findings()
     for ref, entry in entries.items():
         if entry.over is not None:
@@ -50,7 +50,7 @@ def look(entries: Mapping[AttemptRef, StoredProcess], now_ms: int) -> Findings:
 
 
 def is_same(entry: StoredProcess) -> bool:
-    """Whether the process with the entry's id is the one it was given to."""
+    """Whether the process with the entry's id is the one that the entry was written for."""
     ticks = tree.started_ticks(entry.started.pid)
     if not ticks:
         return False
@@ -59,7 +59,7 @@ def is_same(entry: StoredProcess) -> bool:
 
 
 def ended_by(status: int) -> Ended:
-    """A wait status as an end."""
+    """The end for a wait status."""
     exit_ = to_exit(status, 0)
     return Ended(Cause.EXITED, exit_.code, exit_.signal)
 
@@ -72,7 +72,7 @@ def kill_orphans(attempts: str, alive: Collection[int]) -> int:
 
 
 def boot_id() -> str:
-    """This boot of the host; empty where the kernel does not tell."""
+    """The id of this boot of the host; empty where the kernel does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -16,9 +16,9 @@ _SIGINFO_BYTES = 128
 
 
 class ChildWatch:
-    """SIGCHLD is held back from this thread and those it starts, and shows on ``fd`` until `close`. Raises OSError.
+    """SIGCHLD is blocked in this thread and those it starts, and makes ``fd`` readable until `close`. Raises OSError.
 
-    What is started meanwhile must be given its own signal mask, or it will not hear of its children either.
+    Processes that are started meanwhile need their own signal mask, or SIGCHLD is blocked in them too.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class ChildWatch:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
 
     def clear(self) -> None:
-        """Take note; the next end makes ``fd`` readable again."""
+        """Clear the notification; the next end makes ``fd`` readable again."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 16 * _SIGINFO_BYTES)
 

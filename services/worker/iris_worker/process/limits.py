@@ -16,7 +16,7 @@ Limits = tuple[tuple[int, int], ...]
 
 
 def prepare_process(core_bytes: int) -> None:
-    """For this process and every task: no larger core files than this, and as many open files as the host allows."""
+    """Set limits of this process, which tasks inherit: core file size, and the host's maximum of open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     allowed = core_bytes if hard == resource.RLIM_INFINITY else min(core_bytes, hard)
     resource.setrlimit(resource.RLIMIT_CORE, (allowed, hard))
@@ -25,12 +25,12 @@ def prepare_process(core_bytes: int) -> None:
 
 
 def memory_limits(ask: ResourceRequest) -> Limits:
-    """A task may not allocate more than it asked for, each process of it; who asked for nothing is not held to it."""
+    """Limit each process of a task to the memory that the task requested; without a request there is no limit."""
     return ((resource.RLIMIT_DATA, ask.memory_bytes),) if ask.memory_bytes else ()
 
 
 def hold(pid: int, limits: Limits) -> None:
-    """Set limits on a process that was just started; nothing happens when it is gone already."""
+    """Set limits on a process that was just started; no error when it has already ended."""
     for which, value in limits:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, which, (value, value))

@@ -18,8 +18,8 @@ _INFO = struct.Struct("=QQ11Ii")  # mask, cgroup id, eleven ids, exit status
 
 
 def exit_status(pid: int, pidfd: int) -> int | None:
-    """The wait status of a process whose pidfd says that it has ended; None when it cannot be known."""
-    for known in (_reaped(pidfd), zombie_status(pid), _reaped(pidfd)):  # it may be reaped between two looks
+    """The wait status of a process whose pidfd is readable; None when it cannot be determined."""
+    for known in (_reaped(pidfd), zombie_status(pid), _reaped(pidfd)):  # it may be reaped between the two reads
         if known is not None:
             return known
     return None

@@ -29,7 +29,7 @@ _GIVE_UP_ROUNDS = 500
 
 
 class Loop(Protocol):
-    """What is needed of an event loop: calls later, and when a descriptor becomes readable."""
+    """What the runner needs of an event loop: timers, and callbacks for readable descriptors."""
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
     def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None: ...
@@ -38,7 +38,7 @@ class Loop(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a first process ended. ``known`` False: it was adopted, and its exit code went to somebody else."""
+    """How a first process ended. ``known`` False: it was adopted, and another process reaped its exit code."""
 
     code: int | None = None
     signal: int | None = None
@@ -77,8 +77,8 @@ class Runner:
     """All processes of this worker.
 
     Args:
-        on_over: told each attempt that is over, once, with how its first process ended.
-        on_late: told after attempts were found to be over at another time than in `reap`.
+        on_over: called once for each attempt that has ended, with the exit of its first process. on_late: called after
+            ends that were found outside `reap`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Runner:
         self._on_late = on_late
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = tree.Children()
-        self._foreign = self._children.pids()  # none of ours, whoever started them
+        self._foreign = self._children.pids()  # children that exist now are not attempts, whoever started them
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
@@ -102,7 +102,7 @@ class Runner:
 
     @property
     def running(self) -> int:
-        """Attempts that are not over."""
+        """Attempts that have not ended."""
         return len(self._by_ref)
 
     def start(self, slot: Workspace, command: tuple[str, ...], env: Mapping[str, str], limits: Limits = ()) -> int:
@@ -113,7 +113,7 @@ class Runner:
         return pid
 
     def adopt(self, slot: Workspace, pid: int) -> bool:
-        """Take over a process of the worker before this one; False when it is gone already."""
+        """Adopt a process of the previous worker process; False when it has already ended."""
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
@@ -132,7 +132,7 @@ class Runner:
         stderr: int,
         on_end: Callable[[Exit], None],
     ) -> Callable[[], None]:
-        """Start a command beside an attempt, in its directory; it ends with the attempt, and its group with it.
+        """Start a probe command in an attempt's directory; it and its group are killed when the attempt ends.
 
         Returns what kills it. Raises NotRunnable, OSError.
         """
@@ -151,7 +151,7 @@ class Runner:
             signal_group(pid, signal.SIGKILL)
 
     def _probe_ended(self, pid: int, status: int) -> None:
-        """What is left of its group ends with it."""
+        """The command has ended: kill the rest of its group."""
         process, on_end = self._probes.pop(pid)
         process.probe = 0
         signal_group(pid, signal.SIGKILL)
@@ -161,7 +161,7 @@ class Runner:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
 
     def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
-        """TERM to the whole group after ``settle_ms``, KILL after ``grace_ms`` more unless it is over by then."""
+        """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
         process = self._by_ref.get(ref)
         if process is None or process.terminated:
             return
@@ -178,22 +178,22 @@ class Runner:
         process.killer = self._loop.call_later(grace_ms / 1000, self._kill, process)
 
     def kill_all(self) -> None:
-        """No more grace for anybody."""
+        """Kill all attempts without a grace period."""
         for process in self._by_ref.values():
             signal_group(process.pid, signal.SIGKILL)
 
     def sample(self) -> None:
-        """Look how much memory everything that runs holds; once in a while."""
+        """Record the memory use of all attempts; called at intervals."""
         for process in self._by_ref.values():
             process.sampled = max(process.sampled, tree.peak_rss_bytes(process.pid))
 
     def close(self) -> None:
-        """Let go of descriptors; what runs goes on."""
+        """Close descriptors; processes continue to run."""
         self._children.close()
         os.close(self._null)
 
     def reap(self) -> None:
-        """Children ended: take their ends, and see that nothing of them is left. Called on SIGCHLD."""
+        """Collect the ends of children and kill the rest of their groups. Called on SIGCHLD."""
         ended = []
         while (found := wait_any()) is not None:
             pid, status, usage = found
@@ -213,8 +213,10 @@ class Runner:
             self._settle()
 
     def _peak(self, process: Process, reported: int) -> int:
-        """The kernel counts what a process shared with this worker before its exec, so less than that says nothing."""
-        if reported > self._own_peak:  # it may have grown since it was read
+        """The process' peak memory. The kernel includes what it shared with this worker before its exec, so a lower
+        value is unknown.
+        """
+        if reported > self._own_peak:  # it may have grown since that was read
             self._own_peak = tree.peak_rss_bytes(os.getpid())
         return reported if reported > self._own_peak else process.sampled
 
@@ -230,23 +232,25 @@ class Runner:
     def _kill(self, process: Process) -> None:
         signal_group(process.pid, signal.SIGKILL)
 
-    # ── nothing survives its task ───────────────────────────────────────────────────────────────────────────────
+    # ── descendants ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sweep(self, ended: list[Process]) -> None:
-        """End what is left of attempts whose first process has ended; those with nothing left are over."""
+        """Kill what is left of attempts whose first process has ended; attempts without remaining processes have
+        ended.
+        """
         self._lingering += self._settled(ended)
 
     def _settle(self) -> None:
-        """Look again at attempts that had something left; what cannot be killed is given up after some time."""
+        """Check attempts with remaining processes again; what cannot be killed is given up after some time."""
         self._lingering = self._settled(self._lingering)
         if self._lingering and not self._watching:
             self._watching = True
             self._loop.call_later(_LINGER_S, self._watch)
 
     def _settled(self, ended: list[Process]) -> list[Process]:
-        """Declare over what is over, and return the rest.
+        """Report the attempts that have ended, and return the others.
 
-        Strays are looked for after a group was found empty: only then can nobody in it make new ones.
+        Descendants outside the group are searched after the group is empty, because then it cannot create new ones.
         """
         empty = [process for process in ended if self._clear(process)]
         self._look_for_strays(ended)
@@ -256,7 +260,7 @@ class Runner:
         return [process for process in ended if process.ref in self._by_ref]
 
     def _clear(self, process: Process) -> bool:
-        """Kill what there is; True when nothing is left, or only what cannot be helped."""
+        """Kill the remaining processes; True when none is left, or only unreaped zombies of others."""
         process.rounds += 1
         group = signal_group(process.pid, signal.SIGKILL)
         if process.probe:
@@ -272,13 +276,13 @@ class Runner:
         return False
 
     def _watch(self) -> None:
-        """Not every end of a stray reaches this process."""
+        """Poll attempts with descendants outside the group, whose ends are not all signalled."""
         self._watching = False
         self.reap()
         self._on_late()
 
     def _look_for_strays(self, ended: list[Process]) -> None:
-        """Find this process' children that it did not start: orphans of tasks, live or ended."""
+        """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
         for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self._foreign:
             process = self._owner(pid)
@@ -295,7 +299,7 @@ class Runner:
         return self._by_slot.get(slot) if slot is not None else None
 
     def _nobodys(self, pid: int, gone: set[AttemptRef]) -> bool:
-        """Whether nothing that was alive when this unnamed process was first seen is alive any more."""
+        """Whether all processes that were alive when this unidentified process was first seen have ended."""
         suspects = self._unowned.setdefault(pid, set(self._by_ref))
         suspects &= self._by_ref.keys() - gone
         return not suspects
@@ -309,13 +313,13 @@ class Runner:
 
 
 def is_bare(process: Process) -> bool:
-    """What is left of an attempt are zombies that others ought to reap."""
+    """Whether only zombies are left that other processes must reap."""
     groups = [group for group in (process.pid, process.probe) if group]
     return not any(map(tree.group_lives, groups)) and not any(map(tree.is_alive, process.strays))
 
 
 def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
-    """One child that ended, None when none has."""
+    """One child that has ended, None when none has."""
     try:
         found = os.wait4(-1, os.WNOHANG)
     except ChildProcessError:
@@ -324,19 +328,19 @@ def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
 
 
 def to_exit(status: int, peak_rss_bytes: int) -> Exit:
-    """A wait status in words."""
+    """The exit for a wait status."""
     if os.WIFSIGNALED(status):
         return Exit(None, os.WTERMSIG(status), peak_rss_bytes)
     return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes)
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False when nobody is left in it."""
+    """Signal a process group; False when it is empty."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody is, under another user
+    except PermissionError:  # it has a member that runs as another user
         return True
     return True
 

@@ -35,7 +35,7 @@ _USERS_FAULT = {
 
 
 class NotRunnable(Exception):
-    """The command cannot be run, and that is its owner's fault; ``code`` is what a shell would exit with."""
+    """The command cannot be run, which is its owner's mistake; ``code`` is the exit code of a shell."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ def spawn(command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio:
 
 
 def _as_script(program: str, command: tuple[str, ...], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
-    """A file without a ``#!`` line is a shell script, as every shell has it."""
+    """Run a file without a ``#!`` line as a shell script, as shells do."""
     try:
         return _start(_SHELL, (_SHELL, program, *command[1:]), env, stdio)
     except OSError as error:
@@ -92,7 +92,7 @@ def _explain(error: OSError, name: str) -> Exception:
 
 
 def find(name: str, path: str) -> str:
-    """The program a shell in the task's environment would run; relative to the present directory.
+    """The program that a shell would run in the task's environment; relative to the present directory.
 
     Raises NotRunnable.
     """
@@ -106,7 +106,7 @@ def find(name: str, path: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _cached(name: str, path: str) -> str | None:
-    """A search of absolute directories; only hits are worth keeping, see `_search`."""
+    """A cached search of absolute directories; only hits are cached, see `_search`."""
     for directory in path.split(":"):
         program = f"{directory or '.'}/{name}"
         if os.access(program, os.X_OK) and not os.path.isdir(program):
@@ -125,8 +125,8 @@ def _search(name: str, path: str) -> str | None:
 
 
 def close_inherited() -> None:
-    """Keep what this process inherited from reaching tasks: every descriptor past standard error closes on exec."""
+    """Set close-on-exec for all descriptors this process inherited beyond standard error."""
     for entry in os.listdir("/proc/self/fd"):
         if int(entry) > 2:
-            with contextlib.suppress(OSError):  # the listing's own descriptor is gone by now
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed by now
                 os.set_inheritable(int(entry), False)

@@ -20,14 +20,14 @@ from iris_core.spec import Probe
 from iris_worker.process.limits import Limits
 
 COMPACT_BYTES = 4 * 1024 * 1024
-"""A file that is longer is begun anew, with what still matters."""
+"""A longer file is rewritten without obsolete records."""
 _LENGTH = 4
 
 
 class StoredProbe(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How an attempt is probed. ``env`` and ``limits``: of the command that probes it, if one does.
+    """How an attempt is probed.
 
-    ``serves``: the name of the port that gets requests.
+    ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port of requests.
     """
 
     probe: Probe
@@ -37,8 +37,8 @@ class StoredProbe(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
-    """An attempt's first process: between which steady times (of this boot) it was started, its slot's number, and
-    its ports by name.
+    """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
+    ports by name.
     """
 
     ref: AttemptRef
@@ -53,7 +53,7 @@ class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=Fa
 
 
 class Over(msgspec.Struct, frozen=True, array_like=True, tag="over", gc=False):
-    """It is over, and this is what is to be reported of it."""
+    """An attempt has ended, with the end to report."""
 
     stage: Stage
 
@@ -67,7 +67,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag="read", gc=False):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone", gc=False):
-    """Their ends are acknowledged: nothing about them matters any more."""
+    """The ends of these attempts are acknowledged, so their records are obsolete."""
 
     refs: tuple[AttemptRef, ...]
 
@@ -83,9 +83,9 @@ ProcessRecord = Started | Over | Read | Gone | Boot
 
 @dataclass(slots=True)
 class StoredProcess:
-    """What the process store says of one attempt.
+    """The records of one attempt.
 
-    ``reused``: its slot has gone to a later one, so its output was sent.
+    ``reused``: its slot was given to a later attempt, so its output is stored.
     """
 
     started: Started
@@ -102,7 +102,7 @@ class StoredProcess:
 
 
 class ProcessStore:
-    """The file, and what it says. Raises OSError when the disk does not do its part."""
+    """The file and its contents. Raises OSError when the disk fails."""
 
     def __init__(self, path: Path, boot: str) -> None:
         self._path = path
@@ -113,7 +113,7 @@ class ProcessStore:
         self._fd = -1
 
     def recover(self) -> dict[AttemptRef, StoredProcess]:
-        """What the worker before left, and begin a file of our own. Empty when the host was started anew since."""
+        """What the previous worker process left; begins a new file. Empty after a reboot of the host."""
         boot, entries = read(self._path)
         self._entries = dict(entries) if boot == self._boot else {}
         left = entries if boot == self._boot else {ref: e for ref, e in entries.items() if e.over is not None}
@@ -143,7 +143,7 @@ class ProcessStore:
             self._add(Gone(known))
 
     def flush(self) -> None:
-        """Hand what was noted to the kernel, whole or not at all; what could not be written is kept for the next time.
+        """Write the new records, all or none; what could not be written is kept for the next call.
 
         Raises OSError.
         """
@@ -171,7 +171,7 @@ class ProcessStore:
         self._pending.append(frame(record))
 
     def _compact(self) -> None:
-        """Write only what still matters into a new file, and put it in the old one's place."""
+        """Write the records that are not obsolete into a new file, and replace the old one."""
         records: list[ProcessRecord] = [Boot(self._boot)]
         for entry in self._entries.values():
             records.extend(entry.records())
@@ -195,7 +195,7 @@ def frame(record: ProcessRecord) -> bytes:
 
 
 def read(path: Path) -> tuple[str, dict[AttemptRef, StoredProcess]]:
-    """The boot a process store was written in and its entries; nothing for a file that is not there."""
+    """The boot in which a process store was written, and its entries; nothing when the file is absent."""
     entries: dict[AttemptRef, StoredProcess] = {}
     slots: dict[int, StoredProcess] = {}
     boot = ""

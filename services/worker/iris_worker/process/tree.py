@@ -25,11 +25,11 @@ class Children:
     def __init__(self) -> None:
         try:
             self._fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # a kernel that does not tell
+        except OSError:  # the kernel does not provide it
             self._fd = -1
 
     def pids(self) -> set[int]:
-        """Their process ids, zombies included; empty where the kernel does not tell."""
+        """Their process ids, zombies included; empty where the kernel does not provide them."""
         if self._fd < 0:
             return set()
         found = data = os.pread(self._fd, _PAGE, 0)
@@ -45,7 +45,7 @@ class Children:
 
 
 def session_of(pid: int) -> int:
-    """Its session, which is the process id of its task's first process; 0 when it is gone."""
+    """Its session, which is the process id of its task's first process; 0 when it has ended."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -53,7 +53,7 @@ def session_of(pid: int) -> int:
 
 
 def slot_of(pid: int, attempts: str) -> int | None:
-    """The slot below directory ``attempts`` that ``pid`` was started in, by its first environment."""
+    """The slot below directory ``attempts`` in which ``pid`` was started, by its initial environment."""
     for entry in _environ(pid):
         if entry.startswith(_WORKDIR):
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
@@ -62,12 +62,12 @@ def slot_of(pid: int, attempts: str) -> int | None:
 
 
 def is_probe(pid: int) -> bool:
-    """Whether it is a probe's command, or came of one."""
+    """Whether it is a probe's command, or a descendant of one."""
     return any(entry.startswith(_PROBE) for entry in _environ(pid))
 
 
 def group_lives(group: int) -> bool:
-    """Whether a process group has a member that is more than a zombie nobody reaps. Looks at every process."""
+    """Whether a process group has a member that is not an unreaped zombie. Reads every process."""
     wanted = str(group).encode()
     return any(
         len(fields) > _GROUP and fields[_GROUP] == wanted and fields[0] != b"Z" for fields in map(_stat, all_pids())
@@ -75,17 +75,17 @@ def group_lives(group: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process exists and is more than a zombie."""
+    """Whether a process exists and is not a zombie."""
     return _stat(pid)[:1] not in ([], [b"Z"])
 
 
 def all_pids() -> list[int]:
-    """Every process of this host that can be seen."""
+    """Every visible process of this host."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def peak_rss_bytes(pid: int) -> int:
-    """The most memory a living process has held so far; 0 when it is gone."""
+    """The peak memory of a live process in bytes; 0 when it has ended."""
     try:
         with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
             for line in file.read().splitlines():
@@ -97,7 +97,7 @@ def peak_rss_bytes(pid: int) -> int:
 
 
 def started_ticks(pid: int) -> int:
-    """When it was started, in clock ticks since boot; 0 when it is gone."""
+    """Its start time in clock ticks since boot; 0 when it has ended."""
     fields = _stat(pid)
     return int(fields[_START_TIME]) if fields else 0
 
@@ -111,7 +111,7 @@ def zombie_status(pid: int) -> int | None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the third on; none when it is gone."""
+    """The fields of /proc/<pid>/stat from the third on; empty when it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return file.read().rpartition(b")")[2].split()
@@ -120,7 +120,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _environ(pid: int) -> list[bytes]:
-    """The environment it began with; none when it is gone, or somebody else's."""
+    """Its initial environment; empty when it has ended, or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             return file.read(1 << 20).split(b"\0")
