@@ -15,17 +15,17 @@ from iris_state.deployments.records import Deployment
 from iris_state.records import Job
 
 REST_MS = 3_600_000
-"""A bundle that was used within the last hour is kept whatever else: a submission may be on its way that names it."""
+"""A bundle used within this time is always kept: a submission that names it may be in flight."""
 
 
 class Uses(msgspec.Struct):
-    """Who uses bundles: digests that jobs which live name, and when the last job of each digest ended."""
+    """The uses of bundles: digests of jobs that have not ended, and when the last job of each digest ended."""
 
     live: set[str]
     ended_ms: dict[str, int]
 
     def keep(self, deployments: Iterable[Deployment]) -> None:
-        """What any revision of a deployment is made of is used while that is there: a route may be made of it again."""
+        """Count every revision of a deployment as a use, because a route may be created from any of them."""
         for deployment in deployments:
             if not deployment.is_terminal:
                 bundles = (revision.template.bundle for revision in deployment.revisions.values())
@@ -43,10 +43,10 @@ class Uses(msgspec.Struct):
 
 
 def discardable(blobs: Sequence[Blob], uses: Uses, keep_ms: int, keep_bytes: int, now_ms: int) -> Iterator[Blob]:
-    """What goes now, the one unused for longest first.
+    """The bundles to delete now, the least recently used first.
 
     Args:
-        keep_ms: how long after its last use a bundle is kept. keep_bytes: what all of them may take. 0: any.
+        keep_ms: how long after its last use a bundle is kept. keep_bytes: total size of all bundles. 0: no limit.
     """
     left = sum(blob.bytes for blob in blobs)
     used = {blob.name: max(blob.used_ms, uses.ended_ms.get(blob.name, 0)) for blob in blobs}

@@ -35,7 +35,7 @@ _SIBLING = frozenset({Cause.COSCHEDULED_SIBLING, Cause.COSCHEDULED_RESTART})
 
 
 def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
-    """One member of a gang left its attempt: the others end with it, or start anew with it."""
+    """A gang's member left its attempt: the other members end or restart with it."""
     job = ledger.jobs[moved.job]
     if not job.is_gang or moved.cause in _SIBLING or moved.attempt < 0:
         return []
@@ -57,7 +57,7 @@ def siblings(ledger: Ledger, moved: Moved) -> list[Claim]:
 
 
 def complete(job: Job) -> list[Claim]:
-    """The members of a gang that wait for the others have succeeded."""
+    """A gang's waiting members have succeeded."""
     return [
         Claim(table.COMPLETE, job.number, index, cause=task.attempts[-1].cause or Cause.EXITED)
         for index, task in enumerate(job.tasks)
@@ -66,7 +66,9 @@ def complete(job: Job) -> list[Claim]:
 
 
 def members(ledger: Ledger, moved: SessionMoved) -> list[Claim]:
-    """A gang's session is over, and its members succeed together; or its leader is done, and the others are stopped."""
+    """A gang's session has ended, and its members succeed together; or its leader has succeeded, and the others are
+    stopped.
+    """
     job = ledger.jobs[moved.job]
     if moved.status is SessionStatus.TERMINATED:
         return complete(job)
@@ -88,7 +90,7 @@ _CAME_TO = {
 
 
 def _culprit(job: Job, moved: Moved) -> str:
-    """Which member's end the others follow, and how that came, in words."""
+    """The member whose end the other members follow, and a description of its end."""
     attempt = job.tasks[moved.index].attempts[moved.attempt]
     detail = attempt.error or _how(attempt)
     words = f"task {moved.index} {_CAME_TO[moved.shown]}"
@@ -96,10 +98,10 @@ def _culprit(job: Job, moved: Moved) -> str:
 
 
 def job(job: Job) -> JobMoved | None:
-    """The job's state as its tasks' counts have it now; None when it is what it was."""
+    """The job's state derived from its tasks' counts; None when it has not changed."""
     if job.is_terminal:
         return None
-    tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a collective that lost a member has failed
+    tolerated = 0 if job.is_gang else job.spec.max_task_failures  # a gang that lost a member has failed
     facts = {"max_task_failures": tolerated, "started": int(job.state is JobState.RUNNING)}
     row = derive(job_table.TABLE, job.counted(), facts)
     assert row is not None, "the last row holds of every job"
@@ -119,7 +121,9 @@ _INFORMATIVE = (
 
 
 def _why(job: Job) -> tuple[Cause | None, str]:
-    """The cause and a sentence, from the first task that did not succeed; a gang's from the one the others follow."""
+    """The cause and a sentence, from the first task that did not succeed; for a gang from the member the others
+    follow.
+    """
     worst = next((state for state in _INFORMATIVE if job.counts[state]), None)
     if worst is None:
         return None, ""
@@ -132,7 +136,7 @@ def _why(job: Job) -> tuple[Cause | None, str]:
 
 
 def _how(last: Attempt | None) -> str:
-    """What is known of the end of a process, in words."""
+    """A description of the end of a process."""
     if last is None:
         return ""
     if last.exit_code is not None:
@@ -141,7 +145,7 @@ def _how(last: Attempt | None) -> str:
 
 
 def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:
-    """A job ended: what is left of it is killed, and its children unless it succeeded."""
+    """A job has ended: kill its remaining tasks, and its children unless it succeeded."""
     ended = ledger.jobs[moved.job]
     if moved.state is JobState.SUCCEEDED:
         return []
@@ -149,7 +153,7 @@ def remaining(ledger: Ledger, moved: JobMoved) -> list[Claim]:
 
 
 def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
-    """End every task of one job that has not ended."""
+    """Kill every task of one job that has not ended."""
     return [
         Claim(table.KILL, job.number, index, cause=cause, initiator=initiator, note=note)
         for index, task in enumerate(job.tasks)
@@ -158,7 +162,7 @@ def kill(job: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[C
 
 
 def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note: str = "") -> list[Claim]:
-    """End a job and everything below it that lives, in one step; the root's children keep cause parent_ended."""
+    """Kill a job and all its descendants in one step; the children have the cause parent_ended."""
     claims = kill(root, cause, initiator, note)
     for child in below(ledger, root):
         claims += kill(child, Cause.PARENT_ENDED, initiator, note)
@@ -166,7 +170,7 @@ def subtree(ledger: Ledger, root: Job, cause: Cause, initiator: Initiator, note:
 
 
 def below(ledger: Ledger, root: Job) -> Iterator[Job]:
-    """Every job under a job, at any depth, also under children that have ended."""
+    """Every descendant of a job, also below children that have ended."""
     numbers = list(root.children)
     while numbers:
         child = ledger.jobs.get(numbers.pop())
@@ -176,9 +180,9 @@ def below(ledger: Ledger, root: Job) -> Iterator[Job]:
 
 
 def lost_with(ledger: Ledger, worker: str, together: Mapping[tuple[str, Attribute], int] | None = None) -> list[Claim]:
-    """A host is given up: every attempt that is open on it has ended.
+    """A host is lost: every attempt that is open on it has ended.
 
-    ``together``: how many hosts with each attribute fell silent with this one; None when it is lost with a notice.
+    ``together``: how many hosts with each attribute were lost at the same time; None when the host gave notice.
     """
     presence = ledger.presence.get(worker)
     if presence is None:
@@ -200,7 +204,7 @@ def lost_with(ledger: Ledger, worker: str, together: Mapping[tuple[str, Attribut
 
 
 def _group(ledger: Ledger, number: int, worker: str) -> tuple[str, Attribute]:
-    """The slice of a host, or what a gang on it is placed by."""
+    """The slice of a host, or the group attribute of the gang on it."""
     gang = ledger.jobs[number].spec.coscheduling
     name = gang.group_by if gang is not None else TPU_NAME
     return name, ledger.workers[worker].attributes.get(name, "")

@@ -30,15 +30,15 @@ from iris_core.states import (
 from iris_state.deployments.records import Rollout
 
 GANG = -1
-"""The ``index`` of a session that is its whole job."""
+"""The ``index`` of a session that consists of a whole job."""
 
 
 UNDECODABLE = "undecodable-"
-"""How the request id of a command begins that could not be read: a dead letter."""
+"""Prefix of the request id of a command that could not be decoded: a dead letter."""
 
 
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 when it has none that is known."""
+    """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 without a known parent."""
 
     number: int
     name: str
@@ -62,7 +62,7 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """A live attempt came one stage further."""
+    """A live attempt has reached a later stage."""
 
     job: int
     index: int
@@ -71,16 +71,16 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
-    """A task left its attempt: back to PENDING, or ended for good. ``attempt`` -1 when it was in none.
+    """A task left its attempt: it is PENDING again, or has ended. ``attempt`` -1 when it was in none.
 
-    A member of a gang that has exited 0, or is stopped for its leader, leaves its attempt and stays as it is: ACTIVE.
+    A gang's member that has exited 0, or is stopped for its leader, leaves its attempt and stays ACTIVE.
 
     Attributes:
-        shown: how the attempt is shown from now on.
-        closed: the attempt's end is known (``ended``); otherwise it is being stopped and still holds its place.
-        charged_to: the counter that grew by one.
+        shown: the displayed state of the attempt.
+        closed: the attempt's end is known (``ended``); otherwise it is being stopped and still holds its resources.
+        charged_to: the incremented counter.
         note: one sentence for a person.
-        suspect: the attempt may have taken its worker down, see `poison`.
+        suspect: the attempt may have crashed its worker, see `poison`.
     """
 
     job: int
@@ -98,7 +98,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """The end of an attempt that its task had left before is now known; its place is free."""
+    """The end of an attempt that its task had left before is now known; its resources are free."""
 
     job: int
     index: int
@@ -128,9 +128,9 @@ class SessionMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7
 class Judged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
     """A judgement without a SessionMoved; ``tries`` is the handler's counter from now on. ``index`` GANG: whole job.
 
-    ``looks`` judgements alike are one, the first of them at ``since_ms`` (0: now). ``version`` is the journal sequence
-    from which a scheduler knows of it: a plan made of less cannot fail again. ``to_status``: where it leads a session
-    of one, whose status is not stored; None when it stays.
+    ``looks`` equal judgements are merged, the first of them at ``since_ms`` (0: now). ``version`` is the journal
+    sequence that holds it: a plan based on an older one does not count as another failure. ``to_status``: the target of
+    a session of one, whose status is not stored; None: unchanged.
     """
 
     job: int
@@ -160,8 +160,8 @@ class WorkerRegistered(msgspec.Struct, frozen=True, array_like=True, gc=False, t
 
 
 class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
-    """A host's state changed. ``drained`` says of a LOST one whether it is to be DRAINING when it comes back, and of
-    one that is stopping, False, that it is not.
+    """A host's state changed. ``drained`` of a LOST one: whether it is DRAINING when it comes back; of one that is
+    stopping: False.
     """
 
     worker: str
@@ -171,7 +171,9 @@ class WorkerMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10
 
 
 class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
-    """The place that is being freed on ``worker`` is nominated for this waiting task; "" takes the nomination back."""
+    """The capacity that is being freed on ``worker`` is nominated for this pending task; "" withdraws the
+    nomination.
+    """
 
     job: int
     index: int
@@ -179,7 +181,7 @@ class Nominated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
 
 
 class Avoided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
-    """This task is not placed on this worker before ``until_ms``."""
+    """This task must not be placed on this worker before ``until_ms``."""
 
     job: int
     index: int
@@ -188,15 +190,15 @@ class Avoided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
 
 
 class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
-    """A user's limits from now on."""
+    """A user's limits were set."""
 
     quota: Quota
 
 
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
-    """A command's request id and its answer, so that the same request twice is answered the same.
+    """A command's request id and its answer, so that a repeated request gets the same answer.
 
-    ``body`` is JSON; or the id of the job it shows (``j7``), which is worded again when it is asked for.
+    ``body`` is JSON, or the id of a job (``j7``) whose view is then made anew.
     """
 
     request_id: str
@@ -205,27 +207,27 @@ class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
 
 
 class JobPruned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
-    """A job that had ended long ago is deleted; its counts stay."""
+    """A job that ended long ago was deleted; its counts are kept."""
 
     job: int
 
 
 class Led(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
-    """A replica has taken over: what every other one appends from now on is refused."""
+    """A replica has taken over: from now on the appends of every other one are refused."""
 
     leader: str
     epoch: int
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
-    """So many are kept no longer, the oldest: idempotency keys of forgotten jobs, and answers."""
+    """The oldest idempotency keys of deleted jobs, and the oldest answers, were deleted: so many of each."""
 
     keys: int = 0
     answers: int = 0
 
 
 class WorkerForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=17):
-    """A LOST host is not known any more; what it ran before keeps its name."""
+    """A LOST host was deleted; its attempts keep its name."""
 
     worker: str
 
@@ -241,9 +243,10 @@ class DeploymentCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 
 
 class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=31):
-    """What a deployment wants from now on. A revision that is not known is made of ``spec``.
+    """The target of a deployment changed.
 
-    ``by_owner``: a person wanted it; otherwise a failed update goes back.
+    An unknown revision is created from ``spec``. ``by_owner``: by a user's command; otherwise a failed update is rolled
+    back.
     """
 
     deployment: int
@@ -253,7 +256,7 @@ class DeploymentChanged(msgspec.Struct, frozen=True, array_like=True, gc=False, 
 
 
 class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
-    """Where the wanted revision stands now, as a whole; ``by_owner``: a person has paused or resumed it."""
+    """The state of the rollout of the target revision, as a whole; ``by_owner``: a user has paused or resumed it."""
 
     deployment: int
     rollout: Rollout
@@ -261,7 +264,7 @@ class RolledOut(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=32):
 
 
 class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=33):
-    """A judgement about a deployment, and the status it leads to or stays in."""
+    """A judgement about a deployment, and its target status or the unchanged one."""
 
     deployment: int
     status: DeploymentLifecycle
@@ -271,7 +274,7 @@ class DeploymentMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
 
 
 class DeploymentForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=34):
-    """A deployment that was destroyed long ago is deleted."""
+    """A deployment that was destroyed long ago was deleted."""
 
     deployment: int
     name: str
@@ -286,11 +289,11 @@ class RouteCreated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3
 
 
 class RouteMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36):
-    """A judgement about a route, and the status it leads to or stays in.
+    """A judgement about a route, and its target status or the unchanged one.
 
     Attributes:
         job: the number of the job that was admitted for it, 0: none was.
-        passed: of one that is stale: whether its last result was a pass. evicted: it is let go for being unhealthy.
+        passed: of a stale route: whether its last result was a pass. evicted: it is ended because it is unhealthy.
     """
 
     deployment: int
@@ -305,7 +308,7 @@ class RouteMoved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=36)
 
 
 class RouteProbed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=37):
-    """Where a route serves, as its worker said, and whether it wants requests now."""
+    """A route's address as its worker reported it, and whether it is ready for requests now."""
 
     deployment: int
     route: int
@@ -314,7 +317,7 @@ class RouteProbed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=37
 
 
 class RoutesDiscovered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=38):
-    """The whole set of routes that may get requests from now on. ``version``: see `serving.Discovery`."""
+    """The whole set of routes that may get requests changed. ``version``: see `serving.Discovery`."""
 
     deployment: int
     version: int
@@ -334,7 +337,7 @@ DEPLOYMENT_KINDS = (
     *(DeploymentCreated, DeploymentChanged, RolledOut, DeploymentMoved, DeploymentForgotten, DeploymentScaled),
     *(RouteCreated, RouteMoved, RouteProbed, RoutesDiscovered),
 )
-"""The kinds about deployments and their routes."""
+"""The kinds of changes of deployments and their routes."""
 
 Change = (
     JobAdmitted
@@ -369,9 +372,9 @@ Change = (
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
-    """One batch: the leader's epoch, how far it has read the commands, when, and what changed.
+    """One batch: the leader's epoch, the sequence of the last command read, the time, and the changes.
 
-    ``epoch`` and ``serial`` make the bytes of every commit unique, which an append of unknown fate relies on.
+    ``epoch`` and ``serial`` make the bytes of every commit unique, on which an append of unknown outcome relies.
     """
 
     epoch: int

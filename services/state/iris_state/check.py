@@ -46,9 +46,9 @@ Wrongs = Iterator[str]
 
 
 def check(ledger: Ledger, aside: Container[TimerKey] = ()) -> None:
-    """Raises InvariantBroken naming every record that contradicts itself or an index.
+    """Raises InvariantBroken naming every record that is inconsistent in itself or with an index.
 
-    ``aside``: timers that raised; what follows from the records of such a deployment has not been done yet.
+    ``aside``: timers that raised; the reconciliation of such a deployment is outstanding.
     """
     wrong = list(violations(ledger, aside))
     if wrong:
@@ -79,7 +79,9 @@ def states_are_counted(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def waiting_is_queued(ledger: Ledger, job: Job) -> Wrongs:
-    """What waits and can no longer run anywhere stands in the queue unless held back; of a gang all or nothing."""
+    """A pending task without a possibly running attempt is in the queue unless held back; a gang's members all or
+    none.
+    """
     waiting = [i for i, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not lingers(job, i)]
     if job.number in ledger.held_back or (job.is_gang and len(waiting) < len(job.tasks)):
         waiting = []
@@ -98,7 +100,9 @@ def attempts_are_in_order(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def one_attempt_lives(ledger: Ledger, job: Job) -> Wrongs:
-    """Open and not being stopped is only the attempt an active task is in; all are in one but members of a gang."""
+    """The only open attempt that is not being stopped is an active task's current one; only a gang's members may have
+    none.
+    """
     for index, task in enumerate(job.tasks):
         lively = [a.number for a in task.attempts if a.is_open and a.status is not KernelStatus.TERMINATING]
         wanted = [task.current.number] if task.current is not None else []
@@ -122,7 +126,7 @@ def budgets_are_exact(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def what_ended_is_finished(ledger: Ledger, job: Job) -> Wrongs:
-    """A task that ended badly for good has no retry: its budget is spent, or it carries the mark that says so."""
+    """A task that failed for good has no retry left: its budget is spent, or it carries the mark ``no_retry``."""
     for index, task in enumerate(job.tasks):
         budget = task_table.BUDGET_OF_STATE.get(task.state)
         if budget is None:
@@ -163,7 +167,7 @@ def family_is_linked(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
-    """All members that live have one group value and one worker each, and either all wait or none does."""
+    """The live members of a gang have one group value and one worker each, and all or none are pending."""
     if job.session is None or job.spec.coscheduling is None:
         return
     group_by = job.spec.coscheduling.group_by
@@ -176,7 +180,9 @@ def gang_is_together(ledger: Ledger, job: Job) -> Wrongs:
 
 
 def gang_succeeds_together(ledger: Ledger, job: Job) -> Wrongs:
-    """Who waits for the gang exited 0 or is stopped for its leader; nobody waits for one that is over."""
+    """A member that waits for its gang has exited 0 or is stopped for the leader; none waits for a gang that has
+    ended.
+    """
     if job.session is None:
         return
     waiting = [task.attempts[-1] for task in job.tasks if task.waits_for_gang]
@@ -241,7 +247,7 @@ def queue_is_sorted(ledger: Ledger) -> Wrongs:
 
 
 def open_attempts_are_held(ledger: Ledger) -> Wrongs:
-    """What each host holds is the sum over the attempts open on it, and never more than it has."""
+    """What each host holds is the sum over its open attempts, and at most its capacity."""
     opened: dict[str, set[AttemptKey]] = {worker: set() for worker in ledger.presence}
     for job in ledger.jobs.values():
         for index, task in enumerate(job.tasks):
@@ -293,7 +299,7 @@ def avoidances_are_of_those_who_go_on(ledger: Ledger) -> Wrongs:
 
 
 def clocks_are_set(ledger: Ledger) -> Wrongs:
-    """Everybody in a status with a timeout stands in its line with the right time, and nobody else does."""
+    """Every record in a status with a timeout is in that status's queue with the right time, and no other record is."""
     wanted: dict[SessionStatus, dict[Key, int]] = {status: {} for status in ledger.timeouts}
     for job in ledger.jobs.values():
         for key, status, since in _clocks(job):
@@ -320,7 +326,7 @@ def _clocks(job: Job) -> Iterator[tuple[Key, SessionStatus, int]]:
 
 
 def _is_over(task: Task) -> bool:
-    """Its session of one is TERMINATED for the user, though the end of its kernel is not known."""
+    """Whether its session of one is TERMINATED for the user although its kernel's end is not known."""
     return task.session is not None and task.session.status is SessionStatus.TERMINATED
 
 
@@ -332,7 +338,7 @@ def timeouts_are_set(ledger: Ledger) -> Wrongs:
         for index, task in enumerate(job.tasks):
             if job.timeout_ms is not None and task.state is TaskState.RUNNING and task.current is not None:
                 wanted["timeout", job.number, index] = task.attempts[-1].started_ms + job.timeout_ms
-    # A scheduling timeout that has passed rings once and is gone; what was placed before it goes on.
+    # A scheduling timeout fires once; attempts that were placed before it continue.
     rung = {key for key in wanted if key[0] == "scheduling"} - dict(ledger.timers.items()).keys()
     wanted = {key: due for key, due in wanted.items() if key not in rung}
     if dict(ledger.timers.items()) != wanted:
@@ -350,7 +356,7 @@ def names_lead_to_the_newest(ledger: Ledger) -> Wrongs:
 
 
 def one_run_of_a_name_lives(ledger: Ledger) -> Wrongs:
-    """A run has no attempts before those of earlier runs are known to have ended; until then it is held back."""
+    """A run has no attempts until those of earlier runs of the name have ended; until then it is held back."""
     runs: dict[str, list[Job]] = {}
     for job in ledger.jobs.values():
         runs.setdefault(job.name, []).append(job)
@@ -381,7 +387,7 @@ def listings_are_indexed(ledger: Ledger) -> Wrongs:
 
 
 def routes_lead_to_jobs(ledger: Ledger, deployment: Deployment) -> Wrongs:
-    """A route that lives has a job that does, and one that is being terminated has none; the index knows them all."""
+    """A live route has a live job, and a terminated one has none; the index holds both."""
     for route in deployment.held():
         job = ledger.jobs.get(route.job)
         has_job = job is not None and not job.is_terminal

@@ -14,18 +14,18 @@ from iris_core.tables.task import TaskRule
 from iris_state.changes import Change
 
 CURRENT = -1
-"""Instead of an attempt number: whichever attempt the task is in, or none."""
+"""In place of an attempt number: the task's current attempt, if any."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """One happening, as a row of the task table.
+    """A claimed event, as a row of the task table.
 
     Attributes:
-        attempt: the attempt spoken of, or `CURRENT`; a claim about a superseded attempt can only close it.
+        attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only close it.
         status: for assign, build and run: the kernel status the attempt is in now.
-        worker: for assign: where.
+        worker: for assign: the worker.
         ended: how the attempt's process ended, when its end is known.
-        sudden: its worker, or the process of it, died alone and without a notice.
+        sudden: its worker, or the worker's process, died alone and without notice.
     """
 
     rule: TaskRule
@@ -42,4 +42,4 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 Step = Change | Claim
-"""What a function that reads a message comes to, one after the other."""
+"""What a function that reads a message yields, one after the other."""

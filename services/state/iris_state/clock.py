@@ -1,4 +1,4 @@
-"""The time a replica stamps its commits with: wall time that never goes back."""
+"""The time stamp of a replica's commits: wall time that never goes backwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Wall time taken once at the start, then advanced by the steady clock."""
+    """Wall time read once at the start, then advanced by the monotonic clock."""
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
@@ -20,5 +20,5 @@ class Clock:
         return (self._wall_ns + self._steady_ns() - self._start_ns) // 1_000_000
 
     def start_after(self, at_ms: int) -> None:
-        """The record's last time is in the future of this clock: go on from there."""
+        """Continue from the last recorded time when it is ahead of this clock."""
         self._wall_ns += max(0, at_ms - self.now_ms()) * 1_000_000

@@ -25,16 +25,16 @@ from iris_state.records import Attempt, Job, Task, spent_and_limit
 
 
 def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
-    """What changes because of one claim; None when it is late, repeated, or about something unknown."""
+    """The change that follows from one claim; None when it is late, repeated, or about an unknown record."""
     job = ledger.jobs.get(claim.job)
     if job is None or not 0 <= claim.index < len(job.tasks):
-        return None  # pruned, or never was
+        return None  # deleted, or never existed
     task = job.tasks[claim.index]
     attempt = task.current
     if claim.attempt != CURRENT and (attempt is None or attempt.number != claim.attempt):
         return _close_superseded(task, claim)
     if task.state not in claim.rule.sources:
-        return None  # no row leads from here: a repeat, or it came too late
+        return None  # no row starts from this state: a repeat, or a late claim
     if claim.worker:
         return Assigned(job.number, claim.index, len(task.attempts), claim.worker)
     if claim.status is not None:
@@ -43,9 +43,9 @@ def conclude(ledger: Ledger, claim: Claim, policy: Policy) -> Change | None:
 
 
 def _close_superseded(task: Task, claim: Claim) -> Change | None:
-    """A worker may tell the end of an attempt its task has left: that frees its place and nothing else.
+    """Close an attempt that its task has left: that frees its resources and nothing else.
 
-    So does that of a gang's member that is stopped for its leader; one that has finished has no end to tell.
+    The same holds for a gang's member that is stopped for its leader; a finished one is closed already.
     """
     if claim.ended is None or not 0 <= claim.attempt < len(task.attempts):
         return None
@@ -56,7 +56,7 @@ def _close_superseded(task: Task, claim: Claim) -> Change | None:
 def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
     assert claim.status is not None
     if attempt is None or STAGE_ORDER[claim.status] <= STAGE_ORDER[attempt.status]:
-        return None  # an attempt never goes back a stage
+        return None  # an attempt never returns to an earlier stage
     return Staged(claim.job, claim.index, attempt.number, claim.status)
 
 
@@ -99,5 +99,5 @@ def _spent_and_limit(job: Job, task: Task, charged: Budget | None, policy: Polic
 
 
 def _is_ending(job: Job) -> bool:
-    """A gang is only ever placed whole, and what has ended stays ended: with a task ended there is no second start."""
+    """Whether a gang cannot be placed again: it is only placed whole, and a task of it has ended for good."""
     return job.is_gang and any(job.counts[state] for state in TERMINAL)

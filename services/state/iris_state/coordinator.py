@@ -45,23 +45,25 @@ _REQUEUED = {
     (START.name, Result.GIVE_UP): Cause.START_TIMEOUT,
     (START.name, Result.EXPIRED): Cause.START_TIMEOUT,
 }
-"""Why tasks go back to PENDING."""
+"""The cause with which tasks return to PENDING."""
 
 _CANCELLED = {
     (SCHEDULE.name, Result.GIVE_UP): Cause.RESCHEDULES_SPENT,
     (SCHEDULE.name, Result.EXPIRED): Cause.SCHEDULING_TIMEOUT,
 }
-"""Why tasks are not placed at all."""
+"""The cause with which tasks end that were never placed."""
 
 REQUEUED_BY_A_HANDLER = frozenset(_REQUEUED.values())
-"""The causes of attempts whose end is a judgement's, and so a row of history already."""
+"""The causes of attempts that end by a judgement, which is a row of history already."""
 
 _LATE = {PREPARE.name: KERNEL_UNPREPARED, START.name: KERNEL_UNSTARTED}
-"""Which members of a gang have kept the others waiting; they pay, the others start again with them."""
+"""The members of a gang that delayed the others; they are charged, and the others restart with them."""
 
 
 def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.PROMOTIONS) -> SessionMoved | None:
-    """Where its kernels have brought a gang's session by one of these rows; None when it stays, or is over for good."""
+    """The transition of a gang's session that follows from its kernels by one of these rows; None when it stays, or has
+    ended.
+    """
     session, kernels = job.session, ledger.kernels.get(job.number)
     if session is None or kernels is None:
         return None
@@ -73,13 +75,14 @@ def promote(ledger: Ledger, job: Job, rows: Sequence[Promotion] = session_table.
 def run(
     ledger: Ledger, policy: Policy, rule: SessionRule, handler: Handler, shown: Sequence[SessionFacts], now_ms: int
 ) -> Steps:
-    """Show sessions to a handler and judge each one exactly once, as it is when its turn comes.
+    """Run a handler over sessions and judge each one exactly once, in its state at that time.
 
-    A handler that raises has failed for its whole batch. What it leaves out was not touched, and may only expire.
+    A handler that raises has failed for its whole batch. A session missing in its report was not handled, and may only
+    expire.
     """
     try:
         report, why = handler(shown), ""
-    except Exception as error:  # noqa: BLE001 - a handler is a guest: its mistake fails its batch, not the service
+    except Exception as error:  # noqa: BLE001 - an error of a handler fails its batch, not the service
         report, why = Report(failures=[s.id for s in shown]), f"{rule.name} raised {error!r}"
     outcomes = dict.fromkeys(report.successes, Outcome.SUCCESS)
     outcomes.update(dict.fromkeys(report.failures, Outcome.FAILURE))
@@ -90,15 +93,15 @@ def run(
 
 
 def unread(ledger: Ledger, policy: Policy, id_: SessionId, members: Sequence[int], reason: str, now_ms: int) -> Steps:
-    """These members, by task index, were never begun and never will be: their session is given up at once.
+    """Give up a session whose members, by task index, were never started and never will be.
 
-    Their attempts have ended with that; the others of a gang are stopped and start again with them.
+    Their attempts have ended; the other members of a gang are stopped and restart with them.
     """
     yield from settle(ledger, policy, PREPARE, id_, Outcome.FAILURE, reason, now_ms, members, unread=True)
 
 
 def seen(ledger: Ledger, id_: SessionId) -> tuple[SessionStatus | None, int]:
-    """What compare-and-set compares: a session's status and version. (None, 0) when there is no such session."""
+    """A session's status and version, for compare-and-set. (None, 0) when there is no such session."""
     job = ledger.jobs.get(id_[0])
     if job is None:
         return None, 0
@@ -118,10 +121,10 @@ def settle(
     version: int = 0,
     unread: bool = False,
 ) -> Steps:
-    """One session, one outcome, one judgement, and what it changes.
+    """Judge one outcome of one session and yield the changes.
 
-    ``wanting``: the members that have failed it, by task index; ``unread``: it is known that they were never begun,
-    which no further try changes. ``version``: see `changes.Judged`.
+    ``wanting``: the members that failed, by task index; ``unread``: they are known never to have started, so no further
+    try helps. ``version``: see `changes.Judged`.
     """
     job = ledger.jobs.get(id_[0])
     if job is None:
@@ -146,21 +149,21 @@ def settle(
     if id_[1] == GANG and target is not None:
         yield from _of_tasks(job, rule, result, target, _members(job, rule, result, wanting), reason, unread)
         if target is SessionStatus.PENDING and any(job.counts[state] for state in _BADLY):
-            yield judged  # a member has no retry left: it is the end of this gang, which DetectTermination says
+            yield judged  # a member has no retry left: DetectTermination ends this gang
         elif target is not status:
             yield SessionMoved(job.number, target, rule.name, result, reason)
         return
     claims = list(_of_tasks(job, rule, result, target, [id_[1]], reason, unread))
-    if result is not Result.SUCCESS:  # a session of one follows its kernel; only what did not succeed is worth a record
+    if result is not Result.SUCCESS:  # a session of one follows its kernel; only failures are recorded
         stays = target is SessionStatus.PENDING and not _is_requeued(ledger, policy, claims)
         yield msgspec.structs.replace(judged, to_status=None if stays else target)
     yield from claims
 
 
 def expire(job: Job, reason: str) -> Steps:
-    """The scheduling timeout of a job has passed: what of it was never placed has expired.
+    """The scheduling timeout of a job has passed: its tasks that were never placed expire.
 
-    A session of one has no row for it, because `history` words it from the task's end.
+    For a session of one there is no row, because `history` derives it from the task's end.
     """
     waiting = [index for index, task in enumerate(job.tasks) if task.state is TaskState.PENDING and not task.attempts]
     to = SCHEDULE.target(Result.EXPIRED)
@@ -172,13 +175,13 @@ def expire(job: Job, reason: str) -> Steps:
 
 
 def _is_requeued(ledger: Ledger, policy: Policy, claims: Sequence[Claim]) -> bool:
-    """Whether the task goes back to PENDING by these claims; without a retry left it ends instead."""
+    """Whether these claims return the task to PENDING; without a retry left it ends."""
     changes = [conclude(ledger, claim, policy) for claim in claims]
     return all(isinstance(change, Moved) and change.state is TaskState.PENDING for change in changes)
 
 
 def _members(job: Job, rule: SessionRule, result: SchedulingResult, wanting: Sequence[int]) -> list[int]:
-    """Which tasks of a gang a judgement meets first; the others follow them (`cascade.siblings`)."""
+    """The tasks of a gang that a judgement changes first; the others follow them (`cascade.siblings`)."""
     active = [index for index, task in enumerate(job.tasks) if task.current is not None]
     if result is Result.GIVE_UP and wanting:
         return list(wanting)
@@ -195,7 +198,9 @@ def _of_tasks(
     reason: str,
     unread: bool = False,
 ) -> Iterator[Claim]:
-    """What becomes of the tasks: requeued free from ASSIGNED and charged after, or UNSCHEDULABLE when never placed."""
+    """The claims about the tasks: requeued without charge from ASSIGNED and charged after, or UNSCHEDULABLE when never
+    placed.
+    """
     if target is SessionStatus.CANCELLED:
         for index in range(len(job.tasks)) if job.is_gang else members:
             yield Claim(task_table.EXPIRE, job.number, index, cause=_CANCELLED[rule.name, result], note=reason)
@@ -209,7 +214,7 @@ def _of_tasks(
 
 
 def overdue(ledger: Ledger, policy: Policy, now_ms: int) -> Iterator[tuple[SessionRule, list[SessionId]]]:
-    """Everything that has been in its status for longer than anybody will wait, by the handler that answers for it."""
+    """Every session that has exceeded its status's timeout, by the handler of that status."""
     for status, line in ledger.timeouts.items():
         if not line:
             continue

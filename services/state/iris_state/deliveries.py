@@ -28,10 +28,10 @@ class Deliveries:
         self._ledger = ledger
         self._taken: dict[int, set[tuple[AttemptRef, bool]]] = {}
         self.again: TimerQueue[SessionId] = TimerQueue()
-        """When each session whose order was not taken is ordered again."""
+        """When each session whose order was not accepted is ordered again."""
 
     def took(self, order: Order) -> None:
-        """A host has an order: its members of gangs are ordered."""
+        """A host accepted an order: its members of gangs are ordered."""
         for refs, starting in ((order.prepare, False), (order.start, True)):
             for ref in refs:
                 job = self._ledger.jobs.get(ref.job)
@@ -39,12 +39,12 @@ class Deliveries:
                     self._taken.setdefault(ref.job, set()).add((ref, starting))
 
     def forget(self, number: int) -> None:
-        """A session has another status: what was taken before says nothing of what is ordered now."""
+        """A session has another status: earlier acknowledgements do not apply to its new orders."""
         self._taken.pop(number, None)
         self.again.clear((number, GANG))
 
     def sessions(self, order: Order) -> Iterator[SessionId]:
-        """The sessions that still wait for what an order asks, each once."""
+        """The sessions that still wait for the effect of an order, each once."""
         found: dict[SessionId, None] = {}
         for ref in (*order.run, *order.prepare, *order.start):
             job = self._ledger.jobs.get(ref.job)
@@ -60,7 +60,7 @@ class Deliveries:
         yield from found
 
     def never_taken(self, delivered: DeliveryResult, session: SessionId) -> tuple[int, ...]:
-        """The members of a session, by task index, that no host will ever begin, now that their only order failed."""
+        """The members of a session, by task index, that no host will ever start, because their only order failed."""
         if delivered.fate is not Fate.NEVER:
             return ()
         orders = self._ledger.presence[delivered.worker].orders
@@ -72,7 +72,7 @@ class Deliveries:
         return tuple(found)
 
     def wanting(self, job: Job) -> tuple[int, ...]:
-        """The members of a gang that have not taken the order its status asks for: not told so, nor past it."""
+        """The members of a gang whose workers have not accepted the order of the session's status."""
         starting = job.session is not None and job.session.status in START.sources
         return tuple(
             index
@@ -92,7 +92,7 @@ class Deliveries:
         return current if current is not None and current.number == ref.attempt else None
 
     def order_again(self, orders: OrderBook, session: SessionId) -> None:
-        """Order whatever of a session has not been taken, if it still waits for it."""
+        """Send the orders of a session that were not accepted again, if it still waits for them."""
         job = self._ledger.jobs.get(session[0])
         if job is None:
             return
@@ -109,7 +109,7 @@ class Deliveries:
 
 
 def is_awaited(order: Order) -> bool:
-    """Whether somebody waits to hear that an order was taken, not only that it was not."""
+    """Whether an acceptance of the order changes something, and not only its failure."""
     return bool(order.prepare or order.start or not (order.run or order.stop))
 
 

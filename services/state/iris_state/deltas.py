@@ -32,11 +32,11 @@ from iris_state.reactions import complete
 from iris_state.records import Attempt, Job, Key, Worker
 
 NOTHING = -2
-"""A version nobody has: what follows it follows nothing that is known."""
+"""A version that no mirror has, so that a delta after it never applies."""
 
 
 class DeltaBuilder:
-    """Follows the changes of one commit after each has been applied."""
+    """Collects the changes of one commit, after each has been applied."""
 
     def __init__(self, ledger: Ledger, max_building: int) -> None:
         self._ledger = ledger
@@ -89,7 +89,7 @@ class DeltaBuilder:
         self._requeue()
 
     def _requeue(self) -> None:
-        """A task that left its attempt, or whose attempt has ended, may stand in the queue again."""
+        """A task that left its attempt, or whose attempt has ended, may be in the queue again."""
         for key in self._ledger.newly_queued:
             self._queued[key] = None
         self._ledger.newly_queued.clear()
@@ -106,7 +106,7 @@ class DeltaBuilder:
         self._end(change.job)
 
     def _end(self, number: int) -> None:
-        """A job is gone when it has ended and nothing of it holds a place any more."""
+        """A job is removed when it has ended and none of its attempts holds resources."""
         if self._ledger.jobs[number].is_terminal and not self._ledger.open_of_job[number]:
             self._gone[number] = None
 
@@ -149,7 +149,7 @@ class DeltaBuilder:
     )
 
     def take(self, version: int, after: int, at_ms: int) -> Delta:
-        """The delta of the commit with this journal sequence, behind the one at ``after``; start anew."""
+        """The delta of the commit with this journal sequence, after the one at ``after``; then begin the next."""
         ledger = self._ledger
         new = [ledger.jobs[number] for number in self._jobs if number in ledger.jobs]
         queued = [*self._fresh(new), *self._again()]
@@ -176,20 +176,20 @@ class DeltaBuilder:
         return delta
 
     def _fresh(self, new: Iterable[Job]) -> Iterable[Queued]:
-        """The waiting tasks of jobs admitted in this commit."""
+        """The pending tasks of jobs admitted in this commit."""
         for job in new:
             pending = self._ledger.queue.pending(job.number)
             if len(pending):
                 yield Queued(job.number, as_ranges(pending), job.submitted_ms)
 
     def _again(self) -> Iterable[Queued]:
-        """Tasks of known jobs that came back."""
+        """Tasks of earlier jobs that are pending again."""
         back = {key: None for key in self._queued if key[0] not in self._jobs}
         return _grouped(back, self._ledger)
 
 
 def _grouped(keys: Iterable[Key], ledger: Ledger) -> list[Queued]:
-    """Tasks as ranges per job, with the time since which the job's first one waits."""
+    """Tasks as ranges per job, with the time since which the job's first one is pending."""
     indexes: dict[int, list[int]] = {}
     for number, index in keys:
         indexes.setdefault(number, []).append(index)
@@ -240,10 +240,10 @@ def worker_row(worker: Worker, max_building: int) -> WorkerRow:
 
 
 def full(ledger: Ledger, version: int, at_ms: int, max_building: int) -> FullSnapshot:
-    """Everything a mirror holds, as of the commit with this journal sequence.
+    """The content of a mirror as of the commit with this journal sequence.
 
-    Jobs are those with a waiting or an open task; a job that ended while an attempt is being stopped is among them, and
-    so is one that is held back until then.
+    It holds the jobs with a pending or an open task, including ended jobs with an attempt that is being stopped, and
+    jobs that are held back by one.
     """
     holds = [
         _hold(AttemptRef(*key), attempt)
@@ -298,13 +298,13 @@ def _no_rows() -> dict[str, list[msgspec.Raw]]:
 
 
 def fitting(delta: Delta) -> bytes:
-    """A delta as a message; one that is too large says only that everything has to be asked for."""
+    """A delta as a message; one that is too large becomes `everything`."""
     data = codec.pack(delta)
     return data if len(data) <= DELTA_BYTES else codec.pack(everything(delta.version, delta.at_ms))
 
 
 def everything(version: int, at_ms: int) -> Delta:
-    """What makes every scheduler ask for everything."""
+    """The message that makes every scheduler request a full snapshot."""
     return Delta(version, at_ms, after=NOTHING)
 
 

@@ -23,22 +23,22 @@ from iris_state.reports.liveness import is_known
 log = logging.getLogger(__name__)
 
 WAIT_S = 0.1
-"""How long a question may wait for the journal."""
+"""How long a read may wait for the journal, in seconds."""
 LAG = 100
-"""Positions behind the leader at which a follower answers nothing."""
+"""At more commits behind the leader a follower answers no reads."""
 GROUP = "followers"
 _BEHIND = codec.pack(Answer(BEHIND))
 
 
 class Follower:
-    """Answers beside the tail of the journal.
+    """Answers reads while the replica tails the journal.
 
     Args:
         wake: called when there is something to `answer`.
-        in_the_way: whether somebody else needs the processor that answers take.
+        in_the_way: whether other processes need the processor.
 
     Attributes:
-        leader_at: the position of the leader when it was last heard of.
+        leader_at: the leader's position in its last message.
     """
 
     def __init__(self, replica: Replica, wake: Callable[[], None], in_the_way: Callable[[], bool]) -> None:
@@ -54,7 +54,7 @@ class Follower:
         self.leader_at = 0
 
     async def start(self) -> None:
-        """Listen. Raises Unavailable."""
+        """Subscribe. Raises Unavailable."""
         listening = {
             subjects.STATE_REASONS: self._on_reasons,
             subjects.HEARTBEATS: self._on_heartbeat,
@@ -65,7 +65,7 @@ class Follower:
         self._subscriptions.append(await self._bus.subscribe(subjects.STATE_READ, self._on_read, queue=GROUP))
 
     async def close(self) -> None:
-        """Answer nothing more; the leader is asked what was not answered."""
+        """Stop; the callers of unanswered reads ask the leader."""
         for subscription in self._subscriptions:
             await subscription.close()
         for reply in (*self._reads.rest(), *(message.reply for _, _, message in self._early)):
@@ -73,7 +73,7 @@ class Follower:
         self._early = []
 
     def answer(self) -> bool:
-        """Answer for a moment; True when more is left that there is time for."""
+        """Answer reads for a slice of time; True when more could be answered now."""
         machine = self._replica.machine
         now_s = self._loop.time()
         if machine.sequence != self._sequence:
@@ -112,7 +112,7 @@ class Follower:
             self._wake()
 
     def _on_reasons(self, message: Message) -> None:
-        """Why jobs wait, as the leader has just heard it."""
+        """Store the reasons of pending jobs that the leader forwards."""
         try:
             batch = codec.unpack(message.data, Reasons)
         except Undecodable:
@@ -124,7 +124,7 @@ class Follower:
                 ledger.keep_reason(job, each.reason)
 
     def _on_heartbeat(self, message: Message) -> None:
-        """What a host says of itself and is not recorded."""
+        """Store the unrecorded data of a host's heartbeat."""
         try:
             heartbeat = codec.unpack(message.data, HeartbeatMessage)
         except Undecodable:
@@ -149,7 +149,7 @@ class Follower:
 
 
 def _position(data: bytes) -> int:
-    """What a question asks for at least; 0 when it cannot be read."""
+    """The least position that a query requires; 0 when it cannot be decoded."""
     try:
         return codec.unpack(data, Query).at_least
     except Undecodable:

@@ -18,7 +18,7 @@ SessionId = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What a handler may know of one session.
+    """The input of a handler about one session.
 
     Attributes:
         version: of the record, for compare-and-set. kernels: how many it has.
@@ -47,20 +47,20 @@ Handler = Callable[[Sequence[SessionFacts]], Report]
 
 
 def prepare_sessions(sessions: Sequence[SessionFacts]) -> Report:
-    """Preparing means ordered and acknowledged everywhere; an order nobody took has failed.
+    """A session is prepared when every worker has accepted its order; an order that was not accepted is a failure.
 
-    A session that is being prepared is only watched: it has had its success.
+    A session in PREPARING has had its success and is only observed.
     """
     return _delivered(sessions, DELIVERING[PREPARE.name])
 
 
 def start_sessions(sessions: Sequence[SessionFacts]) -> Report:
-    """Started means that every worker of a prepared session took the order to start."""
+    """A session is started when every worker has accepted the order to start."""
     return _delivered(sessions, DELIVERING[START.name])
 
 
 def terminate_sessions(sessions: Sequence[SessionFacts]) -> Report:
-    """Nothing is claimed: workers are told to stop until every end is known, which is PromoteToTerminated's to say."""
+    """Report nothing: workers are ordered to stop until every end is known, which PromoteToTerminated checks."""
     return Report(skipped=[s.id for s in sessions])
 
 
@@ -79,5 +79,6 @@ REPORTS: dict[str, Handler] = {
 """The handlers that run in this service; ScheduleNewSessions runs in the scheduler."""
 
 DELIVERING = {PREPARE.name: SessionStatus.SCHEDULED, START.name: SessionStatus.PREPARED}
-"""Those that are asked whenever an order has been taken or has failed, and the status in which they await that it is
-taken everywhere; the others are asked by the clock."""
+"""The handlers that run whenever an order was accepted or failed, and the status in which each waits for acceptance;
+other handlers run by timers.
+"""

@@ -20,21 +20,21 @@ from iris_state.coordinator import REQUEUED_BY_A_HANDLER
 from iris_state.records import Attempt, HistoryEntry, Job, Task, ended_waiting, was_cancelled
 
 TASKS, ATTEMPTS = 100, 500
-"""Tasks, and attempts of all of them, whose rows are put into the order of their times together: see `parts`."""
+"""At most so many tasks, and attempts of them, are sorted by time together: see `parts`."""
 
 Part = tuple[int, int]
 """The first task of a part of a history, and the number of the first attempt of each of its tasks."""
 
 Timed = tuple[int, int, HistoryEntry]
-"""A row with its time, and its place among the rows of that millisecond."""
+"""A row with its time, and its rank among the rows of that millisecond."""
 
 
 def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
-    """The parts of a job's history from one on, so that no more than one is worked on for a few rows; of those of one
-    ``task`` where it is named, and of its gang, which are in the first.
+    """The parts of a job's history from a given one on, so that a page needs only one of them; with ``task``, the parts
+    with rows of that task, and of its gang, which are in the first part.
 
-    A part has the rows of at most `TASKS` tasks, and `ATTEMPTS` attempts of them. The number of tasks alone says where
-    parts end, so a history that goes on meanwhile is divided as before.
+    A part has the rows of at most `TASKS` tasks and `ATTEMPTS` attempts. The boundaries depend on the number of tasks
+    only, so a growing history is divided in the same way.
     """
     tasks, attempts = _sizes(job)
     first, number = start
@@ -47,7 +47,7 @@ def parts(job: Job, start: Part, task: int | None = None) -> Iterator[Part]:
 
 
 def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]:
-    """Every judgement about the sessions of one part, oldest first; of one ``task`` and its gang, where it is named."""
+    """Every judgement about the sessions of one part, oldest first; with ``task``, of that task and its gang only."""
     first, number = part
     timed = _derived(job, part)
     if not number:
@@ -58,7 +58,7 @@ def entries(job: Job, part: Part, task: int | None = None) -> list[HistoryEntry]
 
 
 def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
-    """The newest rows of those that are stored and those of the part with the newest attempt of a task."""
+    """The newest rows: the stored ones, and those of the part with the newest attempt of a task."""
     tasks, attempts = _sizes(job)
     made = len(job.tasks[index].attempts)
     part = index - index % tasks, max(made - 1, 0) // attempts * attempts
@@ -66,7 +66,7 @@ def newest(job: Job, index: int, count: int) -> list[HistoryRow]:
 
 
 def _sizes(job: Job) -> tuple[int, int]:
-    """How many tasks a part has, and how many attempts of each."""
+    """The number of tasks of a part, and of attempts of each."""
     tasks = min(TASKS, len(job.tasks))
     return tasks, ATTEMPTS // tasks
 
@@ -76,7 +76,7 @@ def _stored(kept: Iterable[HistoryEntry]) -> list[Timed]:
 
 
 def _derived(job: Job, part: Part) -> list[Timed]:
-    """The rows that follow from the attempts of a part; a gang's are all stored."""
+    """The rows derived from the attempts of a part; all rows of a gang are stored."""
     if job.is_gang:
         return []
     (first, number), (tasks, attempts) = part, _sizes(job)
@@ -94,7 +94,8 @@ def _in_order(timed: list[Timed]) -> list[HistoryEntry]:
 
 
 _JUDGED, _DERIVED = (2, 0), (1, 3)
-"""Places among the rows of one millisecond: judged while it waited, on its way in, judged since, on its way out."""
+"""Ranks of rows within one millisecond: judged while pending, stages up to the start, judged since, stages of the end.
+"""
 _OUT = frozenset({S.PENDING, S.TERMINATING, S.TERMINATED, S.CANCELLED})
 
 
@@ -137,9 +138,9 @@ def _after(row: SessionRule | Promotion, before: S, result: Result = Result.SUCC
 
 
 def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[HistoryEntry]:
-    """The rows that the times on one attempt tell; those at time 0 have not come to be.
+    """The rows derived from the times of one attempt; a time of 0 means that the stage was not reached.
 
-    A host tells that it builds and that it runs, and the statuses between have been passed by then.
+    A host reports building and running; the statuses between them were passed by then.
     """
     started, reached = attempt.started_ms, S.PENDING
     for row, at_ms in (
@@ -161,7 +162,7 @@ def _without_delay(index: int, task: Task, attempt: Attempt) -> Iterator[History
 
 
 def _cancelled(job: Job, index: int, task: Task) -> Iterator[HistoryEntry]:
-    """How a task ended that waited. That a handler gave it up is a row already."""
+    """The end of a task that was pending, unless a handler gave it up, which is a stored row."""
     at_ms, why = job.finished_ms, task.cause.value if task.cause is not None else ""
     if task.cause is Cause.SCHEDULING_TIMEOUT:
         yield _entry(index, at_ms, table.SCHEDULE, S.PENDING, task.note, Result.EXPIRED)

@@ -19,14 +19,14 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 300.0
 _SLICE = 2000
-"""Jobs looked at between two turns of the loop."""
+"""Jobs examined between two yields to the event loop."""
 
 
 class Housekeeper:
-    """Looks at the stores every now and then while this replica leads.
+    """Maintains the stores at intervals while this replica leads.
 
     Args:
-        leads: whether it does.
+        leads: whether it leads.
     """
 
     def __init__(self, replica: Replica, metrics: StateMetrics, leads: Callable[[], bool]) -> None:
@@ -47,7 +47,7 @@ class Housekeeper:
                     log.warning("the stores cannot be looked after now: %s", error)
 
     async def look(self) -> None:
-        """Once. Raises Unavailable."""
+        """Maintain the stores once. Raises Unavailable."""
         policy, now_ms = self._replica.policy, self._replica.clock.now_ms()
         stored = await self._bundles.listed()
         uses = await self.uses()
@@ -60,7 +60,7 @@ class Housekeeper:
             self._metrics.stored(stream, await self._replica.connection.streams.size(stream))
 
     async def uses(self) -> Uses:
-        """Who uses bundles now. A job that comes meanwhile names a bundle that was touched for it."""
+        """The present uses of bundles. A bundle that a new job names meanwhile was touched for it."""
         jobs = list(self._replica.machine.ledger.jobs.values())
         uses = Uses(set(), {})
         for start in range(0, len(jobs), _SLICE):

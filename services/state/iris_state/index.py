@@ -23,7 +23,7 @@ _NONE: SortedList = SortedList()
 
 
 def fields_of(job: Job) -> Iterator[Field]:
-    """Every field a job is listed under."""
+    """Every field under which a job is listed."""
     yield "state", job.state
     yield "user", job.user
     yield "band", job.band
@@ -32,7 +32,7 @@ def fields_of(job: Job) -> Iterator[Field]:
     if job.parent:
         yield "parent", job.parent
     for key, value in job.spec.labels.items():
-        yield "label", f"{key}={value}"  # a key holds no =
+        yield "label", f"{key}={value}"  # a key contains no =
 
 
 def has(job: Job, field: Field) -> bool:
@@ -74,21 +74,21 @@ class JobIndex:
         self.enter(("state", job.state), job.number)
 
     def remove(self, job: Job) -> None:
-        """Forget a job."""
+        """Remove a job."""
         self.all.remove(job.number)
         for field in fields_of(job):
             self.leave(field, job.number)
 
     def of(self, field: Field) -> SortedList:
-        """The numbers of the jobs with this value of a field: to be read only."""
+        """The numbers of the jobs with this value of a field: read-only."""
         return self._by.get(field, _NONE)
 
     def values(self, name: str) -> list[Any]:
-        """Every value of a field that some job has."""
+        """Every value of a field that occurs."""
         return [value for field, value in self._by if field == name]
 
     def fields(self) -> dict[Field, list[int]]:
-        """All of it, for a recount."""
+        """The whole index, for comparison with a recount."""
         return {field: list(numbers) for field, numbers in self._by.items()}
 
     def enter(self, field: Field, number: int) -> None:

@@ -17,7 +17,7 @@ P = TypeVar("P", bound=Enum)
 
 
 class Judgement(NamedTuple, Generic[W]):
-    """What a claim has come to; ``target`` None keeps the status."""
+    """The result of a claim; ``target`` None keeps the status."""
 
     result: SchedulingResult
     target: W | None
@@ -35,12 +35,12 @@ def judgement(
     in_status_ms: int = 0,
     timeout_ms: int | None = None,
 ) -> Judgement[W] | None:
-    """Judge a record in ``status``; None when the row does not lead from there, or says nothing of it now.
+    """Judge a record in ``status``; None when the row does not start from that status, or ignores the claim.
 
-    Arguments as of `lifecycle.judge`. A record that has expired has a reason, if its handler gave none.
+    Arguments as of `lifecycle.judge`. An expired record gets a reason if its handler gave none.
     """
     if status not in rule.sources:
-        return None  # it has moved on between claim and judgement
+        return None  # its status has changed between claim and judgement
     result, to = decide(
         rule, status, outcome, tries=tries, limit=limit, in_status_ms=in_status_ms, timeout_ms=timeout_ms
     )

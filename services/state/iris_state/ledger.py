@@ -41,13 +41,13 @@ from iris_state.records import (
 from iris_state.timer_queue import TimeoutQueue, TimerQueue
 
 KEY_BYTES = 290
-"""What an idempotency key takes in memory beside its letters, and an answer beside its own: measured, rounded up."""
+"""Bytes of memory of an idempotency key or an answer, besides its text: measured, rounded up."""
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 def whole_number(text: str) -> int | None:
-    """The number that people have written; None for anything else, be it a digit in other scripts or without end."""
+    """The number in a text of ASCII digits; None for any other text, or one that is too long."""
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
@@ -128,7 +128,7 @@ class Ledger:
         return self.deployments[number] if number is not None else None
 
     def route_for(self, job: int) -> tuple[Deployment, Route] | None:
-        """The deployment and the route that a job is for, until that has ended; None for any other job."""
+        """The deployment and the route of a job, until the route has ended; None for any other job."""
         found = self.route_of_job.get(job)
         if found is None:
             return None
@@ -141,7 +141,7 @@ class Ledger:
         return [self.jobs[number] for number in runs if number < job.number and self.open_of_job[number]]
 
     def quota_of(self, user: str) -> Quota:
-        """What was set for a user, else what holds for everybody."""
+        """A user's limits: those set for the user, else the default."""
         return self.quotas.get(user) or msgspec.structs.replace(self.default_quota, user=user)
 
     def find_task(self, text: str) -> tuple[Job, int] | None:
@@ -160,11 +160,11 @@ class Ledger:
         return attempts[key[2]] if 0 <= key[2] < len(attempts) else None
 
     def session(self, job: Job, index: int) -> Session | None:
-        """The stored session record a task belongs to; None while a session of one has nothing worth storing."""
+        """The stored session record of a task; None while a session of one has nothing to store."""
         return job.session if job.session is not None else job.tasks[index].session
 
     def session_since(self, job: Job, index: int) -> int:
-        """When a session came into its status, ms."""
+        """When a session entered its status, ms."""
         if job.session is not None:
             return job.session.since_ms
         task = job.tasks[index]
@@ -176,16 +176,16 @@ class Ledger:
             return job.session.status
         task = job.tasks[index]
         if task.session is not None and task.session.status is SessionStatus.TERMINATED:
-            return SessionStatus.TERMINATED  # its end was waited for long enough; its kernel's is still not known
+            return SessionStatus.TERMINATED  # the session's end has timed out; its kernel's end is still unknown
         return SINGLE[KernelStatus.CANCELLED if was_cancelled(job, task) else kernel_status(task)]
 
     def hear(self, worker: str, at_ms: int) -> None:
-        """A host that is not lost has said something, whatever it was; not recorded."""
+        """Record contact from a host that is not lost; kept in memory only."""
         self.presence[worker].heartbeat_ms = at_ms
         self.heard.enter(worker, at_ms)
 
     def miss(self, worker: Worker) -> None:
-        """A host is LOST; one that was drained is expected back, the others are forgotten after a long time."""
+        """A host is LOST; a drained one is expected back, the others are deleted after a long time."""
         self.lost.leave(worker.id)
         if not worker.drained:
             self.lost.enter(worker.id, worker.lost_ms)
@@ -193,7 +193,7 @@ class Ledger:
     # ── indexes: jobs ───────────────────────────────────────────────────────────────────────────────────────────
 
     def index_job(self, job: Job) -> None:
-        """Enter a job into every index: a new one, or one from a snapshot."""
+        """Add a job to every index: a new one, or one from a snapshot."""
         self.file_job(job)
         if not job.is_terminal and self.ending_runs(job):
             self.held_back.add(job.number)
@@ -216,7 +216,7 @@ class Ledger:
             self.timers.set(("scheduling", job.number, 0), job.submitted_ms + int(timeout * 1000))
 
     def file_job(self, job: Job) -> None:
-        """Enter a job under its number, its name and its parent only: all that one that is over needs."""
+        """Add a finished job to the indexes by number, name and parent only."""
         self.jobs[job.number] = job
         self.requested[job.number] = job.spec.resources.amount
         before = self.names.get(job.name)
@@ -228,7 +228,7 @@ class Ledger:
             parent.children.append(job.number)
 
     def count_tasks(self, job: Job, sign: int) -> None:
-        """Count a job's tasks in, or out with ``sign`` -1, of those of its band."""
+        """Add a job's tasks to the counts of its band, or subtract them with ``sign`` -1."""
         counts = self.tally[job.band]
         for state, n in enumerate(job.counts):
             counts[state] += sign * n
@@ -246,12 +246,12 @@ class Ledger:
                 self.hold(job, index, attempt)
 
     def spend_key(self, key: str, at_ms: int) -> None:
-        """A key's job is forgotten: it leads to its number for a while yet."""
+        """A key's job is deleted: the key keeps the job's number for a while."""
         self.spent_keys[key] = at_ms
         self.spent_bytes += KEY_BYTES + len(key)
 
     def drop_key(self) -> None:
-        """The oldest key of a forgotten job leads nowhere any more."""
+        """Delete the oldest key of a deleted job."""
         key, _ = self.spent_keys.popitem(last=False)
         self.idempotency.pop(key, None)
         self.spent_bytes -= KEY_BYTES + len(key)
@@ -263,12 +263,12 @@ class Ledger:
         self.answers_bytes += _answer_bytes(request, body)
 
     def drop_answer(self) -> None:
-        """The oldest answer."""
+        """Delete the oldest answer."""
         request, (_, body) = self.answers.popitem(last=False)
         self.answers_bytes -= _answer_bytes(request, body)
 
     def forget_job(self, job: Job) -> None:
-        """Take a job out of every index it may still be in."""
+        """Remove a job from every index."""
         del self.jobs[job.number], self.requested[job.number], self.open_of_job[job.number]
         self.kernels.pop(job.number, None)
         self.newest_rows.pop(job.number, None)
@@ -280,7 +280,7 @@ class Ledger:
             parent.children = [number for number in parent.children if number != job.number]
 
     def _forget_name(self, job: Job) -> None:
-        """The name leads to the newest run that is left."""
+        """Point the name at its newest remaining run."""
         runs = self.namesakes.get(job.name, [job.number])
         runs.remove(job.number)
         if runs:
@@ -293,7 +293,7 @@ class Ledger:
     # ── indexes: deployments ────────────────────────────────────────────────────────────────────────────────────
 
     def index_deployment(self, deployment: Deployment) -> None:
-        """Enter a deployment into every index: a new one, or one from a snapshot."""
+        """Add a deployment to every index: a new one, or one from a snapshot."""
         self.deployments[deployment.number] = deployment
         self.deployment_names[deployment.name] = deployment.number
         for route in deployment.held():
@@ -301,14 +301,14 @@ class Ledger:
                 self.route_of_job[route.job] = (deployment.number, route.number)
 
     def forget_deployment(self, deployment: Deployment) -> None:
-        """Nothing is left of it; its name may belong to a newer one."""
+        """Remove a deployment from the indexes; its name may belong to a newer one."""
         del self.deployments[deployment.number]
         self.destroyed.pop(deployment.number, None)
         self.loads.books.pop(deployment.number, None)
         if self.deployment_names.get(deployment.name) == deployment.number:
             del self.deployment_names[deployment.name]
 
-    # ── indexes: the queue, places, clocks ──────────────────────────────────────────────────────────────────────
+    # ── indexes: the queue, resources, timers ───────────────────────────────────────────────────────────────────
 
     def wait_for_place(self, job: Job, index: int) -> None:
         """A task waits."""
@@ -318,9 +318,10 @@ class Ledger:
         self.enqueue(job, index)
 
     def enqueue(self, job: Job, index: int) -> None:
-        """Let a waiting task stand in the queue, at its job's place, unless something of it may still run somewhere.
+        """Add a pending task to the queue under its job's key, unless an attempt of it, or of an earlier run of the
+        job, may still run.
 
-        That is an attempt of its own or of an earlier run of the job. Members of a gang stand there together.
+        The members of a gang are added together.
         """
         if job.number in self.held_back or (job.is_gang and job.counts[TaskState.PENDING] < len(job.tasks)):
             return
@@ -332,7 +333,7 @@ class Ledger:
                 self.newly_queued.append((job.number, one))
 
     def dequeue(self, job: Job, index: int) -> None:
-        """A task waits no longer, nor is a place kept for it."""
+        """A task is no longer pending: remove it from the queue, and its nomination."""
         self.queue.remove(job.number, index)
         self._count_pending(job, -1)
         if job.counts[TaskState.PENDING] == 1:
@@ -360,7 +361,7 @@ class Ledger:
             self.pending_because[job.band, before.code] -= job.counts[TaskState.PENDING]
 
     def hold(self, job: Job, index: int, attempt: Attempt) -> None:
-        """An attempt is open on its worker and takes its room there."""
+        """An attempt is open and holds resources of its worker."""
         presence = self.presence.get(attempt.worker)
         if presence is None:
             presence = self.presence[attempt.worker] = Presence(attempt.assigned_ms)
@@ -372,7 +373,7 @@ class Ledger:
             presence.building += 1
 
     def release(self, job: Job, index: int, attempt: Attempt) -> None:
-        """The end of an attempt is known, and its room free; nothing happens the second time."""
+        """The end of an attempt is known: free its resources; a repeated call changes nothing."""
         presence = self.presence[attempt.worker]
         if presence.open.pop((job.number, index, attempt.number), None) is not None:
             if presence.orders:
@@ -386,7 +387,7 @@ class Ledger:
                 self._enqueue_next_run(self.jobs[self.names[job.name]])
 
     def _enqueue_next_run(self, job: Job) -> None:
-        """An earlier run of a name has ended: the newest is held back no longer, unless another has not."""
+        """An earlier run of a name has ended: queue the newest run, unless another one has not ended."""
         if job.number not in self.held_back or self.ending_runs(job):
             return
         self.held_back.remove(job.number)
@@ -395,7 +396,7 @@ class Ledger:
                 self.enqueue(job, index)
 
     def watch(self, job: Job, index: int, attempt: Attempt) -> None:
-        """Start the clocks of a placed task: its timeout when it runs, its session's timeout until then."""
+        """Start the timers of a placed task: its timeout while it runs, its session's timeout until then."""
         if attempt.status is KernelStatus.RUNNING:
             if job.timeout_ms is not None:
                 self.timers.set(("timeout", job.number, index), attempt.started_ms + job.timeout_ms)
@@ -403,7 +404,7 @@ class Ledger:
             self.start_timeout(SINGLE[attempt.status], (job.number, index), attempt.since_ms)
 
     def unwatch(self, job: Job, index: int, attempt: Attempt) -> None:
-        """Stop the clocks of an attempt its task leaves."""
+        """Stop the timers of an attempt that its task leaves."""
         if job.timeout_ms is not None:
             self.timers.clear(("timeout", job.number, index))
         if job.session is None:
@@ -411,11 +412,11 @@ class Ledger:
             job.tasks[index].session = None
 
     def start_timeout(self, status: SessionStatus, key: Key, at_ms: int) -> None:
-        """Start a session's clock, if its status has one."""
+        """Start the timeout of a session's status, if it has one."""
         line = self.timeouts.get(status)
         if line is not None:
             line.enter(key, at_ms)
-            if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel to stop before it ended
+            if status is SessionStatus.TERMINATING:  # a task may have waited for its kernel's end before it ended
                 line.keep_order()
 
     def stop_timeout(self, status: SessionStatus, key: Key) -> None:

@@ -78,11 +78,11 @@ class StateMetrics:
             self.registry.register(collector)
 
     def worked(self, seconds: float) -> None:
-        """One round is over."""
+        """A round has finished."""
         self._round.note(seconds)
 
     def stored(self, stream: str, size: int) -> None:
-        """What a stream holds, as the leader has just seen it."""
+        """Record the size of a stream, as the leader last read it."""
         self._stored.labels(stream).set(size)
 
     def committed(self, output: Output, seconds: float) -> None:
@@ -119,7 +119,7 @@ class StateMetrics:
 
 
 class Counts(Collector):
-    """Counters by label that cost little to note into: no lock; Prometheus is told the sums when it asks."""
+    """Counters by label that are cheap to increment: no lock; Prometheus reads the sums at each scrape."""
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str]) -> None:
         self._name = name
@@ -132,7 +132,7 @@ class Counts(Collector):
 
     @property
     def total(self) -> int:
-        """Of all labels."""
+        """The sum over all labels."""
         return sum(self._counts.values())
 
     def collect(self) -> Iterable[Metric]:
@@ -143,7 +143,7 @@ class Counts(Collector):
 
 
 class Durations(Collector):
-    """A histogram of seconds that costs little to note into: one bucket, no lock; sums are made when scraped."""
+    """A histogram of seconds that is cheap to update: one bucket, no lock; cumulative sums are made at each scrape."""
 
     def __init__(self, name: str, help_text: str, bounds: Sequence[float] = SECONDS) -> None:
         self._name = name
@@ -187,7 +187,7 @@ class ReplicaCollector(Collector):
 
 
 class LedgerCollector(Collector):
-    """Gauges that mirror the records, counted when asked."""
+    """Gauges over the records, computed at each scrape."""
 
     def __init__(self, machine: Callable[[], Machine]) -> None:
         self._current = machine

@@ -13,7 +13,7 @@ from iris_bus.contract import Bus
 from iris_core import subjects
 
 COMPANY_S = 0.02
-"""How long a delta nobody can plan with may wait for others."""
+"""How long a delta that allows no plan may wait for others, in seconds."""
 
 
 class SchedulerNotifications:
@@ -26,7 +26,7 @@ class SchedulerNotifications:
         self._hurry = False
 
     def add(self, delta: bytes, *, urgent: bool) -> None:
-        """Tell of a commit that is about to become durable; ``urgent`` when a plan may be made of it."""
+        """Queue the delta of a commit that is about to become durable; ``urgent`` when it may allow a plan."""
         self._waiting.append(delta)
         if urgent or self._hurry:
             self.flush()
@@ -34,13 +34,13 @@ class SchedulerNotifications:
             self._timer = asyncio.get_running_loop().call_later(COMPANY_S, self.flush)
 
     def hurry(self, on: bool) -> None:
-        """While somebody asks for everything, nothing that stands in the answer may come behind it."""
+        """While a full snapshot is requested, send each delta at once, so that none it includes arrives after it."""
         self._hurry = on
         if on:
             self.flush()
 
     def flush(self) -> None:
-        """Tell what waits."""
+        """Send the queued deltas."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -49,6 +49,6 @@ class SchedulerNotifications:
             self._bus.publish(subjects.SNAPSHOT, delta)
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop sending."""
         self._waiting = []
         self.flush()

@@ -23,7 +23,7 @@ from iris_state.records import Attempt, AttemptKey, Job, Ordered
 
 @dataclass(slots=True)
 class _Draft:
-    """One worker's order while it grows; dicts keep the order and drop repeats."""
+    """One worker's order under construction; dicts keep the order and drop duplicates."""
 
     run: dict[AttemptRef, None] = field(default_factory=dict)
     prepare: dict[AttemptRef, None] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class OrderBook:
         self._draft(attempt.worker).start[ref] = None
 
     def _left(self, ref: AttemptRef, closed: bool) -> None:
-        """A task has left an attempt: what was to be ordered for it is not; unless it has ended, it is stopped."""
+        """A task has left an attempt: drop its orders, and stop it unless it has ended."""
         attempt = self._ledger.jobs[ref.job].tasks[ref.index].attempts[ref.attempt]
         if not closed:
             self.stop(attempt.worker, ref, attempt)
@@ -88,17 +88,17 @@ class OrderBook:
             _withdraw(self._drafts[attempt.worker], ref)
 
     def stop(self, worker: str, ref: AttemptRef, attempt: Attempt | None) -> None:
-        """End an attempt on a host; one that the ledger does not know is ended all the same."""
+        """End an attempt on a host, also one that the ledger does not know."""
         draft = self._draft(worker)
         _withdraw(draft, ref)
         draft.stop[ref] = attempt.cause if attempt is not None and attempt.cause is not None else Cause.CANCELLED
 
     def register(self, worker: str, incarnation: str) -> None:
-        """Order a host that is not known to register."""
+        """Order an unknown host to register."""
         self._draft(worker).incarnation = incarnation
 
     def again(self) -> None:
-        """Everything that a new leader cannot know to have arrived."""
+        """Repeat every order that a new leader cannot know to have arrived."""
         for presence in self._ledger.presence.values():
             for key, attempt in presence.open.items():
                 ref = AttemptRef(*key)
@@ -112,21 +112,21 @@ class OrderBook:
                 self.start_all(job)
 
     def probe(self, worker: str) -> None:
-        """Order nothing: whether a host takes that shows whether orders reach it, and what its clock says."""
+        """An empty order, which shows whether orders reach a host, and its clock."""
         self._draft(worker)
 
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
-        """Each worker's order, and start anew."""
+        """Each worker's order; then begin the next commit's."""
         drafts, self._drafts = self._drafts, {}
         orders = {worker: self._write(worker, draft, epoch, now_ms) for worker, draft in drafts.items()}
         self._new.clear()
         return orders
 
     def _expiry(self, worker: str, draft: _Draft, now_ms: int) -> int:
-        """Until when a host may take its order, by its monotonic clock; 0 when that does not matter or is not known.
+        """When an order expires, by the host's monotonic clock; 0 when it starts nothing or the clock is unknown.
 
-        Every order to begin one attempt expires at the same time, so that it can be known that none will be taken.
-        What has expired is not ordered again, nor is anything begun on a host whose clock this leader does not know.
+        All orders to start one attempt expire at the same time, after which none of them can be accepted. An expired
+        order is not repeated, and nothing is started on a host whose clock this leader does not know.
         """
         presence = self._ledger.presence.get(worker)
         if presence is None or not (draft.run or draft.prepare):
@@ -178,14 +178,15 @@ class OrderBook:
         )
 
     def _template(self, number: int) -> TaskTemplate:
-        """What the tasks of a job run, and of a route the port that gets its requests."""
+        """The template of a job's tasks, and for a route the port of requests."""
         made, found = template(self._ledger.jobs[number]), self._ledger.route_for(number)
         return made if found is None else msgspec.structs.replace(made, serves=found[0].spec.port)
 
     def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
-        """How an attempt is ended: a route serves on until nobody sends it requests any more, and ends what it has.
+        """How an attempt is ended: a route serves until proxies have stopped sending it requests, then finishes those
+        it has.
 
-        One that must make room for others has no longer than a job for the latter.
+        A preempted route has the same grace period as a job.
         """
         found = self._ledger.route_for(ref.job)
         if found is None:
@@ -204,9 +205,9 @@ class OrderBook:
 
 
 def parts(order: Order) -> Iterator[Order]:
-    """The same in orders of at most `CHUNK_BYTES`, or of one attempt where that alone is more.
+    """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
-    Each part of an order is idempotent, so they may be taken in any sequence, and each need be given again by itself.
+    Each part is idempotent, so the parts may be executed in any sequence and repeated separately.
     """
     refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
@@ -230,7 +231,7 @@ def _withdraw(draft: _Draft, ref: AttemptRef) -> None:
 
 
 def template(job: Job) -> TaskTemplate:
-    """What every task of a job runs."""
+    """The parts of the template that all tasks of a job share."""
     spec = job.spec
     return TaskTemplate(
         job=job.number,

@@ -17,7 +17,7 @@ from iris_state.records import Fact
 
 
 def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
-    """Word the facts of the commit that has this journal sequence, in order."""
+    """The events for the facts of the commit with this journal sequence, in order."""
     out: list[Publication] = []
     for fact in facts:
         if isinstance(fact, DeploymentFact):
@@ -30,7 +30,7 @@ def events(facts: Sequence[PublicFact], sequence: int) -> list[Publication]:
 
 
 def unheard(facts: Sequence[PublicFact], sequence: int, place: tuple[int, int]) -> list[Publication]:
-    """The events of a commit of the past that stand behind the last one published."""
+    """The events of an earlier commit after the last published one."""
     if sequence < place[0] or not facts:
         return []
     worded = events(facts, sequence)
@@ -47,7 +47,7 @@ def _task_events(fact: Fact, index: int, sequence: int, first: int) -> list[Publ
     if job.traceparent:
         shared["traceparent"] = job.traceparent
     out = []
-    for place in range(tasks):  # one, but for the tasks of a new job
+    for place in range(tasks):  # one event, except for the tasks of a new job
         task = f"{name}/{index + place}"
         body = TaskEvent(
             task=task,
@@ -131,7 +131,7 @@ def _word(cause: Cause | None) -> str | None:
 
 
 def event_place(message_id: str) -> tuple[int, int]:
-    """Journal sequence and place of the last event published; (0, -1) when there is none. Raises ValueError."""
+    """Journal sequence and index of the event with this id; (0, -1) when there is none. Raises ValueError."""
     if not message_id:
         return 0, -1
     sequence, _, place = message_id.partition(".")

@@ -13,10 +13,10 @@ from iris_state.records import Attempt, Task
 
 
 def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
-    """Whether an attempt whose worker died suddenly had started shortly before that worker was last heard of.
+    """Whether an attempt whose worker died suddenly had started shortly before the worker's last message.
 
-    A worker that is killed by what it starts may die before it says that it began, or anything since the assignment: it
-    was alive then if it was heard of within a heartbeat before. One that was not may have been dead already.
+    A worker that its task kills may die before it reports the start, or anything after the assignment: it was alive
+    then if it sent a message within one heartbeat interval before. Otherwise it may have been dead already.
     """
     started_ms = attempt.started_ms or attempt.building_ms or attempt.assigned_ms
     lived_ms = ledger.presence[attempt.worker].heartbeat_ms - started_ms
@@ -24,7 +24,7 @@ def is_suspect(ledger: Ledger, attempt: Attempt, policy: Policy) -> bool:
 
 
 def verdict(task: Task, policy: Policy) -> str:
-    """Why the task gets no retry, now that its current attempt is suspect too; empty when it may have one."""
+    """Why a task whose current attempt is suspect too gets no retry; empty when it may have one."""
     workers = {task.attempts[-1].worker: None}
     for attempt in reversed(task.attempts[:-1]):
         if attempt.suspect:

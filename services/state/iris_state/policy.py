@@ -16,17 +16,18 @@ from iris_core.tables.session import PREPARE, SCHEDULE, START, StatusTimeout
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and timeout, all times in seconds.
+    """Limits and timeouts of the state service. Times in seconds.
 
     Attributes:
-        max_pending_tasks: tasks one user may have waiting whose quota does not say; 0: any number.
-        max_deployments: deployments that may exist at a time. keep_deployments: destroyed ones that are still shown.
-        keep_jobs, keep_days: finished jobs beyond the newest so many, or older than that, are deleted; 0: never.
-        keep_jobs_bytes: and beyond so many bytes of them in memory; 0: never.
-        keep_keys_days, keep_keys_bytes: how long after its job was forgotten an idempotency key still tells so, and
-            how much memory such keys take at most.
+        max_pending_tasks: pending tasks of a user whose quota sets no limit; 0: unlimited.
+        max_deployments: deployments that may exist at a time. keep_deployments: destroyed deployments that are kept for
+            display.
+        keep_jobs, keep_days: the number of finished jobs that are kept, and for how many days; 0: unlimited.
+        keep_jobs_bytes: the memory of finished jobs, beyond which the oldest are deleted; 0: unlimited.
+        keep_keys_days, keep_keys_bytes: how long the idempotency key of a deleted job is kept, and the memory of such
+            keys.
         keep_bundles_days, keep_bundles_bytes: how long after its last use a bundle is kept that no live job names, and
-            beyond how many bytes of all bundles those go sooner; 0: never.
+            the total size of bundles beyond which such bundles are deleted sooner; 0: unlimited.
         keep_answers, keep_answers_bytes: the newest answers, by which a request that comes twice is known.
         commit_spacing_s: between commits when very many attempts are open; a few commits go at once after a rest.
         snapshot_changes: a snapshot is taken after so many changes, more when the last one was large; or
@@ -121,7 +122,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def lost_after_ms(self) -> int:
-        """A worker not heard of for longer than this, by message time, is LOST."""
+        """A worker without a message for longer than this, by message time, is LOST; ms."""
         return int(max(self.missed_heartbeats * self.heartbeat_interval_s, self.worker_grace_s) * 1000)
 
     @property
@@ -138,15 +139,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def stall_ms(self) -> int:
-        """A pause of the service itself longer than this says nothing about workers."""
+        """After a pause of the service itself of longer than this, the silence of workers is disregarded; ms."""
         return self.heartbeat_interval_ms
 
     def avoid_ms(self, times: int) -> int:
-        """How long a task stays off a worker that failed it for the ``times``-th time; doubles up to a longest."""
+        """How long a task avoids a worker that failed it for the ``times``-th time, ms; doubles up to a limit."""
         return int(min(self.avoid_s * 2 ** min(times, 16), self.avoid_longest_s) * 1000)
 
     def tries_of(self, handler: str) -> int:
-        """How many failures of one handler are forgiven a session; one that claims none has no number."""
+        """How many failures of one handler a session may have; None for a handler that reports none."""
         return {
             SCHEDULE.name: self.schedule_tries,
             PREPARE.name: self.prepare_tries,
@@ -159,5 +160,5 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @cache
 def _timeouts(policy: Policy) -> dict[SessionStatus, int | None]:
-    """Asked for every status in every round, and never changing."""
+    """The timeouts, cached: they are read for every status in every round."""
     return {status: policy.timeouts.of(status) for status in SessionStatus}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 _SCHEDSTAT = Path("/proc/self/schedstat")
 PERIOD_S = 0.1
-"""How long one look holds."""
+"""Length of one measurement, in seconds."""
 SHORT = 0.1
-"""Of the time that the process could have run, the share it has waited for a processor, from which they are short."""
+"""The share of runnable time spent waiting for a processor at which processors are short."""
 
 
 def times_ns() -> tuple[int, int] | None:
-    """How long the main thread has run and how long it has waited to, since it began; None where nobody counts."""
+    """How long the main thread has run and has waited to run since its start, in ns; None where that is not counted."""
     with contextlib.suppress(OSError, ValueError):
         ran, waited, _ = map(int, _SCHEDSTAT.read_bytes().split())
         return ran, waited
@@ -22,11 +22,11 @@ def times_ns() -> tuple[int, int] | None:
 
 
 class Processors:
-    """The processors of this machine, as this process meets them.
+    """Measures the shortage of processors.
 
     Args:
-        clock: seconds that only grow.
-        times_ns: how long it has run and how long it has waited to; None when that is not known.
+        clock: monotonic seconds.
+        times_ns: how long this thread has run and has waited; None when unknown.
     """
 
     def __init__(self, clock: Callable[[], float], times_ns: Callable[[], tuple[int, int] | None] = times_ns) -> None:
@@ -37,7 +37,7 @@ class Processors:
         self._short = False
 
     def are_short(self) -> bool:
-        """Whether it had to wait during the last period; also where that is not counted."""
+        """Whether this process had to wait during the last period; true where that is not counted."""
         if self._clock() >= self._look_again_s:
             self._look_again_s = self._clock() + PERIOD_S
             before, self._before = self._before, self._times_ns()

@@ -41,7 +41,7 @@ def host_of(one: Input) -> str:
 
 
 class Quarantine:
-    """Until when each of these hosts is not heard, ms."""
+    """Until when the inputs of each quarantined host are ignored, ms."""
 
     def __init__(self) -> None:
         self._until: dict[str, int] = {}
@@ -50,10 +50,10 @@ class Quarantine:
         host = host_of(one)
         if host:
             self._until.pop(host, None)
-            self._until[host] = until_ms  # the last one to be heard again
+            self._until[host] = until_ms  # the last quarantine to end
 
     def holds(self, one: Input, now_ms: int) -> bool:
-        """Whether an input is not to be judged now. Cheap while no host is in here."""
+        """Whether an input is ignored now. Fast while no host is quarantined."""
         while self._until and next(iter(self._until.values())) <= now_ms:
             del self._until[next(iter(self._until))]
         return bool(self._until) and host_of(one) in self._until

@@ -23,7 +23,7 @@ class Counted:
     """How a limit on submissions is counted.
 
     Attributes:
-        has: what the user has now. adds: what a job adds. frees: what the end of a job takes away.
+        has: the present count of the user. adds: what a job adds. frees: what a job's end subtracts.
     """
 
     has: Callable[[Ledger, str], int]
@@ -38,14 +38,14 @@ COUNTED = {
         frees=lambda job: job.counts[TaskState.PENDING],
     ),
 }
-"""By the name of the limit. Limits of a resource are not here: they refuse nothing."""
+"""By the name of the limit. Limits on resources are not in it, because they refuse nothing."""
 
 if COUNTED.keys() != {limit.name for limit in QUOTA_LIMITS if limit.resource is None}:
     raise ValueError("every limit of the table that bounds no resource is counted, and no other")
 
 
 def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> None:
-    """Raises Refused when the user may not have this job, counted without the one it replaces."""
+    """Raises Refused when the job would exceed a limit of its user, not counting the job it replaces."""
     quota = ledger.quota_of(user)
     for limit in QUOTA_LIMITS:
         counted, most = COUNTED.get(limit.name), getattr(quota, limit.name)
@@ -63,10 +63,10 @@ def check(ledger: Ledger, spec: JobSpec, user: str, replaced: Job | None) -> Non
 
 
 def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:
-    """What an operator sets; what is left out is unlimited. Raises Refused."""
+    """The limits from an operator's command; an omitted limit is 0, unlimited. Raises Refused."""
     names = (*(limit.name for limit in QUOTA_LIMITS), "max_band")
     values = {name: arguments[name] for name in names if name in arguments}
-    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be journalled as such
+    if not all(type(value) is int and value >= 0 for value in values.values()):  # True would be stored as a boolean
         raise Refused(Code.INVALID, "quota limits are whole numbers, 0 for no limit")
     if values.get("max_band", 0) > max(PriorityBand):
         raise Refused(Code.INVALID, f"max_band is a band from 1 to {max(PriorityBand):d}")
@@ -74,7 +74,7 @@ def quota_from(user: str, arguments: Mapping[str, Any]) -> Quota:
 
 
 def used(ledger: Ledger, user: str, running: Amount) -> dict[str, int]:
-    """What is used of each limit, by `UserLimit.used`; ``running`` is what the user's open attempts hold."""
+    """The amount in use for each limit, by `UserLimit.used`; ``running`` is what the user's open attempts hold."""
     return {
         limit.used: getattr(running, limit.resource.name) if limit.resource else COUNTED[limit.name].has(ledger, user)
         for limit in QUOTA_LIMITS

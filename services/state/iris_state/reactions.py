@@ -35,7 +35,7 @@ def complete(table: dict[type, Reaction], nothing: Iterable[type] = ()) -> dict[
 
 
 def bind(*consumers: Consumer) -> dict[type, tuple[Callable[[Any], None], ...]]:
-    """By kind of change, what these consumers do about it, in their order."""
+    """For each kind of change, the reactions of these consumers, in their order."""
     return {
         kind: tuple(MethodType(one.REACTIONS[kind], one) for one in consumers if kind in one.REACTIONS)
         for kind in KINDS

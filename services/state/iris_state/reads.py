@@ -20,16 +20,16 @@ from iris_state import views
 from iris_state.ledger import Ledger
 
 SLICE_S = 0.005
-"""How long questions are answered in one go; the last one of them may take longer."""
+"""How long reads are answered in one slice, in seconds; the last one may take longer."""
 WRITING_S = 0.1
-"""So long after a commit another one is to be expected."""
+"""Seconds after a commit during which another one is expected."""
 WAITING = 1000
-"""Questions of one caller that may wait; what comes on top of them is refused at once."""
+"""Queued reads of one caller, at most; further ones are refused at once."""
 TOO_LARGE = "the answer is too large for one message; ask for less at once"
 
 
 class Question(NamedTuple):
-    """A query, where its answer goes, and when it came by the clock of its `Reads`."""
+    """A query, its reply subject, and its arrival by the clock of `Reads`."""
 
     query: Query
     reply: str
@@ -37,18 +37,18 @@ class Question(NamedTuple):
 
 
 def always() -> bool:
-    """Whoever leads answers between its commits, so reads are always in their way."""
+    """For the leader: its reads always compete with commits."""
     return True
 
 
 class Reads:
-    """Questions by caller.
+    """Queued reads by caller.
 
     Args:
-        timeout_s: how long a question may wait; then it is refused as unavailable.
-        clock: seconds that only grow.
-        share: of the time, for answers while commits are being written and reads are in their way.
-        in_the_way: whether they are now.
+        timeout_s: how long a read may wait; then it is refused as unavailable.
+        clock: monotonic seconds.
+        share: share of time for reads while commits compete with them.
+        in_the_way: whether they compete now.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Reads:
         self._raised: list[Exception] = []
 
     def __bool__(self) -> bool:
-        """Whether anything is to be answered."""
+        """Whether any read is queued."""
         return bool(self._lines or self._refused)
 
     def note_commit(self) -> None:
-        """A commit was written just now."""
+        """A commit was written now."""
         self._writing_until_s = self._clock() + WRITING_S
 
     def wait_s(self) -> float:
-        """How long until there is time for answers again; 0 when there is."""
+        """Seconds until reads may be answered again; 0 for now."""
         return max(0.0, self._again_s - self._clock())
 
     def ask(self, data: bytes, reply: str) -> None:
-        """Let a question wait for its turn."""
+        """Queue a read."""
         try:
             query = codec.unpack(data, Query)
         except Undecodable as error:
@@ -94,7 +94,9 @@ class Reads:
             self._refused.append((reply, refusal(Code.UNAVAILABLE, words)))
 
     def answers(self, ledger: Ledger, position: int) -> Iterator[tuple[str, bytes]]:
-        """The answers there is time for now, and where they go, from a ledger as of a position in the journal."""
+        """The answers for which there is time now, with their reply subjects, from a ledger at a position of the
+        journal.
+        """
         refused, self._refused = self._refused, []
         yield from refused
         began_s = self._clock()
@@ -104,7 +106,7 @@ class Reads:
             caller, line = self._lines.popitem(last=False)
             question = line.popleft()
             if line:
-                self._lines[caller] = line  # behind everybody else
+                self._lines[caller] = line  # after all other callers
             if self._clock() - question.at_s > self._timeout_s:
                 words = f"there was no time to answer within {self._timeout_s:g} s"
                 yield question.reply, refusal(Code.UNAVAILABLE, words)
@@ -124,12 +126,12 @@ class Reads:
             return refusal(Code.INTERNAL, f"the state service could not answer: {type(error).__name__}")
 
     def take_raised(self) -> list[Exception]:
-        """What queries have raised since this was last asked."""
+        """The exceptions of queries since the last call."""
         raised, self._raised = self._raised, []
         return raised
 
     def rest(self) -> list[str]:
-        """Take out every question that was not answered; where its answer would have gone."""
+        """Remove every unanswered read; returns their reply subjects."""
         lines, self._lines = self._lines, OrderedDict()
         return [question.reply for line in lines.values() for question in line]
 
@@ -144,5 +146,5 @@ def answer(ledger: Ledger, query: Query, position: int) -> bytes:
 
 
 def refusal(code: Code, detail: str) -> bytes:
-    """The `Answer` to a question that nobody looks at."""
+    """The `Answer` to a read that is refused unread."""
     return codec.pack(Answer(code.value, views.refusal(detail)))

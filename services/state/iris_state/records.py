@@ -42,8 +42,8 @@ AttemptKey = tuple[int, int, int]
 class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
-    ``since_ms`` is when it came into its status; counters are before and after its end was charged. ``suspect``: it may
-    have taken its worker down, see `poison`.
+    ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
+    have crashed its worker, see `poison`.
     """
 
     number: int
@@ -77,8 +77,8 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
 class Session(msgspec.Struct, array_like=True):
     """The stored part of a session: a coscheduled job's status, or only the tries of a session of one.
 
-    ``version`` grows with every change and is what compare-and-set compares. ``judged_at`` is the journal sequence of
-    the last refusal of a place, see `changes.Judged`.
+    ``version`` grows with every change, for compare-and-set. ``judged_at`` is the journal sequence of the last refused
+    placement, see `changes.Judged`.
     """
 
     status: SessionStatus = SessionStatus.PENDING
@@ -89,9 +89,9 @@ class Session(msgspec.Struct, array_like=True):
 
 
 class Task(msgspec.Struct, array_like=True, gc=False):
-    """Index i of a job; its current attempt is the last one. ``cause`` and ``note`` say how it ended for good.
+    """Index i of a job; its current attempt is the last one.
 
-    ``no_retry``: it ended badly for good with budget left, which counts as a spent budget; no counter is touched.
+    ``cause`` and ``note`` describe its end. ``no_retry``: it failed for good with budget left; no counter is charged.
     """
 
     state: TaskState = TaskState.PENDING
@@ -107,12 +107,14 @@ class Task(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def current(self) -> Attempt | None:
-        """The attempt the task is in now; None while it waits for a place or for its gang, and when it has ended."""
+        """The task's current attempt; None while the task is pending or waits for its gang, and when it has ended."""
         return self.attempts[-1] if self.state in ACTIVE and not self.attempts[-1].ended_ms else None
 
     @property
     def waits_for_gang(self) -> bool:
-        """Whether its attempt has exited 0, or is stopped for the leader of its gang, and it waits for the others."""
+        """Whether its attempt has exited 0, or is stopped for the gang's leader, and the task waits for the other
+        members.
+        """
         return self.state in ACTIVE and self.attempts[-1].ended_ms > 0
 
     @property
@@ -146,11 +148,11 @@ class HistoryEntry(msgspec.Struct, array_like=True, gc=False):
 
 
 _STATES = tuple(TaskState)
-"""In the order of their wire values, as `Job.counts` has them."""
+"""In the order of their wire values, as in `Job.counts`."""
 
 
 class Job(msgspec.Struct, array_like=True):
-    """What was submitted, with all its tasks. ``counts[state]`` is how many tasks are in each state now."""
+    """A job with all its tasks. ``counts[state]`` is how many tasks are in each state."""
 
     number: int
     name: str
@@ -193,7 +195,7 @@ class Job(msgspec.Struct, array_like=True):
 
     @property
     def leader_is_done(self) -> bool:
-        """Whether task 0 of a gang whose success is its leader's has exited 0, and the gang is not yet over."""
+        """Whether task 0 of a gang with success ``leader`` has exited 0, and the gang has not ended."""
         gang = self.spec.coscheduling
         return gang is not None and gang.success == "leader" and self.tasks[0].waits_for_gang
 
@@ -206,15 +208,16 @@ class Job(msgspec.Struct, array_like=True):
         return None if self.spec.timeout_s is None else int(self.spec.timeout_s * 1000)
 
     def counted(self) -> dict[TaskState, int]:
-        """How many tasks are in each state, states without any left out."""
+        """How many tasks are in each state, without states that have none."""
         return {state: n for state, n in zip(_STATES, self.counts, strict=True) if n}
 
 
 class Worker(msgspec.Struct, array_like=True):
-    """One host. What is open on it and how much that holds is rebuilt from the attempts, never stored.
+    """One host.
 
-    ``monotonic_ms`` is when it registered, by its own clock since its ``boot``; ``drained`` stays true of a drained
-    host that is lost meanwhile. ``lost_ms`` is when it was last found to be LOST.
+    Its open attempts and what they hold are rebuilt from the attempts, never stored. ``monotonic_ms`` is the time of
+    its registration by its own clock since ``boot``; ``drained`` stays true while a drained host is lost. ``lost_ms``
+    is when it last became LOST.
     """
 
     id: str
@@ -234,12 +237,12 @@ class Worker(msgspec.Struct, array_like=True):
 
 
 class Ordered(NamedTuple):
-    """What a leader knows of its orders to begin one attempt.
+    """What a leader knows of its orders to start one attempt.
 
     Attributes:
-        expires_ms: by the host's monotonic clock: an order that arrives later is not taken. 0: it never expires.
-        once: this is the only order for it that any leader ever gave.
-        inherited: the leader before may have given orders for it as well.
+        expires_ms: by the host's monotonic clock: an order that arrives later is refused. 0: it never expires.
+        once: no leader has sent another order for it.
+        inherited: the previous leader may have sent orders for it too.
     """
 
     expires_ms: int
@@ -248,14 +251,14 @@ class Ordered(NamedTuple):
 
 
 class Presence:
-    """What is known of a host now and not recorded: open attempts, what they hold, and when it was last heard.
+    """The unrecorded state of a host: open attempts, what they hold, and the time of its last message.
 
     Attributes:
-        sequence: its newest heartbeat's. reported_ms: its monotonic clock as of the newest thing that it reported.
-        answered: it has registered with this leader, or taken an order of it; that is in ``reported_ms`` then.
-        heard: it has said something since this leader leads. clock_ms: its monotonic clock less the leader's time, at
-            most, as of what it said last; None when it does not tell.
-        orders: the orders to begin its open attempts. undelivered: orders in a row that did not reach it.
+        sequence: its newest heartbeat's. reported_ms: its monotonic clock in its newest report.
+        answered: it has registered with this leader or accepted an order of it, which ``reported_ms`` includes.
+        heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
+            leader's time, from its last message; None: unknown.
+        orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
     """
 
     __slots__ = (
@@ -288,13 +291,13 @@ class Presence:
         self.detail = ""
 
     def begin(self) -> None:
-        """The host has started anew: its heartbeats count from the start again, and so may its clock."""
+        """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""
         self.sequence, self.answered, self.reported_ms = -1, True, 0
         self.orders.clear()
         self.undelivered = 0
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:
-        """The host has said something, with its monotonic clock at that time."""
+        """The host has sent a message, with its monotonic clock at that time."""
         self.heard = True
         self.clock_ms = monotonic_ms - at_ms if monotonic_ms else None
 
@@ -304,7 +307,7 @@ def ref_of(key: AttemptKey) -> AttemptRef:
 
 
 class Totals(msgspec.Struct, array_like=True):
-    """Counters that outlive the jobs they count: how many were admitted and forgotten, and how the latter had ended."""
+    """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter."""
 
     admitted: int = 0
     pruned: int = 0
@@ -314,7 +317,7 @@ class Totals(msgspec.Struct, array_like=True):
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """One public fact that a change makes, before it has a number; `outbox` words it.
+    """One public fact of a change, without a number; `outbox` makes the event.
 
     ``task`` is None for a job's or session's own; ``tasks`` > 1 stands for that many tasks from ``task`` on.
     ``lasted_ms``: how long a placed task had waited in the queue, or how long an ended one had run; else None.
@@ -334,37 +337,37 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 
 
 def spent_and_limit(job: Job, task: Task, budget: Budget) -> tuple[int, int]:
-    """A task's counter for one of its retry budgets, and how far it may go."""
+    """A task's counter for one of its retry budgets, and its limit."""
     if budget is Budget.FAILURE:
         return task.failure_count, job.spec.max_retries_failure
     return task.preemption_count, job.spec.max_retries_preemption
 
 
 def kernel_status(task: Task) -> KernelStatus:
-    """How far the task's part of its session's present placement has come."""
+    """The task's kernel status in its session's present placement."""
     if task.state is TaskState.PENDING:
         return KernelStatus.PENDING
     return task.attempts[-1].status if task.attempts else KernelStatus.CANCELLED
 
 
 def ended_waiting(task: Task) -> bool:
-    """Whether a task of a plain job ended for good while it waited for a place, and not with its last attempt."""
+    """Whether a task of a plain job ended while it was pending, and not with its last attempt."""
     return task.is_terminal and (not task.attempts or task.cause is not task.attempts[-1].cause)
 
 
 def was_cancelled(job: Job, task: Task) -> bool:
-    """Whether nothing of a task ran any more when it ended while it waited; its job has ended with it."""
+    """Whether a task ended while it was pending and without a running attempt, together with its job."""
     return ended_waiting(task) and (not task.attempts or 0 < task.attempts[-1].closed_ms <= job.finished_ms)
 
 
 def lingers(job: Job, index: int) -> bool:
-    """Whether an attempt that a waiting task has left may still run: its end is not known yet.
+    """Whether an attempt that a pending task has left may still run: its end is not known yet.
 
-    A member of a gang is not started before all of them have reported, so one that never did does not run.
+    A gang's member is started after all members have reported, so one that has not reported does not run.
     """
     return any(a.is_open and (a.building_ms or a.started_ms or not job.is_gang) for a in job.tasks[index].attempts)
 
 
 def idempotency(user: str, key: str) -> str:
-    """Where one user's idempotency key is kept: two users may choose the same."""
+    """The key of a user's idempotency key: two users may choose the same."""
     return f"{user}\0{key}"

@@ -35,19 +35,19 @@ _SECRET_ENDINGS = (
 
 
 def is_secret(key: str) -> bool:
-    """Whether such a variable is taken for a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``, ``dbPassword``."""
+    """Whether a variable's name marks a secret: ``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``, ``dbPassword``."""
     words = _WORD.findall(key.lower())
     return any(word in _SECRET_WORDS or word.endswith(_SECRET_ENDINGS) for word in words)
 
 
 def redacted(spec: JobSpec) -> JobSpec:
-    """The specification as people may see it; the same one when it holds nothing to hide."""
+    """The specification without secrets; the same object when it holds none."""
     env = redacted_env(spec.env)
     return spec if env is spec.env else msgspec.structs.replace(spec, env=env)
 
 
 def redacted_env(env: dict[str, str]) -> dict[str, str]:
-    """An environment as people may see it; the same one when it holds nothing to hide."""
+    """An environment without secrets; the same object when it holds none."""
     if not any(map(is_secret, env)):
         return env
     return {key: MASK if is_secret(key) else value for key, value in env.items()}

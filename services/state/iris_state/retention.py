@@ -21,14 +21,14 @@ from iris_state.records import Job
 from iris_state.snapshots.compacted import CompactedTasks, compact, is_compacted
 
 PRUNED_AT_ONCE = 500
-"""Jobs forgotten in one round at most, so that no commit grows large by it."""
+"""Jobs deleted in one round at most, which bounds the size of a commit."""
 
 JOB_BYTES = 2100
-"""What a finished job of one task takes in memory beside what its owner wrote: measured, rounded up."""
+"""Bytes of memory of a finished job of one task, besides its specification: measured, rounded up."""
 
 
 class Retention:
-    """Follows the changes of every commit after each has been applied."""
+    """Tracks finished jobs, after each change has been applied."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -43,7 +43,7 @@ class Retention:
             self._ended[change.job] = self._looked_at[change.job] = None
 
     def _moved(self, change: c.Moved | c.Closed | c.SessionMoved) -> None:
-        """A job that has ended may be over by this."""
+        """A job that has ended may be finished now."""
         if change.job in self._ended:
             self._looked_at[change.job] = None
 
@@ -60,7 +60,7 @@ class Retention:
     )
 
     def settle(self) -> None:
-        """Seal what is over now. Called when nothing refers to the tasks of this round any more."""
+        """Compact the jobs that are finished now. Called when nothing refers to the tasks of this round any more."""
         if not self._looked_at:
             return
         for number in self._looked_at:
@@ -73,23 +73,23 @@ class Retention:
         self._looked_at = {}
 
     def _enter(self, job: Job) -> None:
-        """The job stands in line to be forgotten."""
+        """Queue a job for deletion."""
         size = weight(job)
         self._line[job.number] = (job.finished_ms, size)
         self.bytes += size
 
     def _leave(self, number: int) -> None:
-        """It stands in line no longer, whoever has forgotten it: a replica that follows is told by the leader."""
+        """A job was deleted, by this replica or by the leader: remove it from the queue."""
         _, size = self._line.pop(number, (0, 0))
         self.bytes -= size
 
     @property
     def finished(self) -> int:
-        """How many jobs stand in line to be forgotten."""
+        """How many jobs are queued for deletion."""
         return len(self._line)
 
     def restore(self) -> None:
-        """Take every job of a ledger that came from a snapshot."""
+        """Add every job of a ledger that was loaded from a snapshot."""
         ended = [job for job in self._ledger.jobs.values() if job.is_terminal]
         ended.sort(key=lambda job: (job.finished_ms, job.number))
         self._line, self.bytes = {}, 0
@@ -100,10 +100,10 @@ class Retention:
         self._parents = {}
 
     def forgettable(self, keep_jobs: int, keep_ms: int, now_ms: int, keep_bytes: int = 0) -> Iterator[c.JobPruned]:
-        """Jobs to forget now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those over for longer than
+        """Jobs to delete now: all but the newest ``keep_jobs`` and ``keep_bytes``, and those finished for longer than
         ``keep_ms``; 0: never.
 
-        Ask for the next only after the one before has been applied.
+        Each must be applied before the next one is requested.
         """
         surplus = len(self._line) - keep_jobs if keep_jobs else 0
         oldest = now_ms - keep_ms if keep_ms else 0
@@ -124,11 +124,11 @@ class Retention:
             elif job is not None:
                 yield from self._with_parents(job)
                 if number in self._ledger.jobs:
-                    continue  # what should have been applied was set aside
+                    continue  # the change that should have been applied was set aside
             self._leave(number)
 
     def forgettable_deployments(self, keep: int) -> Iterator[DeploymentForgotten]:
-        """Destroyed deployments beyond the newest so many, when every route of theirs has ended."""
+        """Destroyed deployments beyond the number to keep, once all their routes have ended."""
         destroyed = self._ledger.destroyed
         for number in list(islice(destroyed, max(0, min(len(destroyed) - keep, PRUNED_AT_ONCE)))):
             deployment = self._ledger.deployments[number]
@@ -136,7 +136,7 @@ class Retention:
                 yield DeploymentForgotten(number, deployment.name)
 
     def droppable(self, policy: Policy, now_ms: int) -> c.Dropped | None:
-        """Keys of forgotten jobs and answers that are beyond what is kept."""
+        """Keys of deleted jobs, and answers, beyond the number to keep."""
         ledger = self._ledger
         keys = answers = 0
         bytes_left, oldest_ms = ledger.spent_bytes, now_ms - policy.keep_keys_ms
@@ -154,7 +154,7 @@ class Retention:
         return c.Dropped(keys, answers) if keys or answers else None
 
     def _with_parents(self, job: Job) -> Iterator[c.JobPruned]:
-        """Forget a job, and then every ancestor that only waited for it."""
+        """Delete a job, and then every ancestor that only waited for it."""
         parent = job.parent
         yield c.JobPruned(job.number)
         above = self._ledger.jobs.get(parent)
@@ -164,7 +164,7 @@ class Retention:
 
 
 def weight(job: Job) -> int:
-    """About how many bytes a job that is over takes in memory."""
+    """Approximate bytes of memory of a finished job."""
     tasks = len(job.tasks.data) if isinstance(job.tasks, CompactedTasks) else 0
     return JOB_BYTES + tasks + _written(job.spec)
 
@@ -175,7 +175,7 @@ def _written(spec: JobSpec) -> int:
 
 
 def is_over(job: Job) -> bool:
-    """Whether nothing about a job will ever change again."""
+    """Whether nothing of a job will change any more."""
     if not job.is_terminal or sum(job.counts[state] for state in TERMINAL) != len(job.tasks):
         return False
     if job.session is not None and job.session.status not in SESSION_TERMINAL:

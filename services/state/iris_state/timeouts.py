@@ -15,7 +15,7 @@ from iris_state.ledger import Ledger
 
 
 def on_limit(ledger: Ledger, kind: str, number: int, index: int) -> Iterator[Step]:
-    """A limit that a job's owner set has passed: a running task's timeout, or a waiting job's scheduling timeout."""
+    """A limit set by a job's owner has passed: a running task's timeout, or a pending job's scheduling timeout."""
     job = ledger.jobs.get(number)
     if job is None or job.state in JOB_TERMINAL:
         return

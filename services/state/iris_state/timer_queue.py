@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TimeoutQueue(Generic[K]):
-    """Who has been in one status, and since when; in order of entry."""
+    """The keys in one status with the time of entry, in order of entry."""
 
     def __init__(self) -> None:
         self._since: dict[K, int] = {}
@@ -27,30 +27,30 @@ class TimeoutQueue(Generic[K]):
         return len(self._since)
 
     def enter(self, key: K, at_ms: int) -> None:
-        """Start the clock of ``key`` anew, at the end of the line."""
+        """Restart the timer of ``key``, at the end of the queue."""
         self._since.pop(key, None)
         self._since[key] = at_ms
 
     def leave(self, key: K) -> None:
-        """Stop its clock; nothing happens when it has none."""
+        """Stop the timer of ``key``; no error when it has none."""
         self._since.pop(key, None)
 
     def items(self) -> Iterable[tuple[K, int]]:
-        """Everybody with the time of their entry, first come first."""
+        """Every key with the time of its entry, first come first."""
         return self._since.items()
 
     def keep_order(self) -> None:
-        """Sort, if whoever entered last came in before the one in front of it."""
+        """Sort, if the last key has an earlier time than the one before it."""
         last = list(islice(reversed(self._since.values()), 2))
         if len(last) == 2 and last[0] < last[1]:
             self.sort()
 
     def sort(self) -> None:
-        """Put everybody in order of entry again, after they were entered in another."""
+        """Sort the keys by time, after they were entered in another order."""
         self._since = dict(sorted(self._since.items(), key=lambda entry: entry[1]))
 
     def over(self, timeout_ms: int, now_ms: int) -> list[K]:
-        """Everybody who has been in strictly longer than ``timeout_ms``."""
+        """Every key that has been in the status strictly longer than ``timeout_ms``."""
         late = []
         for key, since in self._since.items():
             if now_ms - since <= timeout_ms:
@@ -59,7 +59,7 @@ class TimeoutQueue(Generic[K]):
         return late
 
     def next_due(self, timeout_ms: int) -> int | None:
-        """When the first in line becomes overdue, ms; None when nobody waits."""
+        """When the first key becomes overdue, ms; None when there is none."""
         for since in self._since.values():
             return since + timeout_ms + 1
         return None
@@ -79,7 +79,7 @@ class TimerQueue(Generic[K]):
         return key in self._due
 
     def set(self, key: K, due_ms: int) -> None:
-        """Wake ``key`` at ``due_ms``, and at no other time."""
+        """Set the timer of ``key`` to ``due_ms``, in place of an earlier one."""
         self.clear(key)
         self._due[key] = due_ms
         self._order.add((due_ms, key))
@@ -90,11 +90,11 @@ class TimerQueue(Generic[K]):
             self._order.remove((due, key))
 
     def items(self) -> Iterable[tuple[K, int]]:
-        """Every key with its time, in no order."""
+        """Every key with its time, unordered."""
         return self._due.items()
 
     def due(self, now_ms: int) -> list[K]:
-        """Everybody whose time has come, in order."""
+        """Every key whose time has come, in order."""
         return [key for _, key in self._order.irange_key(None, now_ms)]
 
     def is_due(self, key: K, now_ms: int) -> bool:

@@ -28,15 +28,15 @@ K = TypeVar("K", bound=Hashable)
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 LOOK_MS = 500
-"""How often it is looked what else has come due, while the timer that came due first is set aside."""
+"""How often other timers are checked while the one that is due first is set aside, ms."""
 
 
 class Timers:
     """The timers of one machine.
 
     Attributes:
-        aside: those that raised: until when each is not judged, and how long that pause is, ms. A pause of 0: it was
-            one of several that raised together, and is judged by itself now.
+        aside: timers that raised: until when each is paused, and the length of the pause, ms. A pause of 0: it was one
+            of several that raised together, and is judged separately now.
     """
 
     def __init__(self, round_: Round) -> None:
@@ -44,9 +44,10 @@ class Timers:
         self.aside: dict[TimerKey, tuple[int, int]] = {}
 
     def expired(self, silent_from_ms: int) -> Iterator[Timer]:
-        """Every timer that has come due, in order. Ask for the next when the one before was judged or set aside.
+        """Every timer that is due, in order.
 
-        ``silent_from_ms``: from when on the silence of hosts counts.
+        Each must be judged or set aside before the next one is requested. ``silent_from_ms``: from when on the silence
+        of hosts counts.
         """
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         now_ms, retention = round_.now_ms, round_.retention
@@ -69,7 +70,9 @@ class Timers:
             yield from self._change("drop", "", dropped)
 
     def set_aside(self, timer: Timer) -> None:
-        """A timer raised: it is judged again after a pause that doubles; several at once one by one, and soon."""
+        """A timer raised: it is judged again after a pause that doubles; several together are judged one by one,
+        soon.
+        """
         now_ms = self._round.now_ms
         self.aside = {key: held for key, held in self.aside.items() if now_ms - held[0] < LONGEST_PAUSE_MS}
         for key in timer.keys:
@@ -80,7 +83,7 @@ class Timers:
             self.aside[key] = (now_ms + pause_ms, pause_ms)
 
     def next_due(self) -> int | None:
-        """When something comes due next though nothing arrives, ms; None when nothing ever does."""
+        """When the next timer is due if nothing arrives, ms; None when there is none."""
         round_, ledger, policy = self._round, self._round.ledger, self._round.policy
         dues = [ledger.timers.next_due(), round_.deliveries.again.next_due(), round_.stop_again.next_due()]
         dues.append(round_.deployments.due.next_due())
@@ -96,7 +99,9 @@ class Timers:
     # ── one kind each ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _timers(self, what: str, keys: Iterable[K], judge: Callable[[list[K]], None]) -> Iterator[Timer]:
-        """One timer of those of ``keys`` that have not raised; those that have are one each, after their pause."""
+        """One timer for those of ``keys`` that have not raised; those that have are judged separately, after their
+        pause.
+        """
         together: list[K] = []
         alone: list[tuple[int, K]] = []
         for key in keys:
@@ -105,12 +110,12 @@ class Timers:
                 together.append(key)
             elif until_ms <= self._round.now_ms:
                 alone.append((pause_ms, key))
-        alone.sort(key=itemgetter(0))  # who may be to blame last: what tears the ledger ends the round
+        alone.sort(key=itemgetter(0))  # the suspects come last: one that tears the ledger ends the round
         for batch in [together] * bool(together) + [[key] for _, key in alone]:
             yield Timer(tuple((what, key) for key in batch), partial(judge, batch))
 
     def _queue(self, what: str, timers: TimerQueue[K], judge: Callable[[K], None]) -> Iterator[Timer]:
-        """Each is taken out once it was judged, unless it was given another time by that."""
+        """Remove each key once it was judged, unless that set it again."""
         for key in timers.due(self._round.now_ms):
             yield from self._timers(what, [key], lambda keys: judge(*keys))
             is_aside = self.aside.get((what, key), (0, 0))[0] > self._round.now_ms

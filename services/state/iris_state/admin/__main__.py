@@ -43,7 +43,7 @@ _REFUSALS = (
 
 
 async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
-    """Do what was asked for. Raises one of the refusals."""
+    """Execute the subcommand. Raises the refusals of the modules beside it."""
     if options.verb == "verify":
         return await verify(options, nats)
     if options.verb == "repair":
@@ -63,7 +63,7 @@ async def run(options: argparse.Namespace, nats: NatsSettings) -> int:
 
 
 async def verify(options: argparse.Namespace, nats: NatsSettings) -> int:
-    """Say what a backup, a stopped store or the servers hold; 65 when that is damaged."""
+    """Print what a backup, a stopped store or the servers hold; exit code 65 when that is damaged."""
     if options.file:
         say(f"{options.file} is whole: {described(backup.verify(Path(options.file)))}")
         return OK
@@ -91,7 +91,7 @@ async def looked_at(stored: Stored) -> int:
 
 
 async def bad_bundles(stored: Stored) -> list[str]:
-    """Names of bundles that are not what they were, each with what is wrong."""
+    """Bundles whose content is damaged, each with the reason."""
     blobs = stored.connection.blobs(subjects.BUNDLES_BUCKET)
     bad = []
     for name in await blobs.names():
@@ -103,7 +103,7 @@ async def bad_bundles(stored: Stored) -> list[str]:
 
 
 async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
-    """Find out what is lost, ask, keep a copy, repair."""
+    """Examine what is lost, ask for confirmation, keep a copy, repair."""
     stamp = time.time_ns()
     copy = Path(options.store).with_name(f"replaced-{stamp}") if options.store else Path(f"iris-replaced-{stamp}")
     if options.store:
@@ -134,7 +134,7 @@ async def mend(options: argparse.Namespace, nats: NatsSettings) -> int:
 
 
 async def keep_messages(stored: Stored, path: Path) -> None:
-    """Every message of journal and snapshots that can be read, into a file of the form of a backup."""
+    """Write every readable message of journal and snapshots into a file in the format of a backup."""
     with Writer(path) as out:
         for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
             raw = stored.connection.raw(name)

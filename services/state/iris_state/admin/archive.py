@@ -28,7 +28,7 @@ _END = "end"
 
 
 class BadArchive(Exception):
-    """The file is no backup, of a later release, or damaged."""
+    """The file is not a backup, was written by a later release, or is damaged."""
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Writer:
-    """Writes a backup to ``path``, readable by its owner only; left early, nothing is left of it."""
+    """Writes a backup to ``path``, readable by its owner only; an unfinished file is deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class Writer:
 
 
 def read(path: Path) -> Iterator[Item]:
-    """Every record, in order; the file is whole when the iteration ends without BadArchive. Raises OSError."""
+    """Every record, in order; the file is intact when the iteration ends without BadArchive. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         head = file.read(_HEAD.size)

@@ -32,7 +32,7 @@ _AT_ONCE = 64
 
 
 class NotEmpty(Exception):
-    """There are records on the cluster that should be restored onto."""
+    """The cluster to restore onto holds records."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -55,9 +55,9 @@ class About(msgspec.Struct, frozen=True):
 
 
 async def backup(connection: JetStreamConnection, path: Path, *, events: bool, logs: bool) -> About:
-    """Write a backup of everything that is committed now, while the cluster goes on.
+    """Write a backup of everything that is committed now, while the cluster runs.
 
-    Raises DamagedCommit, InvariantBroken when the records contradict themselves, Unavailable, OSError.
+    Raises DamagedCommit, InvariantBroken when the records are inconsistent, Unavailable, OSError.
     """
     replica = Replica("backup", Policy(), connection, Clock())
     await replica.recover()
@@ -98,7 +98,7 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
 
 
 async def restore(connection: JetStreamConnection, path: Path) -> About:
-    """Fill an empty cluster from a backup; run it again when it was interrupted.
+    """Fill an empty cluster from a backup; after an interruption it can be run again.
 
     Raises BadArchive before anything is changed, NotEmpty, Full, Unavailable.
     """
@@ -131,7 +131,7 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
 
 
 def verify(path: Path) -> About:
-    """Read a whole backup and say what it holds. Raises BadArchive, OSError."""
+    """Read a whole backup and return what it holds. Raises BadArchive, OSError."""
     about: About | None = None
     for item in read(path):
         if item.kind == "about":
@@ -151,7 +151,7 @@ async def _stored(connection: JetStreamConnection, stream: Stream, after: int) -
 
 
 async def _events(connection: JetStreamConnection, end: int, unpublished: Sequence[Publication]) -> AsyncIterator[Item]:
-    """Every event of commits up to ``end``, in order, also those that nobody has published yet."""
+    """Every event of commits up to ``end``, in order, including those that are not published yet."""
     last = (0, -1)
     async for message in _stored(connection, subjects.EVENTS, 0):
         place = event_place(message.headers.get("Nats-Msg-Id", ""))
@@ -168,7 +168,7 @@ def _item(kind: str, message: Message) -> Item:
 
 
 def _restored(item: Item) -> Message:
-    """What to publish, so that the stream keeps what the backup holds."""
+    """The messages to publish so that the stream holds what the backup holds."""
     subject = subjects.restored_output(item.name) if item.kind == "log" else item.name
     return Message(subject, item.data, item.headers)
 

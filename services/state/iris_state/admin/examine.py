@@ -23,18 +23,19 @@ from iris_state.snapshots.snapshot import Damaged, place_of
 
 
 class Examination(msgspec.Struct):
-    """What was found.
+    """The result of an examination.
 
     Attributes:
-        snapshots: every snapshot by name, and what is wrong with it, empty when it is whole.
-        image: the newest whole one, as stored. begin: the last commit it holds, 0 without one.
+        snapshots: every snapshot by name with its fault, empty when it is intact.
+        image: the newest intact one, as stored. begin: the last commit in it, 0 without one.
         journal: first and last sequence that NATS says the journal has.
-        end: the last sequence that is known to have existed, and ``proof`` of it when that is not the journal.
-        survey: the journal behind ``begin``.
+        end: the last sequence that is known to have existed, and ``proof`` names the source when that is not the
+            journal.
+        survey: the journal after ``begin``.
         last_published: the id of the last event that was published.
-        lacking: entries behind ``begin`` that a server cannot read and another can.
-        touched: jobs of which events of lost commits speak.
-        unlike: records of a snapshot that a replay from the one before does not agree with.
+        lacking: entries after ``begin`` that one server cannot read and another can.
+        touched: jobs that events of lost commits name.
+        unlike: records of a snapshot that differ from a replay from the previous one.
     """
 
     snapshots: dict[str, str]
@@ -52,7 +53,7 @@ class Examination(msgspec.Struct):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a state service cannot start, would start with commits missing, or a copy has lost some."""
+        """Whether a state service cannot start, would start without some commits, or a replica has lost some."""
         first, last = self.journal
         return (
             bool(self.survey.lost or self.lacking) or last < self.end or (first > self.begin + 1 and last > self.begin)
@@ -60,7 +61,7 @@ class Examination(msgspec.Struct):
 
 
 async def examine(stored: Stored, policy: Policy) -> Examination:
-    """Read everything a state service would start from. Raises Unavailable, TooNew."""
+    """Read everything a state service starts from. Raises Unavailable, TooNew."""
     blobs = stored.connection.blobs(subjects.SNAPSHOTS_BUCKET)
     found, wrong = await _snapshots(blobs)
     begin, image = max(found.items(), default=(0, None))
@@ -92,7 +93,7 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
 
 
 async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
-    """The whole ones by their last commit, and what is wrong with each. Raises TooNew, Unavailable."""
+    """The intact snapshots by their last commit, and the fault of each snapshot. Raises TooNew, Unavailable."""
     found: dict[int, bytes] = {}
     wrong: dict[str, str] = {}
     for name in await blobs.names():
@@ -110,7 +111,7 @@ async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
 
 
 async def last_published_event(stored: Stored) -> str:
-    """The id of the last event in the stream that can be read; empty when there is none. Raises Unavailable."""
+    """The id of the last readable event in the stream; empty when there is none. Raises Unavailable."""
     raw = stored.connection.raw(subjects.EVENTS.name)
     state = await raw.state()
     if state is None:
@@ -122,7 +123,7 @@ async def last_published_event(stored: Stored) -> str:
 
 
 async def _touched(stored: Stored, lost: list[Lost]) -> list[str]:
-    """Names of jobs that events of lost commits speak of. Raises Unavailable."""
+    """Names of jobs in events of lost commits. Raises Unavailable."""
     raw = stored.connection.raw(subjects.EVENTS.name)
     state = await raw.state() if lost else None
     names: set[str] = set()
@@ -135,7 +136,7 @@ async def _touched(stored: Stored, lost: list[Lost]) -> list[str]:
 
 
 async def _unlike(stored: Stored, policy: Policy, found: Mapping[int, bytes]) -> list[str]:
-    """What the newest snapshot, cut by a leader, and a replay from the one before do not agree on."""
+    """The records in which the newest snapshot, taken by a leader, differs from a replay from the previous one."""
     if len(found) < 2:
         return []
     before, newest = sorted(found)[-2:]
@@ -150,7 +151,7 @@ async def _unlike(stored: Stored, policy: Policy, found: Mapping[int, bytes]) ->
 
 
 def digests(data: bytes) -> dict[str, str]:
-    """A digest of each job of a snapshot and of each kind of record beside them: equal records have equal ones."""
+    """A digest of each job of a snapshot, and of each other kind of record, for comparison."""
     image = snapshot.read(data)
     parts: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(image.rest).items():

@@ -23,9 +23,9 @@ _PUBLISH_S = 60.0
 
 
 async def repair(stored: Stored, found: Examination) -> None:
-    """Make a store that a state service starts from. Raises Full, Unavailable; run it again then."""
+    """Write a store that a state service starts from. Raises Full, Unavailable; it can then be run again."""
     connection, machine = stored.connection, found.salvaged.machine
-    if await connection.raw(subjects.JOURNAL.name).state() is None:  # else they stay as they are declared
+    if await connection.raw(subjects.JOURNAL.name).state() is None:  # otherwise they stay as they are declared
         await connection.streams.ensure()
     last_published = await _publish(connection, found)
     data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, last_published)
@@ -34,7 +34,7 @@ async def repair(stored: Stored, found: Examination) -> None:
 
 
 async def _publish(connection: Connection, found: Examination) -> str:
-    """Publish the events of commits that nobody published; the id of the last one. Raises Unavailable."""
+    """Publish the unpublished events of the commits; returns the id of the last one. Raises Unavailable."""
     publisher = connection.publisher()
     try:
         last_published = await publisher.resume() or found.last_published

@@ -20,19 +20,19 @@ from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 
 NUMBERS = 1_000_000
-"""Job numbers that are left out after a loss: a worker may still run a job of a lost commit, under its number."""
+"""Job numbers skipped after a loss: a worker may still run a job of a lost commit, under its number."""
 _DOES_NOT_FIT = (LookupError, AttributeError, AssertionError, TypeError, ValueError)
 
 
 class Salvaged(msgspec.Struct):
-    """What was made of it.
+    """The result of a salvage.
 
     Attributes:
-        machine: the records as of the end.
-        facts: the public facts of each commit that was applied.
-        stopped: number and name of each job that stays as it was before the loss; "" for one that is not known.
+        machine: the records at the end.
+        facts: the public facts of each applied commit.
+        stopped: number and name of each job that stays as it was before the loss; "" for an unknown name.
         left_out: how many readable changes were not applied.
-        wrong: invariants that do not hold of the records, in words; heartbeats of workers mend what is held where.
+        wrong: violated invariants as text; heartbeats of workers correct the held resources.
     """
 
     machine: Machine
@@ -43,7 +43,7 @@ class Salvaged(msgspec.Struct):
 
 
 def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
-    """The records from the snapshot ``data``, if any, and the commits behind it.
+    """The records from the snapshot ``data``, if any, and the commits after it.
 
     Replays two or three times when commits are lost. Raises snapshot.Damaged, snapshot.TooNew.
     """
@@ -93,7 +93,7 @@ class _Replay:
         )
 
     def _behind_loss(self, one: Found) -> list[PublicFact]:
-        """Change by change, so that one that does not fit costs no other."""
+        """Apply a commit change by change, so that an invalid change does not prevent the others."""
         facts: list[PublicFact] = []
         for change in one.commit.changes:
             admitted = isinstance(change, JobAdmitted)
@@ -113,7 +113,7 @@ class _Replay:
         return facts
 
     def _after_loss(self, cursor: int) -> None:
-        """Lost commits may have admitted jobs, read commands, and changed the leader."""
+        """Account for what lost commits may have done: admitted jobs, read commands, changed the leader."""
         machine, ledger = self._machine, self._machine.ledger
         machine.cursor = cursor
         ledger.next_number += NUMBERS

@@ -23,16 +23,17 @@ from iris_core import subjects
 _PING_S = 1.0
 _AT_ONCE = 256
 _ASKED_TIMES = 30
-"""How often an entry is asked for: any server may answer, and none says which it is. Of three, one is missed by all
-30 answers in 5 of a million cases: (2/3)^30."""
+"""How often an entry is requested: any server may answer, and the answer does not name it. With three servers, 30
+answers miss one of them in 5 of a million cases: (2/3)^30.
+"""
 
 
 class Stored:
-    """Connections to every server that was named, and what was found in files before a server was started on them.
+    """Connections to every given server, and what was read from files before a server was started on them.
 
     Attributes:
-        connection: the one to ask for what all servers agree on.
-        lacking: entries of the journal that one server cannot read and another can.
+        connection: the one for data that all servers share.
+        lacking: journal entries that one server cannot read and another can.
     """
 
     def __init__(self, connections: Sequence[JetStreamConnection], on_disk: Mapping[int, Record]) -> None:
@@ -42,7 +43,7 @@ class Stored:
         self.lacking: list[int] = []
 
     async def journal(self, after: int, end: int) -> dict[int, bytes]:
-        """Every message of the journal behind ``after`` that can be read anywhere, by sequence, ascending."""
+        """Every journal message after ``after`` that any server can read, by ascending sequence."""
         raw = self.connection.raw(subjects.JOURNAL.name)
         found = {sequence: record.data for sequence, record in self.on_disk.items() if after < sequence <= end}
         async for message in raw.readable(after, end):
@@ -52,7 +53,9 @@ class Stored:
         return dict(sorted(found.items()))
 
     async def _compare_copies(self, after: int, end: int, found: dict[int, bytes]) -> None:
-        """Ask for each entry so often that every server answers: what any has is found, what one lacks is noted."""
+        """Request each entry so often that every server answers: an entry that any server has is found, and missing
+        copies are recorded.
+        """
         raws = [connection.raw(subjects.JOURNAL.name) for connection in self._connections]
         lacking: set[int] = set()
         for at in range(after, end, _AT_ONCE):
@@ -66,7 +69,7 @@ class Stored:
         self.lacking = sorted(lacking & found.keys())
 
     async def is_led(self) -> bool:
-        """Whether a state service leads now. Raises Unavailable when it cannot be known."""
+        """Whether a state service leads now. Raises Unavailable when that cannot be determined."""
         try:
             await self.connection.bus.request(subjects.STATE_PING, b"", timeout=_PING_S)
         except NoResponders:
@@ -76,7 +79,7 @@ class Stored:
 
 @asynccontextmanager
 async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
-    """What the servers of ``settings.url`` hold. Raises Unavailable when none answers."""
+    """The stored data of the servers in ``settings.url``. Raises Unavailable when none answers."""
     made: list[JetStreamConnection] = []
     try:
         for url in settings.url.split(","):
@@ -101,7 +104,7 @@ async def on_servers(settings: NatsSettings) -> AsyncIterator[Stored]:
 
 @asynccontextmanager
 async def in_files(directory: Path) -> AsyncIterator[Stored]:
-    """What a stopped server's directory holds; a server runs on it for as long as the block lasts.
+    """The stored data of a stopped server's directory; a server runs on it during the block.
 
     Raises Occupied, StartFailed, NoServer.
     """
@@ -120,14 +123,14 @@ async def in_files(directory: Path) -> AsyncIterator[Stored]:
 
 
 def set_aside(directory: Path, target: Path) -> None:
-    """Copy what a repair replaces, as it lies on disk."""
+    """Copy the files that a repair replaces."""
     for name in (subjects.JOURNAL.name, f"OBJ_{subjects.SNAPSHOTS_BUCKET}"):
         if (streams_of(directory) / name).exists():
             shutil.copytree(streams_of(directory) / name, target / name)
 
 
 def copy_of(directory: Path, target: Path) -> None:
-    """Copy a stopped server's store but for what tasks printed, so that a server may run on the copy."""
+    """Copy a stopped server's store without the output of tasks, so that a server may run on the copy."""
     printed = str(streams_of(directory) / subjects.LOGS.name)
     shutil.copytree(
         directory / "store", target / "store", ignore=lambda at, names: [n for n in names if f"{at}/{n}" == printed]

@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Sequences that cannot be read, first and last; with the times (Unix, ms, 0: not known) of the commits around."""
+    """A range of unreadable sequences, with the times (Unix, ms, 0: unknown) of the commits around it."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class Lost(NamedTuple):
 
 
 class Survey(msgspec.Struct):
-    """The journal behind ``after`` up to ``end``."""
+    """The journal after ``after`` up to ``end``."""
 
     after: int
     end: int
@@ -46,13 +46,13 @@ class Survey(msgspec.Struct):
 
 
 def survey(messages: Mapping[int, bytes], after: int, end: int) -> Survey:
-    """Sort what can be read into commits and losses.
+    """Assemble the readable messages into commits, and find the lost ranges.
 
     Args:
         messages: bodies by sequence, ascending.
         end: the last sequence that is known to have existed.
 
-    A message that a leader left behind which ended in the middle of a commit is neither.
+    A message of an unfinished commit, left by a leader that ended, is neither.
     """
     commits: list[Found] = []
     gone: list[tuple[int, int]] = []
@@ -90,7 +90,7 @@ def _decoded(sequence: int, data: bytes) -> Commit:
 
 
 def _dated(gone: list[tuple[int, int]], commits: list[Found]) -> list[Lost]:
-    """Neighbouring losses are one; each with the times of the commits around it."""
+    """Merge adjacent losses; each gets the times of the commits around it."""
     merged: list[tuple[int, int]] = []
     for first, last in gone:
         if merged and first <= merged[-1][1] + 1:

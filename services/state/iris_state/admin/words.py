@@ -12,7 +12,7 @@ _NAMES = 20
 
 
 def examination(found: Examination) -> Iterator[str]:
-    """What is there, what is lost, what can be done about it."""
+    """An examination as lines: what is stored, what is lost, what can be done about it."""
     for name, wrong in found.snapshots.items():
         yield f"{name}: {wrong or 'whole'}"
     first, last = found.journal

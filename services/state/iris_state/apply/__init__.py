@@ -21,5 +21,5 @@ WRITERS: dict[type, Callable[[Ledger, Any, int], None]] = complete(
 
 
 def apply(ledger: Ledger, change: Change, at_ms: int) -> None:
-    """Make one change true. Public facts are appended to ``ledger.facts``."""
+    """Apply one change to the records. Public facts are appended to ``ledger.facts``."""
     WRITERS[type(change)](ledger, change, at_ms)

@@ -16,7 +16,7 @@ from iris_state.records import Presence, Worker
 
 
 def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) -> None:
-    """A host starts, anew or again; one that was drained stays so."""
+    """A host registers, for the first time or again; a drained one stays drained."""
     known = ledger.workers.get(change.worker)
     drained = known is not None and known.drained
     ledger.workers[change.worker] = Worker(
@@ -40,7 +40,7 @@ def worker_registered(ledger: Ledger, change: c.WorkerRegistered, at_ms: int) ->
 
 
 def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
-    """Another state; why it was drained is kept while it is lost."""
+    """A host has another state; why it was drained is kept while it is lost."""
     worker = ledger.workers[change.worker]
     worker.state = change.state
     if change.state is WorkerState.LOST:
@@ -57,7 +57,7 @@ def worker_moved(ledger: Ledger, change: c.WorkerMoved, at_ms: int) -> None:
 
 
 def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> None:
-    """Nothing is left of a host but its name in what it ran."""
+    """A host is deleted; attempts keep its name."""
     del ledger.workers[change.worker], ledger.presence[change.worker]
     ledger.lost.leave(change.worker)
     for key, workers in list(ledger.avoided.items()):
@@ -67,7 +67,7 @@ def worker_forgotten(ledger: Ledger, change: c.WorkerForgotten, at_ms: int) -> N
 
 
 def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
-    """A place for a waiting task, or none any more."""
+    """Nominate a worker for a pending task, or withdraw the nomination."""
     if change.worker:
         ledger.nominations[(change.job, change.index)] = change.worker
     else:
@@ -75,7 +75,7 @@ def nominated(ledger: Ledger, change: c.Nominated, at_ms: int) -> None:
 
 
 def avoided(ledger: Ledger, change: c.Avoided, at_ms: int) -> None:
-    """Where a task is not to go, and until when."""
+    """Exclude a worker for a task until a time."""
     ledger.avoided.setdefault((change.job, change.index), {})[change.worker] = change.until_ms
 
 
@@ -84,7 +84,7 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 
 
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
-    """The latest answers are kept, so that a request sent twice is answered the same."""
+    """Keep the latest answers, so that a repeated request gets the same answer."""
     ledger.keep_answer(change.request_id, change.status, change.body)
     if change.request_id.startswith(c.UNDECODABLE):
         ledger.totals.dead_letters += 1

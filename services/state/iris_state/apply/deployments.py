@@ -1,4 +1,4 @@
-"""Deployments and their routes: they come, move, are probed, and are forgotten.
+"""Applies changes of deployments and their routes.
 
 Source: docs/design/semantics.md#deployments-and-routes.
 """
@@ -19,14 +19,14 @@ from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry
 
 HISTORY_KEPT = 500
-"""Rows of history one deployment keeps; the oldest go first."""
+"""Rows of history kept for one deployment; the oldest are deleted first."""
 REVISIONS_KEPT = 10
 ENDED_KEPT = 10
-"""Routes that have ended and are still shown."""
+"""Ended routes that are kept for display."""
 
 
 def created(ledger: Ledger, change: c.DeploymentCreated, at_ms: int) -> None:
-    """A deployment with its first revision, and no route yet."""
+    """Add a deployment with its first revision and without routes."""
     spec = change.spec
     deployment = Deployment(
         number=change.number,
@@ -44,7 +44,7 @@ def created(ledger: Ledger, change: c.DeploymentCreated, at_ms: int) -> None:
 
 
 def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
-    """What its owner wants now; a revision that is not known yet is made of it."""
+    """Set the target of a deployment; an unknown revision is created from it."""
     deployment = ledger.deployments[change.deployment]
     deployment.spec, deployment.revision = change.spec, change.revision
     deployment.version += change.by_owner
@@ -55,7 +55,7 @@ def changed(ledger: Ledger, change: c.DeploymentChanged, at_ms: int) -> None:
 
 
 def _forget_revisions(deployment: Deployment) -> None:
-    """Keep the newest, and those that are wanted or that routes are made of."""
+    """Delete old revisions, except the target and those of existing routes."""
     used = {deployment.revision, deployment.rollout.stable, *(route.revision for route in deployment.held())}
     newest = sorted(deployment.revisions)[-REVISIONS_KEPT:]
     deployment.revisions = {n: one for n, one in deployment.revisions.items() if n in used or n in newest}
@@ -77,7 +77,7 @@ def rolled_out(ledger: Ledger, change: c.RolledOut, at_ms: int) -> None:
 
 
 def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
-    """Another status, or the same one again: then its clock goes on."""
+    """Set a deployment's status; when it stays the same, its clock continues."""
     deployment = ledger.deployments[change.deployment]
     before = deployment.status
     _remember(deployment, ITSELF, change, before.value, change.status.value, at_ms)
@@ -87,7 +87,7 @@ def moved(ledger: Ledger, change: c.DeploymentMoved, at_ms: int) -> None:
     if change.status is D.READY:
         deployment.reached = deployment.spec.replicas
     if change.status is D.DESTROYED:
-        ledger.destroyed[deployment.number] = None  # it stands in line to be forgotten
+        ledger.destroyed[deployment.number] = None  # it is queued for deletion
     _say(ledger, deployment, None, change.status.value, before.value, at_ms)
 
 
@@ -96,7 +96,7 @@ def forgotten(ledger: Ledger, change: c.DeploymentForgotten, at_ms: int) -> None
 
 
 def route_created(ledger: Ledger, change: c.RouteCreated, at_ms: int) -> None:
-    """A route, whose job is not admitted yet."""
+    """Add a route whose job is not admitted yet."""
     deployment = ledger.deployments[change.deployment]
     route = Route(change.route, change.revision, at_ms, at_ms)
     deployment.routes[route.number] = route
@@ -105,7 +105,7 @@ def route_created(ledger: Ledger, change: c.RouteCreated, at_ms: int) -> None:
 
 
 def route_moved(ledger: Ledger, change: c.RouteMoved, at_ms: int) -> None:
-    """Another status of a route. Whether it has served is settled as it leaves discovery."""
+    """Set a route's status. Whether it has served is determined when it leaves discovery."""
     deployment = ledger.deployments[change.deployment]
     route = deployment.routes[change.route]
     before = route.status
@@ -140,7 +140,7 @@ def _leave_ready(deployment: Deployment, route: Route, at_ms: int) -> None:
 
 
 def _forget_ended(ledger: Ledger, deployment: Deployment) -> None:
-    """Only the newest routes that have ended are kept."""
+    """Delete all but the newest ended routes."""
     ended = [route for route in deployment.routes.values() if route.status is R.TERMINATED]
     gone = {route.number for route in sorted(ended, key=lambda route: route.number)[:-ENDED_KEPT]}
     for route in ended:
@@ -150,7 +150,7 @@ def _forget_ended(ledger: Ledger, deployment: Deployment) -> None:
 
 
 def route_probed(ledger: Ledger, change: c.RouteProbed, at_ms: int) -> None:
-    """Where a route serves, and whether it wants requests."""
+    """Set a route's address and whether it is ready."""
     deployment = ledger.deployments[change.deployment]
     route = deployment.routes[change.route]
     route.address = change.address
@@ -175,7 +175,7 @@ def _remember(
 
 
 def _append(deployment: Deployment, row: HistoryEntry) -> None:
-    """Append a row, or count it into the last one when that says the same."""
+    """Append a row of history, or count it into the last row when that is equal."""
     last = deployment.history[-1] if deployment.history else None
     if last is not None and last.says(row):
         last.attempts += 1
@@ -187,7 +187,7 @@ def _append(deployment: Deployment, row: HistoryEntry) -> None:
 def _say(
     ledger: Ledger, deployment: Deployment, route: Route | None, state: str, previous: str | None, at_ms: int
 ) -> None:
-    """The public fact."""
+    """Append a public fact."""
     if route is None:
         fact = DeploymentFact("deployment", deployment, None, state, previous, deployment.revision, at_ms)
     else:

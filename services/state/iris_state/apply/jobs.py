@@ -13,7 +13,7 @@ from iris_state.records import Fact, Job, Session, Task, idempotency
 
 
 def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
-    """A job with all its tasks, which wait."""
+    """Add a job with all its tasks, which are pending."""
     spec = change.spec
     counts = [0] * len(TaskState)
     counts[TaskState.PENDING] = spec.replicas
@@ -47,7 +47,7 @@ def admitted(ledger: Ledger, change: c.JobAdmitted, at_ms: int) -> None:
 
 
 def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
-    """The derived state; the first RUNNING is the job's start, a terminal one its end."""
+    """Set the derived state; the first RUNNING is the job's start, a terminal one its end."""
     job = ledger.jobs[change.job]
     previous, job.state = job.state, change.state
     ledger.index.move(job, previous)
@@ -64,7 +64,7 @@ def moved(ledger: Ledger, change: c.JobMoved, at_ms: int) -> None:
 
 
 def pruned(ledger: Ledger, change: c.JobPruned, at_ms: int) -> None:
-    """Forgotten; its counts stay, and for a while the number its idempotency key leads to."""
+    """Delete a job; its counts are kept, and for a while the job number of its idempotency key."""
     job = ledger.jobs[change.job]
     totals = ledger.totals
     totals.pruned += 1

@@ -14,11 +14,11 @@ from iris_state.ledger import Ledger
 from iris_state.records import Fact, HistoryEntry, Job, Session
 
 HISTORY_KEPT = 1_000
-"""Rows of history one job keeps; the oldest go first."""
+"""Rows of history kept for one job; the oldest are deleted first."""
 
 
 def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
-    """The stored status of a gang's session; its tries end with the status they were made in."""
+    """Set the stored status of a gang's session, which resets its tries."""
     job = ledger.jobs[change.job]
     session = job.session
     assert session is not None
@@ -37,7 +37,7 @@ def moved(ledger: Ledger, change: c.SessionMoved, at_ms: int) -> None:
 
 
 def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
-    """A judgement that moves no stored status: history, and the handler's tries unless it was a skip."""
+    """Record a judgement that keeps the stored status: history, and the handler's tries unless it was skipped."""
     job = ledger.jobs[change.job]
     of_plain_job = change.index == c.GANG and job.session is None
     status = SessionStatus.PENDING if of_plain_job else ledger.session_status(job, max(change.index, 0))
@@ -60,7 +60,7 @@ def judged(ledger: Ledger, change: c.Judged, at_ms: int) -> None:
 
 
 def remember(ledger: Ledger, job: Job, row: HistoryEntry) -> None:
-    """Append a row, or count it into the last one of its session when that says the same."""
+    """Append a row of history, or count it into the session's last row when that is equal."""
     newest = _newest(ledger, job)
     last = newest.get(row.index)
     if last is not None and last.says(row):
@@ -81,7 +81,7 @@ def last_row(ledger: Ledger, job: Job, index: int) -> HistoryEntry | None:
 
 
 def _newest(ledger: Ledger, job: Job) -> dict[int, HistoryEntry]:
-    """The newest row of each session of a job: an index over its history, made when it is first asked for."""
+    """The newest row of each session of a job: an index over its history, built on first use."""
     found = ledger.newest_rows.get(job.number)
     if found is None:
         found = ledger.newest_rows[job.number] = {row.index: row for row in job.history}

@@ -28,7 +28,7 @@ _NO_EXIT = frozenset({Cause.INFRASTRUCTURE, Cause.MISSING, Cause.WORKER_LOST, Ca
 
 
 def counted(write: ChangeWriter) -> ChangeWriter:
-    """Keep a gang's counters of kernel statuses true around a change of one of its tasks."""
+    """Keep a gang's counts of kernel statuses correct around a change of one of its tasks."""
 
     def enter(ledger: Ledger, change: Any, at_ms: int) -> None:
         kernels = ledger.kernels.get(change.job)
@@ -44,7 +44,7 @@ def counted(write: ChangeWriter) -> ChangeWriter:
 
 
 def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
-    """A new attempt, open from now on."""
+    """Open a new attempt."""
     job = ledger.jobs[change.job]
     task = job.tasks[change.index]
     state, shown = becomes(ASSIGN)
@@ -62,7 +62,7 @@ def assigned(ledger: Ledger, change: c.Assigned, at_ms: int) -> None:
 
 
 def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
-    """One stage further; the task shows it when it is another state."""
+    """Set an attempt's stage, and the task's state when it changes with it."""
     job = ledger.jobs[change.job]
     task = job.tasks[change.index]
     attempt = task.attempts[change.attempt]
@@ -73,7 +73,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     elif not attempt.building_ms:
         attempt.building_ms = at_ms
     left, entered = SINGLE[before], SINGLE[change.status]
-    if left is not entered:  # a stage within a status does not restart its clock
+    if left is not entered:  # a change of stage within a status does not restart its clock
         attempt.since_ms = at_ms
         if job.session is None:
             key = (job.number, change.index)
@@ -88,7 +88,7 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
 
 
 def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
-    """A task leaves its attempt, its place in the queue, or its gang."""
+    """A task leaves its attempt, the queue, or its gang."""
     job = ledger.jobs[change.job]
     index = change.index
     task = job.tasks[index]
@@ -117,14 +117,14 @@ def moved(ledger: Ledger, change: c.Moved, at_ms: int) -> None:
 
 
 def _await_end(ledger: Ledger, job: Job, index: int) -> None:
-    """A session of one is terminating, since its kernel was told to stop, unless the end of that is known."""
+    """A session of one is terminating once its kernel is ordered to stop, unless its end is known."""
     last = job.tasks[index].attempts[-1:]
     if job.session is None and last and last[0].is_open:
         ledger.start_timeout(SINGLE[last[0].status], (job.number, index), last[0].since_ms)
 
 
 def closed(ledger: Ledger, change: c.Closed, at_ms: int) -> None:
-    """The end of an attempt that its task had left before."""
+    """Close an attempt that its task has left before."""
     job = ledger.jobs[change.job]
     task = job.tasks[change.index]
     _close(ledger, job, change.index, task.attempts[change.attempt], change.ended, at_ms)
@@ -176,7 +176,7 @@ def _close(ledger: Ledger, job: Job, index: int, attempt: Attempt, ended: Ended 
 def _show(
     ledger: Ledger, job: Job, index: int, state: TaskState, attempt: Attempt | None, cause: Cause | None, at_ms: int
 ) -> None:
-    """The task's new state, its count, and the public fact."""
+    """Set the task's state, update the counts, and append the public fact."""
     task = job.tasks[index]
     previous = task.state
     job.counts[previous] -= 1

@@ -1,1 +1,1 @@
-"""What people ask for: decoding and executing commands."""
+"""Decodes and executes commands."""

@@ -14,7 +14,7 @@ UserCommand: TypeAlias = SubmitJob | CancelJob | AdminCommand | RerunJob | Deplo
 
 
 def check_lines(command: UserCommand) -> None:
-    """What is to be sent on as part of a line of the bus' protocol fits into one. Raises Undecodable."""
+    """Check that text that is sent on in a line of the NATS protocol fits into one line. Raises Undecodable."""
     traceparent = command.traceparent if isinstance(command, (SubmitJob, DeployCommand)) else ""
     key = command.idempotency_key if isinstance(command, SubmitJob) else ""
     if max(map(len, (command.request_id, command.answer_to, traceparent, key))) > SENTENCE:
@@ -24,7 +24,7 @@ def check_lines(command: UserCommand) -> None:
 
 
 def sender_of(data: bytes, kind: type[UserCommand]) -> str:
-    """Where a command that cannot be read as a whole wants its answer; empty when not even that can be read."""
+    """The reply subject of a command that cannot be decoded as a whole; empty when it cannot be decoded either."""
     try:
         words = codec.unpack(data, list[Any])
     except Undecodable:

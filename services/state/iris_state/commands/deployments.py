@@ -28,7 +28,7 @@ from iris_state.policy import Policy
 
 
 def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterator[Step]:
-    """Carry a command out, or raise Refused (Invalid lists every mistake)."""
+    """Execute a command, or raise Refused (Invalid lists every mistake)."""
     if command.action == "create":
         yield from _create(ledger, policy, command)
         return
@@ -92,7 +92,7 @@ def _bounded(spec: DeploymentSpec, replicas: int) -> int:
 
 
 def _job_of_that_name(ledger: Ledger, name: str) -> str:
-    """A live job in the namespace that a deployment would own; empty when there is none."""
+    """A live job in the namespace of a new deployment; empty when there is none."""
     root = f"/{name}"
     for found in ledger.names.irange(root, f"{root}0"):  # type: ignore[attr-defined]
         if (found == root or found.startswith(f"{root}/")) and not ledger.jobs[ledger.names[found]].is_terminal:
@@ -101,7 +101,7 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
 
 
 def _update(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
-    """Take over a specification; another template or port makes a new revision, and an update to it."""
+    """Set a new specification; another template or port creates a new revision, and an update to it."""
     wanted = patched(deployment.spec, command.patch) if command.patch else command.spec
     spec = _checked(command, wanted, deployment.name)
     replicas = spec.replicas
@@ -127,7 +127,7 @@ def _to_revision(deployment: Deployment, spec: DeploymentSpec, revision: int) ->
 
 
 def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
-    """What had failed is tried again."""
+    """Reset failures, so that the deployment tries again."""
     rested: Rollout = msgspec.structs.replace(deployment.rollout, pacing=RESTED, **fields)
     if rested != deployment.rollout:
         yield RolledOut(deployment.number, rested)
@@ -155,7 +155,7 @@ def _rollback(ledger: Ledger, deployment: Deployment, command: DeployCommand) ->
 
 
 def _earlier(deployment: Deployment, number: int) -> Revision:
-    """The revision to go back to: a number, or 0 for the last complete one, or else the newest but the wanted one."""
+    """The revision to roll back to: a number, or for 0 the last complete one, else the newest other than the target."""
     if not number:
         stable, wanted = deployment.rollout.stable, deployment.revision
         number = (
@@ -177,7 +177,7 @@ def _pause(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> It
 
 
 def _resume(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
-    """Go on with an update, and try again what had failed to start; no route is touched by that alone."""
+    """Continue an update, and retry after failed starts; no route is touched by that alone."""
     known = deployment.rollout
     resumed = msgspec.structs.replace(known, paused=False, pause_after=None, pacing=RESTED)
     if resumed != known:
@@ -197,4 +197,4 @@ _ACTIONS: dict[str, Callable[[Ledger, Deployment, DeployCommand], Iterator[Step]
     "delete": _delete,
 }
 ACTIONS = ("create", *_ACTIONS)
-"""What a command may ask for."""
+"""The actions of a command."""

@@ -26,11 +26,13 @@ from iris_state.records import Job, idempotency
 from iris_state.reports.progress import lose
 
 ANONYMOUS = "anonymous"
-"""Who calls when nobody has to say."""
+"""The user of requests without authentication."""
 
 
 def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
-    """The job that this command's idempotency key has made before. Raises Refused when it is forgotten, or another."""
+    """The job that this command's idempotency key has created before. Raises Refused when it is deleted, or is another
+    job.
+    """
     if not command.idempotency_key:
         return None
     user = owner(ledger, command)
@@ -50,7 +52,7 @@ def earlier(ledger: Ledger, command: SubmitJob) -> Job | None:
 
 
 def owner(ledger: Ledger, command: SubmitJob) -> str:
-    """Whose job it will be: as said, else the caller's; a child that nobody claims is its parent's owner's."""
+    """The owner of a new job: as given, else the caller; a child without an owner has its parent's."""
     user = command.spec.user or command.caller.user or ANONYMOUS
     parent = ledger.find_job(command.spec.name.rpartition("/")[0]) if user == ANONYMOUS else None
     return parent.user if parent is not None else user
@@ -84,7 +86,7 @@ def on_submit(ledger: Ledger, command: SubmitJob, now_ms: int) -> Iterator[Step]
 
 
 def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job | None:
-    """The job above a new one: None for a root, and for a child that names no parent and whose is no longer known."""
+    """The parent of a new job: None for a root, and for a child whose name's parent is unknown."""
     above = str(name.parent or "")
     if command.parent not in ("", above):
         raise Refused(Code.INVALID, f"{name} is not a child of {command.parent}")
@@ -101,7 +103,7 @@ def _parent(ledger: Ledger, name: JobName, command: SubmitJob, user: str) -> Job
 
 
 def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
-    """The names below that of a deployment are those of its routes, and of what these submit themselves."""
+    """Refuse names below a deployment's namespace, which is reserved for its routes and their children."""
     deployment = ledger.deployment_named(name.namespace)
     if parent is None and deployment is not None and not deployment.is_terminal:
         words = f"{name.namespace} is a deployment, and the names below /{name.namespace} are its routes'"
@@ -109,13 +111,13 @@ def _check_namespace(ledger: Ledger, name: JobName, parent: Job | None) -> None:
 
 
 def _replaced(ledger: Ledger, name: JobName, command: SubmitJob) -> Job | None:
-    """The live job that makes room for a new one of its name."""
+    """The live job of the same name that a new one replaces."""
     job = ledger.find_job(str(name)) if command.if_exists == "replace" else None
     return job if job is not None and not job.is_terminal else None
 
 
 def _make_room(ledger: Ledger, name: JobName, command: SubmitJob) -> Iterator[Step]:
-    """Refuse a second live job of one name, or cancel the first when the caller wants it replaced."""
+    """Refuse a second live job of one name, or cancel the first when the caller wants to replace it."""
     job = ledger.find_job(str(name))
     if job is None or job.is_terminal:
         return
@@ -136,13 +138,13 @@ def _check_owner(caller: Caller, job: Job, what: str) -> None:
 
 
 def _check_length(what: str, text: str) -> None:
-    """It will stand in the records of every task it is said of."""
+    """Limit a reason's length, because every task it applies to records it."""
     if len(text) > SENTENCE:
         raise Refused(Code.INVALID, f"the {what} is {len(text)} characters long, at most {SENTENCE} are possible")
 
 
 def on_cancel(ledger: Ledger, command: CancelJob) -> Iterator[Step]:
-    """Kill a whole subtree; nothing happens to what has ended. Raises Refused."""
+    """Kill a whole subtree; jobs that have ended are unchanged. Raises Refused."""
     job = known_job(ledger, command.job)
     _check_owner(command.caller, job, "cancel")
     _check_length("reason", command.reason)
@@ -158,7 +160,7 @@ def known_job(ledger: Ledger, text: str) -> Job:
 
 
 def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
-    """The submission that does a finished job again, or only those of its tasks that did not succeed."""
+    """The submission that repeats a finished job, or only its tasks that did not succeed."""
     job = known_job(ledger, command.job)
     _check_owner(command.caller, job, "rerun")
     spec = job.spec

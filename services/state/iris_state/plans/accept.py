@@ -22,15 +22,15 @@ from iris_state.policy import Policy
 from iris_state.records import Job
 
 Refusals = list[tuple[int, int, str]]
-"""(job, index, cause) of each task that was not taken."""
+"""(job, index, cause) of each task that was refused."""
 
 
 def on_plan(
     ledger: Ledger, policy: Policy, plan: Plan, refused: Refusals, now_ms: int, sequence: int
 ) -> Iterator[Step]:
-    """Take each session of a plan whole, or refuse it whole; refusals are appended to ``refused``.
+    """Accept or refuse each session of a plan as a whole; refusals are appended to ``refused``.
 
-    ``sequence`` is the journal sequence this round will have. A place that is gone is a failure of its session.
+    ``sequence`` is the journal sequence this round will have. Capacity that is gone is a failure of the session.
     """
     for placement in plan.placements:
         cause = _why_not(ledger, policy, plan, placement)
@@ -48,11 +48,11 @@ def on_plan(
 
 
 _GONE = frozenset({"no_room", "no_match", "worker_unavailable", "building_window_full", "gang_split"})
-"""Refusals of what was attempted; the others are about what nobody waits for any more."""
+"""Refusals that count as failures of a session; the others are about tasks that are no longer pending."""
 
 
 def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
-    """The sessions whose places were gone, each once."""
+    """The sessions whose capacity was gone, each once."""
     found: dict[SessionId, str] = {}
     for number, index, cause in refused:
         if cause in _GONE:
@@ -61,13 +61,15 @@ def _failed(ledger: Ledger, refused: Refusals) -> list[tuple[SessionId, str]]:
 
 
 def _knew(ledger: Ledger, plan: Plan, id_: SessionId) -> bool:
-    """Whether the plan was made of a snapshot that holds the session's last refusal; if not, it is the same failure."""
+    """Whether the plan is based on a snapshot with the session's last refusal; if not, it counts as the same
+    failure.
+    """
     session = ledger.session(ledger.jobs[id_[0]], id_[1])
     return session is None or plan.version >= session.judged_at
 
 
 def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -> str:
-    """Why none of a placement can be taken; empty when it can be looked at task by task."""
+    """Why a placement must be refused as a whole; empty when it can be checked task by task."""
     job = ledger.jobs.get(placement.job)
     if job is None or job.is_terminal:
         return "job_ended"
@@ -94,7 +96,7 @@ def _why_not(ledger: Ledger, policy: Policy, plan: Plan, placement: Placement) -
 
 
 def _misfits(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> frozenset[str]:
-    """The hosts of a placement, each asked once, that the job may not be placed on: its constraints, their taints."""
+    """The hosts of a placement on which the job must not be placed, by its constraints and their taints."""
     named = {plan.workers[at] for at in placement.workers}
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
     spec = job.spec
@@ -131,13 +133,13 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
     if task is None or task.state is not TaskState.PENDING:
         return "not_pending"
     if (task.attempts or job.number in ledger.held_back) and (job.number, index) not in ledger.queue:
-        return "not_pending"  # what ran before may still run
+        return "not_pending"  # the previous attempt may still run
     host = ledger.workers.get(worker)
     if host is None or host.state is not WorkerState.HEALTHY:
         return "worker_unavailable"
     presence = ledger.presence[worker]
     if not presence.heard:
-        return "worker_not_heard"  # this leader does not know yet whether it is there
+        return "worker_not_heard"  # this leader does not know yet whether the host is alive
     if presence.building >= policy.max_building:
         return "building_window_full"
     if len(presence.open) >= host.max_attempts or not ask.fits(host.total - presence.committed):
@@ -146,7 +148,7 @@ def _no_seat(ledger: Ledger, policy: Policy, job: Job, index: int, worker: str, 
 
 
 def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
-    """Preempt all victims or none: each must still run, and belong to a lower band than everybody it makes way for."""
+    """Preempt all victims or none: each must still run, and be of a lower band than every task it is preempted for."""
     if not eviction.nominations or not all(
         _can_be_nominated(ledger, nomination) for nomination in eviction.nominations
     ):
@@ -175,7 +177,7 @@ def _evict(ledger: Ledger, eviction: Eviction) -> Iterator[Step]:
 
 
 def _can_be_nominated(ledger: Ledger, nomination: Nomination) -> bool:
-    """Whether the task still waits and the host still takes work."""
+    """Whether the task is still pending and the host still accepts work."""
     job, host = ledger.jobs.get(nomination.job), ledger.workers.get(nomination.worker)
     return (
         job is not None

@@ -18,11 +18,11 @@ from iris_state.ledger import Ledger
 from iris_state.records import HistoryEntry, Job
 
 EVERY_MS = 10_000
-"""How often looks of one kind are recorded at most, per job."""
+"""The shortest interval between recorded skips with one kind of reason, per job, in ms."""
 
 
 def record_reason(ledger: Ledger, job: Job, update: JobReason, now_ms: int) -> Iterator[Judged]:
-    """Keep a waiting job's reason and count the look; the judgements that are worth recording."""
+    """Store a pending job's reason and count the skip; yields the judgements to record."""
     before, row = ledger.reasons.get(job.number), _waiting_row(ledger, job)
     ledger.keep_reason(job, update.reason)
     looks = ledger.looks.pop(job.number, 0)

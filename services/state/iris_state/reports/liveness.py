@@ -28,7 +28,7 @@ _STARTING = frozenset({SessionStatus.PREPARED, SessionStatus.CREATING})
 
 
 def is_known(ledger: Ledger, worker: str, incarnation: str) -> bool:
-    """Whether this start of this host has registered, and has not been given up since."""
+    """Whether this incarnation of the host has registered and is not LOST."""
     record = ledger.workers.get(worker)
     return record is not None and record.incarnation == incarnation and record.state is not WorkerState.LOST
 
@@ -36,14 +36,14 @@ def is_known(ledger: Ledger, worker: str, incarnation: str) -> bool:
 def on_heartbeat(
     ledger: Ledger, policy: Policy, orders: OrderBook, heartbeat: HeartbeatMessage, floor_ms: int, now_ms: int
 ) -> Iterator[Step]:
-    """Hold a host's whole list against the ledger. ``floor_ms``: when this leader began, or last stood still."""
+    """Reconcile a host's list of attempts with the ledger. ``floor_ms``: when this leader began, or last stalled."""
     if not is_known(ledger, heartbeat.worker, heartbeat.incarnation):
         orders.register(heartbeat.worker, heartbeat.incarnation)
         return
     presence = ledger.presence[heartbeat.worker]
     ledger.hear(heartbeat.worker, now_ms)
     if heartbeat.sequence <= presence.sequence:
-        return  # a heartbeat that was overtaken by a later one tells nothing new
+        return  # a heartbeat older than one already handled adds nothing
     presence.sequence, presence.detail = heartbeat.sequence, heartbeat.detail
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
@@ -77,7 +77,7 @@ def _health(ledger: Ledger, policy: Policy, heartbeat: HeartbeatMessage) -> Iter
 
 
 def on_reached(ledger: Ledger, orders: OrderBook, delivered: DeliveryResult, now_ms: int) -> Iterator[Step]:
-    """An order was taken: orders reach this host, and those that waited for its clock can be given."""
+    """An order was accepted: orders reach this host, and orders that waited for its clock can be sent."""
     worker = ledger.workers.get(delivered.worker)
     if worker is None or worker.incarnation != delivered.order.incarnation or worker.state is WorkerState.LOST:
         return
@@ -96,7 +96,7 @@ def on_reached(ledger: Ledger, orders: OrderBook, delivered: DeliveryResult, now
 
 
 def on_unreached(ledger: Ledger, policy: Policy, delivered: DeliveryResult) -> Iterator[Step]:
-    """An order was not taken: a host that orders do not reach, several times in a row, gets nothing new."""
+    """An order was not accepted: after several in a row the host gets no new work."""
     worker = ledger.workers.get(delivered.worker)
     if worker is None or worker.incarnation != delivered.order.incarnation or delivered.fate is Fate.REFUSED:
         return
@@ -109,8 +109,8 @@ def on_unreached(ledger: Ledger, policy: Policy, delivered: DeliveryResult) -> I
 
 
 def _expired_unread(presence: Presence, key: AttemptKey, heartbeat: HeartbeatMessage, alone: bool) -> bool:
-    """Whether a host that does not speak of an attempt will never begin it: every order for it has expired by its own
-    clock. ``alone``: so have all that the leader before may have given.
+    """Whether a host that does not list an attempt will never start it: every order for it has expired by the host's
+    clock. ``alone``: so have all orders that the previous leader may have sent.
     """
     ordered, attempt = presence.orders.get(key), presence.open[key]
     if ordered is None or attempt.building_ms or attempt.started_ms or (ordered.inherited and not alone):
@@ -129,18 +129,17 @@ def _unread(ledger: Ledger, policy: Policy, key: AttemptKey, worker: str, now_ms
 
 
 def _unreported(ledger: Ledger, orders: OrderBook, key: AttemptKey, heartbeat: HeartbeatMessage) -> Iterator[Step]:
-    """The host does not speak of an attempt: either it never had the order, or it has lost it.
+    """The host does not list an attempt: either the order never arrived, or the host has lost the attempt.
 
-    A heartbeat older than something it has reported since cannot know of that; of one millisecond either may be the
-    older. What it reported to an earlier leader is older than its first answer to this one, so until then any
-    heartbeat may be too old.
+    A heartbeat that is older than the host's newest report, or of the same millisecond, shows neither. Until the host's
+    first answer to this leader any heartbeat may be too old, because its reports to the previous leader are unknown.
     """
     presence = ledger.presence[heartbeat.worker]
     attempt = presence.open[key]
     if attempt.status is KernelStatus.SCHEDULED:
         orders.place(ref_of(key))
     elif attempt.status is KernelStatus.TERMINATING and not (attempt.building_ms or attempt.started_ms):
-        orders.stop(heartbeat.worker, ref_of(key), attempt)  # its order may still be on the way: only the host can tell
+        orders.stop(heartbeat.worker, ref_of(key), attempt)  # its order may still be in flight: only the host knows
     elif presence.answered and heartbeat.monotonic_ms > presence.reported_ms:
         yield missing(key, heartbeat.worker)
 
@@ -152,13 +151,13 @@ def _start_again(ledger: Ledger, orders: OrderBook, key: AttemptKey) -> None:
 
 
 def stop_astray(ledger: Ledger, orders: OrderBook, worker: str, stages: Iterable[Stage]) -> list[AttemptRef]:
-    """Tell a host to stop what it should not be running; what it says last of each attempt counts."""
+    """Order a host to stop the attempts it should not run; the last stage it lists of each attempt counts."""
     last = {stage.ref: stage for stage in stages}
     return [stage.ref for stage in last.values() if stop_if_astray(ledger, orders, worker, stage)]
 
 
 def stop_if_astray(ledger: Ledger, orders: OrderBook, worker: str, stage: Stage) -> bool:
-    """Tell a host to stop what it should not be running. True when it was told so."""
+    """Order a host to stop an attempt it should not run. True when it was ordered to."""
     if stage.ended is not None:
         return False
     key = _key(stage.ref)
@@ -175,12 +174,14 @@ def stop_if_astray(ledger: Ledger, orders: OrderBook, worker: str, stage: Stage)
 
 
 def silent(ledger: Ledger, lost_after_ms: int, silent_from_ms: int, now_ms: int) -> list[str]:
-    """Hosts that have not been heard of, by message time; none before ``silent_from_ms + lost_after_ms``."""
+    """Hosts without a message for ``lost_after_ms``, by message time; none before ``silent_from_ms +
+    lost_after_ms``.
+    """
     return ledger.heard.over(lost_after_ms, now_ms) if now_ms - silent_from_ms > lost_after_ms else []
 
 
 def lose_silent(ledger: Ledger, lost_after_ms: int, workers: Iterable[str], now_ms: int) -> Iterator[Step]:
-    """Give up hosts that are `silent`."""
+    """Mark hosts that are `silent` as LOST."""
     together = _silent_together(ledger, lost_after_ms, now_ms)
     for worker in workers:
         silence_ms = now_ms - ledger.presence[worker].heartbeat_ms
@@ -190,7 +191,9 @@ def lose_silent(ledger: Ledger, lost_after_ms: int, workers: Iterable[str], now_
 
 
 def _silent_together(ledger: Ledger, lost_after_ms: int, now_ms: int) -> Counter[tuple[str, Attribute]]:
-    """How many hosts with each attribute were last heard of within half of ``lost_after_ms`` of one given up now."""
+    """For each attribute, how many hosts were last heard of within half of ``lost_after_ms`` of one that is LOST
+    now.
+    """
     first_ms, last_ms = now_ms - 3 * lost_after_ms // 2, now_ms - lost_after_ms // 2
     return Counter(
         attribute
@@ -201,6 +204,6 @@ def _silent_together(ledger: Ledger, lost_after_ms: int, now_ms: int) -> Counter
 
 
 def long_lost(ledger: Ledger, forget_after_ms: int, now_ms: int) -> Iterator[WorkerForgotten]:
-    """Forget hosts that have been LOST for long; 0 is never."""
+    """Delete hosts that have been LOST for long; 0: never."""
     for worker in ledger.lost.over(forget_after_ms, now_ms) if forget_after_ms else ():
         yield WorkerForgotten(worker)

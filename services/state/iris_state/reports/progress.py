@@ -24,20 +24,20 @@ from iris_state.records import Worker
 
 
 def is_lawful(register: Register) -> bool:
-    """Whether what a host says of itself is small enough to be passed on."""
+    """Whether a host's registration is small enough to be forwarded."""
     return len(codec.pack(msgspec.structs.replace(register, attempts=()))) <= WORKER_BYTES
 
 
 def lose(
     ledger: Ledger, worker: str, reason: str, together: Mapping[tuple[str, Attribute], int] | None = None
 ) -> Iterator[Step]:
-    """Give a host up: it is LOST, and so is every attempt on it. ``together``: see `cascade.lost_with`."""
+    """Mark a host as LOST; every attempt on it ends. ``together``: see `cascade.lost_with`."""
     yield WorkerMoved(worker, WorkerState.LOST, reason)
     yield from cascade.lost_with(ledger, worker, together)
 
 
 def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
-    """A worker ends in order: it takes nothing new from now on, and then nothing of it is left."""
+    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left."""
     if how == "gone":
         yield from lose(ledger, worker, "it was stopped")
     elif ledger.workers[worker].state is not WorkerState.DRAINING:
@@ -45,10 +45,11 @@ def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
 
 
 def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
-    """A host starts: its attributes are taken, what it still runs is adopted, what it cannot find is missing.
+    """A host starts: its attributes are stored, the attempts it still runs are adopted, those it does not list are
+    missing.
 
-    The same start told again is a report like any other, because it will be answered like one: what was ordered since
-    is not missing for not being in it. A start that a later one has overtaken adds nothing.
+    A repeated registration is handled as a report: attempts ordered since do not count as missing. A registration older
+    than the present one is ignored.
     """
     known = ledger.workers.get(register.worker)
     if known is not None and known.state is not WorkerState.LOST:
@@ -77,7 +78,7 @@ def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:
 
 
 def missing(key: tuple[int, int, int], worker: str, error: str = "", *, sudden: bool = False) -> Claim:
-    """An attempt that its worker has no trace of has ended. ``sudden``: so has the process that knew of it."""
+    """An attempt that its worker does not know has ended. ``sudden``: the worker's process has too."""
     error = error or f"worker {worker} has no trace of it"
     return Claim(
         table.LOSE,
@@ -109,7 +110,7 @@ _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})
 
 
 def _ended(ref: AttemptRef, ended: Ended, succeeded: TaskRule, worker: Worker) -> Claim:
-    """Exit 0 succeeded, any other exit failed; everything else is the host's fault and charged as such."""
+    """The claim for an end: exit 0 succeeded, any other exit failed; everything else is charged to the host."""
     if len(ended.error) > SENTENCE or len(ended.stderr_tail) > TAIL:
         tail = ended.stderr_tail[-TAIL:]
         ended = msgspec.structs.replace(ended, error=clipped(ended.error), stderr_tail=tail)

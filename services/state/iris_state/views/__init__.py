@@ -21,7 +21,7 @@ from iris_state.views.users import quota_view
 
 
 def refusal(detail: str, mistakes: Sequence[Mistake] = ()) -> bytes:
-    """The body of an `Answer` that says no."""
+    """The body of an `Answer` with a refusal."""
     return codec.to_json({"detail": detail, "errors": list(mistakes)})
 
 
@@ -30,7 +30,7 @@ def job(ledger: Ledger, record: Job) -> bytes:
 
 
 def admitted(ledger: Ledger, record: Job) -> bytes:
-    """The answer to the submission that made a job."""
+    """The answer to the submission that created a job."""
     view = jobs.job_view(ledger, record)
     view.warnings = capacity.warnings(ledger, record)
     return codec.to_json(view)
@@ -42,7 +42,7 @@ def deployment(ledger: Ledger, record: Deployment) -> bytes:
 
 
 def admin(ledger: Ledger, command: AdminCommand) -> bytes:
-    """What an operator's wish has made of its target."""
+    """The answer to an operator's command: its target as it is now."""
     if command.action == "set_quota":
         return codec.to_json(quota_view(ledger, command.target))
     if command.action == "forget":

@@ -16,14 +16,14 @@ from iris_core import codec
 from iris_core.spec import JobSpec
 
 ENTRIES = 64
-"""How many entries of each collection are shown."""
+"""Entries of each collection that are shown."""
 BYTES = 2048
-"""How much of each collection is shown, as JSON."""
+"""Bytes of each collection that are shown, as JSON."""
 T = TypeVar("T")
 
 
 def abridged(spec: JobSpec) -> JobSpec:
-    """The specification with only the first entries of its collections; the same one when nothing is left out."""
+    """The specification with only the first entries of its collections; the same object when all are shown."""
     most = max(map(len, (spec.command, spec.constraints, spec.ports, spec.env, spec.labels)))
     if most <= ENTRIES and len(codec.to_json(spec)) <= BYTES:
         return spec
@@ -42,7 +42,7 @@ def abridged(spec: JobSpec) -> JobSpec:
 
 
 def _first(entries: Iterable[T]) -> Iterable[T]:
-    """Entries from the first on, as far as there is room for whole ones."""
+    """The first entries that fit."""
     left = BYTES
     for entry in islice(entries, ENTRIES):
         left -= _size(entry)
