@@ -1,7 +1,7 @@
-"""The early no: what can be refused about a submission without asking anyone.
+"""Refuses invalid submissions before they are sent to the state service.
 
-The state service judges again, by the same `iris_core.admission` rules and with the records at hand; this saves its
-time and gives the caller every mistake at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
+The state service validates again, by the same `iris_core.admission` rules and against its records; this check saves its
+time and returns all mistakes at once. Source: docs/ARCHITECTURE.md#the-path-of-one-job, step 1.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _STAND_INS: dict[type, dict[str, Any]] = {
     JobSpec: {"name": "/x", "command": ["true"]},
     DeploymentSpec: {"name": "x", "template": {"command": ["true"]}},
 }
-"""What stands for required fields that are wrong, so that the rules can be asked about the others."""
+"""Substitutes for invalid required fields, so that the rules can be applied to the other fields."""
 _Spec = TypeVar("_Spec", JobSpec, DeploymentSpec)
 
 
 def spec_from(body: bytes, caller: Caller) -> JobSpec:
-    """The specification in a request's body, in the name of whoever sends it. Raises ProblemResponse.
+    """The specification in a request's body, with the caller as its user. Raises ProblemResponse.
 
-    A body that decodes is judged by the rules; one that does not is taken apart, so that its shape's mistakes and
-    those of its sound fields come in one answer.
+    A body that decodes is validated by the rules. For one that does not, the mistakes of its shape and those of its
+    valid fields are returned together.
     """
     return _allowed(rooted(_decoded(body, JobSpec)), caller)
 
 
 def deployment_from(body: bytes, caller: Caller) -> DeploymentSpec:
-    """As `spec_from`, a deployment's. Raises ProblemResponse."""
+    """The deployment in a request's body, as `spec_from`. Raises ProblemResponse."""
     return _allowed(_decoded(body, DeploymentSpec), caller)
 
 
@@ -57,12 +57,12 @@ def _allowed(spec: _Spec, caller: Caller) -> _Spec:
 
 
 def rooted(spec: JobSpec) -> JobSpec:
-    """A name without its leading slash is that of a root job, as on the command line."""
+    """A name with a leading slash; a name without one is a root job's, as on the command line."""
     return spec if spec.name.startswith("/") else msgspec.structs.replace(spec, name=f"/{spec.name}")
 
 
 def owned(spec: _Spec, caller: Caller) -> _Spec:
-    """The specification with its user filled in; nobody submits for another but an admin. Raises ProblemResponse."""
+    """The specification with its user filled in; only an admin may submit for another user. Raises ProblemResponse."""
     if caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token submits nothing")
     if spec.user and spec.user != caller.user and caller.role != "admin":
@@ -71,7 +71,7 @@ def owned(spec: _Spec, caller: Caller) -> _Spec:
 
 
 def json_from(body: bytes) -> Any:
-    """The JSON value in a body. Raises ProblemResponse malformed, saying where it stops being JSON."""
+    """The JSON value in a body. Raises ProblemResponse malformed with the position of the syntax error."""
     try:
         return msgspec.json.decode(body)
     except UnicodeDecodeError as error:
@@ -83,7 +83,9 @@ def json_from(body: bytes) -> Any:
 
 
 def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list[Mistake]:
-    """Everything wrong with a JSON value that should be a specification: its shape, and by the rules what is sound."""
+    """All mistakes in a JSON value that should be a specification: of its shape, and of its valid fields by the
+    rules.
+    """
     mistakes = shape_mistakes(value, kind)
     wrong = [mistake.pointer for mistake in mistakes]
     sound = merged(_STAND_INS[kind], _without(value, wrong)) if isinstance(value, dict) else None
@@ -95,14 +97,14 @@ def all_mistakes(value: Any, kind: type[JobSpec] | type[DeploymentSpec]) -> list
 
 
 def _rules(spec: JobSpec | DeploymentSpec) -> list[Mistake]:
-    """What the state service would refuse as well, and operands that no message between services can carry."""
+    """The mistakes that the state service would find too, and operands that messages between services cannot hold."""
     if isinstance(spec, JobSpec):
         return [*validate_spec(spec), *_huge_operands(spec.constraints, "/constraints")]
     return [*validate_deployment(spec), *_huge_operands(spec.template.constraints, "/template/constraints")]
 
 
 def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
-    """The members of an object that no pointer leads to or into; of an object in it, its members likewise."""
+    """The members of an object to which no pointer leads; likewise within its member objects."""
     kept: dict[str, Any] = {}
     for name, item in value.items():
         at = f"/{escape(name)}"
@@ -115,10 +117,10 @@ def _without(value: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
 
 
 def _touch(one: str, other: str) -> bool:
-    """Whether one of two pointers leads to or into what the other leads to."""
+    """Whether one of two pointers is a prefix of the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def _huge_operands(constraints: Sequence[Constraint], pointer: str) -> list[Mistake]:
-    """Operands of constraints that no message between services can carry."""
+    """Operands of constraints that messages between services cannot hold."""
     return huge_integers(msgspec.to_builtins(constraints), pointer) if constraints else []

@@ -1,8 +1,8 @@
-"""Who is calling: bearer tokens, each with a user and a role, kept only as SHA-256.
+"""Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
 
 The file has one token per line, ``USER ROLE SHA256``; ``#`` starts a comment. Tokens are long and random, so one
-round of SHA-256 is enough. Out of scope: reading the file (the shell does) and what a role may do with a job
-(the state service decides). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
+round of SHA-256 is enough. Out of scope: reading the file (`service`), and what a role may do with a job (the state
+service). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Role = Literal["user", "admin", "worker"]
 ROLES = get_args(Role)
 MAX_USER = 128
 ANONYMOUS = "anonymous"
-"""Who calls when nobody has to say."""
+"""The user of requests without authentication."""
 
 _FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Everyone who may call. Without tokens nobody is asked who he is: only ever on loopback."""
+    """All tokens. Without tokens authentication is off, which is allowed on loopback only."""
 
     tokens: tuple[Token, ...] = ()
 
@@ -58,7 +58,7 @@ class Keyring:
 
         Args:
             authorization: the header's value, None when absent.
-            claimed_user: who the client says it is; believed only when authentication is off.
+            claimed_user: the user the client claims; used only when authentication is off.
 
         Raises ProblemResponse unauthenticated. Every token is compared, each in constant time.
         """
@@ -78,19 +78,19 @@ class Keyring:
 
 
 def unauthenticated(detail: str) -> ProblemResponse:
-    """The 401."""
+    """The response 401."""
     return ProblemResponse("unauthenticated", detail, headers={"www-authenticate": 'Bearer realm="iris"'})
 
 
 def checked_user(name: str) -> str:
-    """``name`` if it may stand for a user, or empty. Raises ProblemResponse."""
+    """``name`` if it is a valid user name, or empty. Raises ProblemResponse."""
     if name and not _USER.match(name):
         raise ProblemResponse("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
     return name
 
 
 def parse_tokens(text: str) -> Keyring:
-    """The keyring in the text of a token file. Raises BadTokenFile."""
+    """The keyring of a token file's text. Raises BadTokenFile."""
     tokens = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
@@ -121,12 +121,12 @@ def require_admin(caller: Caller) -> None:
 
 
 def may_read(caller: Caller, owner: str) -> bool:
-    """Whether somebody may read what the tasks of ``owner`` print."""
+    """Whether a caller may read the output of tasks of ``owner``."""
     return caller.role == "admin" or caller.user == owner
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a listening address can be reached from this machine only."""
+    """Whether a listening address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -136,8 +136,8 @@ def is_loopback(host: str) -> bool:
 
 
 def own_machine(host: str) -> None:
-    """Without authentication, answer only to loopback's own names: a page of another site may have had its name
-    pointed at loopback, and shows by its ``Host`` header. Raises ProblemResponse forbidden.
+    """Without authentication, answer only to the names of loopback, which prevents DNS rebinding: the page of another
+    site whose name resolves to loopback is detected by its ``Host`` header. Raises ProblemResponse forbidden.
     """
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if not is_loopback(name):
@@ -145,9 +145,10 @@ def own_machine(host: str) -> None:
 
 
 def own_pages(headers: Mapping[str, str]) -> None:
-    """Let no other site's page change anything through its reader's browser.
+    """Refuse changes by pages of other sites (CSRF), by ``Sec-Fetch-Site``, or by ``Origin`` where a browser does not
+    send it.
 
-    ``Sec-Fetch-Site`` tells, and where a browser does not send it, ``Origin``. Raises ProblemResponse forbidden.
+    Raises ProblemResponse forbidden.
     """
     site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
     if site:
@@ -159,7 +160,7 @@ def own_pages(headers: Mapping[str, str]) -> None:
 
 
 def no_form(headers: Mapping[str, str]) -> None:
-    """Let nothing change by what a page's form can send without being asked: some header must say more.
+    """Refuse changes that a plain HTML form could send: a header must show that a script sent them.
 
     Raises ProblemResponse unsupported_media_type.
     """

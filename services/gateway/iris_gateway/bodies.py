@@ -1,4 +1,4 @@
-"""Reading request bodies: never more than allowed, never for ever, only of the wanted media type."""
+"""Reads request bodies with limits of size, time and media type."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from starlette.requests import ClientDisconnect, Request
 from iris_gateway.problem import ProblemResponse
 
 BODY_S = 30.0
-"""What a JSON body or a form may take to arrive, in seconds."""
+"""How long a JSON body or a form may take to arrive, in seconds."""
 _DRAIN_BYTES = 32 << 20
 _DRAIN_S = 5.0
 
 
 def check_media_type(request: Request, wanted: str, *others: str) -> None:
-    """Raises ProblemResponse unsupported_media_type unless the body is said to be ``wanted``, or one of the others."""
+    """Raises ProblemResponse unsupported_media_type unless the body's media type is ``wanted`` or one of the others."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in (wanted, *others):
         sent = f"not {given[:80]!r}" if given else "and must say so in Content-Type"
@@ -34,12 +34,14 @@ def declared_length(request: Request) -> int:
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """The whole body. Raises ProblemResponse too_large, also for a chunked body that does not say so, and timeout."""
+    """The whole body. Raises ProblemResponse too_large, also for a chunked body without a declared length, and
+    timeout.
+    """
     return b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
 
 
 async def chunks(request: Request, limit: int, seconds: float, idle_s: float) -> AsyncIterator[bytes]:
-    """The body piece by piece, at most ``limit`` bytes within ``seconds``, no pause longer than ``idle_s``.
+    """The body in chunks, at most ``limit`` bytes within ``seconds``, no pause longer than ``idle_s``.
 
     Raises ProblemResponse too_large, timeout.
     """
@@ -58,7 +60,7 @@ async def chunks(request: Request, limit: int, seconds: float, idle_s: float) ->
 
 
 async def _next(request: Request, deadline: float) -> tuple[bytes, bool]:
-    """One piece, and whether more follow."""
+    """One chunk, and whether more follow."""
     try:
         async with asyncio.timeout_at(deadline):
             message = await request.receive()
@@ -70,7 +72,9 @@ async def _next(request: Request, deadline: float) -> tuple[bytes, bool]:
 
 
 async def _too_large(request: Request, limit: int) -> ProblemResponse:
-    """The 413; reads on for a while first, for many clients hear no answer before they have sent everything."""
+    """The response 413; first reads on for a while, because many clients read the response only after sending
+    everything.
+    """
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if not waits and declared_length(request) <= _DRAIN_BYTES:
         await _drain(request)

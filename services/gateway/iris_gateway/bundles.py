@@ -1,7 +1,7 @@
-"""Uploaded code: objects named by the SHA-256 of their bytes, so that putting one twice is putting it once.
+"""Stores uploaded code as objects named by the SHA-256 of their bytes, so that a repeated upload stores nothing.
 
-An upload is received into a file without a name first, however slowly it comes, and waits for nobody meanwhile; only
-whole ones take their turn at the store. Out of scope: what is in a bundle; the worker unpacks it with care.
+An upload is first received into an unnamed file; complete uploads are written to the store one after the other. Out of
+scope: the content of a bundle, which the worker validates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from iris_bus.contract import Blobs, Full, Unavailable
 from iris_gateway.problem import ProblemResponse
 
 TOUCHED_MS = 600_000
-"""How long a bundle that was said to be in use is not said so again; what is in use is kept for much longer."""
+"""A bundle that was marked as in use is not marked again within this time; bundles are kept for much longer."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _STORED_AT_ONCE = 4
@@ -31,9 +31,9 @@ class Bundles:
 
     Args:
         per_user: uploads of one user at a time.
-        bytes_at_once: of all uploads that are being received, together.
-        held: asks how many bytes all bundles take. room_bytes: how many they may take.
-        now_ms: the time of day.
+        bytes_at_once: of all uploads in progress.
+        held: returns the bytes of all bundles. room_bytes: their limit.
+        now_ms: wall time.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Bundles:
         self._storing = asyncio.Semaphore(_STORED_AT_ONCE)
 
     async def has(self, digest: str) -> bool:
-        """Whether the bundle is stored; if so it is used now, and will be for as long as submitting a job takes.
+        """Whether the bundle is stored; if so it is marked as in use.
 
-        Raises ProblemResponse unavailable, not_found for what is no digest.
+        Raises ProblemResponse unavailable, not_found for a malformed digest.
         """
         if not _DIGEST.match(digest):
             raise ProblemResponse("not_found", "a bundle is named by its SHA-256, 64 hexadecimal digits in lower case")
@@ -75,7 +75,7 @@ class Bundles:
         return found
 
     async def put(self, user: str, digest: str, parts: AsyncIterator[bytes]) -> bool:
-        """Store a bundle; False when it was there.
+        """Store a bundle; False when it was stored already.
 
         Raises ProblemResponse: invalid for a wrong digest, too_many_requests, unavailable.
         """
@@ -101,7 +101,7 @@ class Bundles:
                 del self.uploads[user]
 
     async def _receive(self, digest: str, parts: AsyncIterator[bytes], file: IO[bytes]) -> None:
-        """Write an upload down as it comes."""
+        """Write an upload to the file as it arrives."""
         whole, size = hashlib.sha256(), 0
         try:
             async for part in parts:
@@ -110,7 +110,7 @@ class Bundles:
                 if self._received > self._bytes_at_once:
                     raise ProblemResponse("too_many_requests", "too much is being sent here at once")
                 whole.update(part)
-                file.write(part)  # into the page cache, as it came from the socket's buffer
+                file.write(part)  # into the page cache, directly from the socket's buffer
         finally:
             self._received -= size
         if whole.hexdigest() != digest:

@@ -1,6 +1,6 @@
-"""Noticing that a job or task has ended: at once through its events, and for certain by asking again.
+"""Detects the end of a job or task: at once by its events, and reliably by polling.
 
-Out of scope: what is done with the news (`logs` reads on to the last line).
+See also: `logs`, which reads on to the last line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _AGAIN_S = 1.0
 _TASK_ENDS = frozenset(f"task.state.{display_name(state)}" for state in TERMINAL)
 _JOB_ENDS = frozenset(f"job.state.{display_name(state)}" for state in JOB_TERMINAL)
 ENDED = frozenset(display_name(state) for state in (*TERMINAL, *JOB_TERMINAL))
-"""States that do not change any more."""
+"""Terminal states."""
 
 
 class Completion:
@@ -27,11 +27,11 @@ class Completion:
 
     Args:
         job: its name. task: the task's name, empty for the whole job.
-        ask: its state now, in a word. Raises ProblemResponse.
+        ask: returns its present state. Raises ProblemResponse.
 
     Attributes:
-        bell: rung when the end becomes known.
-        state: the last one known.
+        bell: set when the end is known.
+        state: the last known one.
     """
 
     def __init__(self, feed: Feed, job: str, task: str, ask: Callable[[], Awaitable[str]]) -> None:
@@ -45,12 +45,12 @@ class Completion:
 
     @property
     def known(self) -> bool:
-        """Whether it has ended, or will never be heard of again."""
+        """Whether it has ended, or no longer exists."""
         return self.state in ENDED or self._watcher is None or self._watcher.done()
 
     @property
     def cut_off(self) -> bool:
-        """Whether it goes on, and only this gateway is about to end."""
+        """Whether it has not ended, and the stream ends because this gateway shuts down."""
         return self._feed.closed and self.state not in ENDED
 
     async def __aenter__(self) -> Self:

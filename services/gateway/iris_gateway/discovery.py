@@ -1,6 +1,6 @@
-"""Where every deployment answers, as the bucket says: followed all the time, so that asking costs nothing.
+"""The routes of every deployment, watched in the discovery bucket, so that reads need no request.
 
-While the bus is silent the last sets stay. Source: docs/design/serving.md#discovery.
+While the bus is unreachable the last sets are kept. Source: docs/design/serving.md#discovery.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class DiscoveredSets:
 
     @property
     def known(self) -> bool:
-        """Whether the sets have been read at all."""
+        """Whether the sets have been loaded."""
         return self._sets is not None
 
     async def follow(self) -> None:
-        """Take up every change, for ever."""
+        """Apply every change until cancelled."""
         watch = self._bucket.watch()
         try:
             while True:
@@ -51,7 +51,7 @@ class DiscoveredSets:
             await watch.close()
 
     def close(self) -> None:
-        """Answer everybody who waits."""
+        """Wake everybody who waits in `changed`."""
         self._closed = True
         self._changed.set()
 
@@ -60,7 +60,7 @@ class DiscoveredSets:
         return (self._sets or {}).get(deployment)
 
     async def changed(self, deployment: str, after: int, seconds: float) -> Discovery | None:
-        """One set as soon as its version is another than ``after``; as it is after so many seconds."""
+        """One set as soon as its version differs from ``after``; the present one after so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._closed and (found := self.get(deployment)) is not None and found.version == after:

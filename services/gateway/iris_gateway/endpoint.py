@@ -1,6 +1,6 @@
-"""One endpoint: how it is reached, how it is documented, and the function that answers.
+"""One endpoint: its path, its documentation, and its handler.
 
-Out of scope: the endpoints (`iris_gateway.api`) and what surrounds every request (`iris_gateway.middleware`).
+Out of scope: the endpoints (`iris_gateway.api`) and the handling of every request (`iris_gateway.middleware`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BYTES = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request on its way to its endpoint."""
+    """One request to an endpoint."""
 
     request: Request
     gateway: Gateway
@@ -42,14 +42,14 @@ class Call:
         return Parameters(self.request.query_params.multi_items())
 
     async def read(self, what: str, **arguments: object) -> bytes:
-        """The JSON of one view, as new as what the caller knows of. Raises Problem."""
+        """The JSON of one view, at least as new as the caller's position. Raises Problem."""
         known = position_from(self.request.headers.get(HEADER, ""))
         answer = await self.gateway.queries.read(what, self.caller, arguments, known)
         self.request.scope[SCOPE] = answer.position
         return answer.body
 
     async def command(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
-        """Have the state service do something; see `Commands.ask`. Raises Problem."""
+        """Send a command to the state service; see `Commands.ask`. Raises Problem."""
         answer = await self.gateway.commands.ask(subject, build, key=key)
         self.request.scope[SCOPE] = answer.position
         return answer
@@ -64,7 +64,7 @@ EndpointHandler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """One documented answer: a type of msgspec, or a media type of something else."""
+    """One documented response: a msgspec type, or another media type."""
 
     description: str
     kind: Any = None
@@ -78,9 +78,9 @@ class Endpoint:
 
     Attributes:
         path: with ``{parameters}`` of one segment each.
-        public: answered without asking who calls. admin: for admins only.
+        public: answered without authentication. admin: for admins only.
         body: the type of the JSON body, or a media type; None when there is none.
-        problems: codes of the refusals that are its own, beside those any endpoint may give.
+        problems: codes of its own refusals, besides those of every endpoint.
     """
 
     method: str
@@ -102,5 +102,5 @@ def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | Non
 
 
 def passed_on(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """JSON another service made, as it is."""
+    """JSON of another service, unchanged."""
     return Response(body, status, headers, JSON)

@@ -1,6 +1,6 @@
-"""One public event as the gateway holds it, and which of them a caller wants.
+"""One public event, and the filter of a caller.
 
-Pure: a message becomes an `EventRecord` once, however many watch. Source: docs/design/interfaces.md#events.
+Pure: a message is decoded to an `EventRecord` once for all watchers. Source: docs/design/interfaces.md#events.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from iris_bus.contract import Message
 
 A_TYPE = r"(task|job|session|deployment|route)(\.state(\.[a-z_]{1,32})?)?"
-"""What may be asked for as a type of events, as a regular expression."""
+"""A valid type of events in a filter, as a regular expression."""
 
 _TYPE = re.compile(rf"{A_TYPE}\Z")
 
@@ -32,7 +32,7 @@ _read_body = msgspec.json.Decoder(_Body).decode
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event: its place in the stream, its subject, its body as it was told, and as text/event-stream."""
+    """An event: its stream sequence, its subject, its body as published, and as text/event-stream."""
 
     sequence: int
     type: str
@@ -49,7 +49,7 @@ class EventRecord:
 
 
 def read_event(message: Message) -> EventRecord:
-    """The event in a message; a body that cannot be read belongs to no job and is shown empty."""
+    """The event in a message; a body that cannot be decoded belongs to no job and is shown empty."""
     try:
         body, data = _read_body(message.data), message.data
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -60,12 +60,12 @@ def read_event(message: Message) -> EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which events are wanted.
+    """A filter of events.
 
     Attributes:
-        types: subjects or their beginnings (``task``, ``task.state``, ``task.state.running``); all when empty.
-        within: a job's name: itself and everything below; all when empty.
-        deployment: a deployment's name: itself and its routes; all when empty.
+        types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all when empty.
+        within: a job's name: the job and its descendants; all when empty.
+        deployment: a deployment's name: the deployment and its routes; all when empty.
     """
 
     types: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Filter:
         return of_it and self._wants_type(event.type) and self._wants_job(event.job)
 
     def of(self, events: Iterable[EventRecord]) -> list[EventRecord]:
-        """Those that are wanted, in order."""
+        """The events that match, in order."""
         if self == EVERYTHING:
             return list(events)
         return [event for event in events if self.wants(event)]
@@ -95,5 +95,5 @@ EVERYTHING = Filter()
 
 
 def is_event_type(text: str) -> bool:
-    """Whether ``text`` may be asked for as a type."""
+    """Whether ``text`` is a valid type in a filter."""
     return _TYPE.match(text) is not None

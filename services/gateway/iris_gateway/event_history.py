@@ -1,6 +1,7 @@
-"""Pages of past events, read from the stream in stretches: a page costs a bounded number of messages, found or not.
+"""Pages of past events, read from the stream in ranges: a page reads a bounded number of messages, even if none
+matches.
 
-Out of scope: events as they come (`feed`).
+Out of scope: new events (`feed`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ BUDGET = 20_000
 _WAIT_S = 2.0
 
 EventRecords = tuple[list[EventRecord], int | None]
-"""Events, and where the next page goes on (None: nothing is left)."""
+"""Events, and where the next page continues (None: there is none)."""
 
 
 async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int) -> EventRecords:
-    """Wanted events behind sequence ``after``."""
+    """Matching events after sequence ``after``."""
     end = await _end(streams)
     events: list[EventRecord] = []
     stop = min(end, after + BUDGET)
@@ -37,7 +38,7 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
 
 
 async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int | None) -> EventRecords:
-    """Wanted events in front of sequence ``before`` (None: the end), latest first."""
+    """Matching events before sequence ``before`` (None: the end), latest first."""
     upper = await _end(streams) if before is None else before - 1
     events: list[EventRecord] = []
     lowest = max(0, upper - BUDGET)
@@ -50,7 +51,7 @@ async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int
             if len(events) == limit:
                 return events, event.sequence if event.sequence > 1 else None
         if not found:
-            return events, None  # older ones are not kept
+            return events, None  # older ones are deleted
         upper = lower
     return events, upper + 1 if upper > 0 else None
 
@@ -64,7 +65,7 @@ async def _end(streams: Streams) -> int:
 
 
 async def _stretch(streams: Streams, after: int, until: int) -> list[EventRecord]:
-    """Events behind ``after`` up to ``until``; those that are not kept any more are left out."""
+    """Events after ``after`` up to ``until``, without deleted ones."""
     try:
         return await _read(streams, after, until)
     except Gap:

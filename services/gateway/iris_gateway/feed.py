@@ -1,11 +1,9 @@
-"""Public events for many watchers at once: one reader of the stream, a ring of what it read, a place per watcher.
+"""Sends public events to many watchers: one reader of the stream, a ring buffer, and a position per watcher.
 
-While nobody watches nothing is read: a gateway without watchers costs the cluster nothing per event.
-
-A watcher holds nothing but its place in the ring. One that falls out of the ring is let go, and comes back with the
-last sequence it saw; what is older than the ring is read from the stream. So nothing is lost and nobody is waited for.
-Out of scope: how events are written to a connection (`sse`). Source: docs/design/interfaces.md#http;
-docs/performance.md B9.
+Without watchers nothing is read, so an idle gateway costs the cluster nothing per event. A watcher that falls behind
+the ring is disconnected and resumes after the last sequence it received; events older than the ring are read from the
+stream. So no event is lost, and no watcher delays another. Out of scope: how events are written to a connection
+(`sse`). Source: docs/design/interfaces.md#http; docs/performance.md B9.
 """
 
 from __future__ import annotations
@@ -33,23 +31,23 @@ _sequence = attrgetter("sequence")
 
 
 class Lagging(Exception):
-    """A watcher was so slow that the ring has moved on without it."""
+    """A watcher was so slow that the ring no longer holds its next event."""
 
 
 class NewEvents(NamedTuple):
-    """Everything up to ``position`` has been looked at; these were wanted."""
+    """Everything up to ``position`` was checked; these events match."""
 
     position: int
     events: list[EventRecord]
 
 
 class Feed:
-    """The events as they come.
+    """New events for watchers.
 
     Args:
         ring: how many of the newest events are kept for watchers.
-        tick_s: silence after which watchers are woken with nothing, so that they can say they are still there.
-        rest_s: how long it goes on reading when nobody watches.
+        tick_s: silence after which watchers get an empty batch, so that they can send a keep-alive.
+        rest_s: how long it keeps reading without watchers.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Feed:
         return self._task is not None and not self._task.done()
 
     async def wake(self) -> None:
-        """Read, from what the stream holds now unless it is being read already. Raises Unavailable."""
+        """Start reading from the present end of the stream, unless it is being read already. Raises Unavailable."""
         self._woken_at = asyncio.get_running_loop().time()
         async with self._waking:
             if self.reading:
@@ -97,7 +95,7 @@ class Feed:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Let every watcher go."""
+        """End all watchers."""
         self.closed = True
         self._wake_waiters()
         if self._task is not None:
@@ -113,9 +111,9 @@ class Feed:
         return message.sequence if message is not None else 0
 
     async def watch(self, wanted: Filter, after: int) -> AsyncGenerator[NewEvents, None]:
-        """Wanted events behind ``after``, in order; every now and then none.
+        """Matching events after ``after``, in order; empty batches at intervals.
 
-        Raises ProblemResponse gone when ``after`` is not kept any more, before anything is yielded; Lagging.
+        Raises ProblemResponse gone when events after ``after`` are deleted, before anything is yielded; Lagging.
         """
         await self.wake()
         position = after
@@ -143,7 +141,7 @@ class Feed:
         return self._ring[bisect_right(self._ring, position, key=_sequence) :]
 
     async def _older(self, position: int) -> AsyncIterator[list[EventRecord]]:
-        """What the ring does not hold any more, up to where it begins."""
+        """The events before the ring's first one."""
         if position >= self._after:
             return
         with reading(self.streams, EVENTS.name, position) as reader:
@@ -164,7 +162,7 @@ class Feed:
                 await self._restart()
 
     async def _read(self) -> None:
-        """Until nobody has watched for a while."""
+        """Read until there has been no watcher for a while."""
         assert self._reader is not None
         while not self._may_rest():
             self._take(await self._reader.batch(wait=self._tick_s))
@@ -178,7 +176,7 @@ class Feed:
         return not self._waiters and asyncio.get_running_loop().time() - self._woken_at > self._rest_s
 
     async def _restart(self) -> None:
-        """Go on behind a hole: watchers that had not passed it are let go and find it by their last sequence."""
+        """Continue after a gap: watchers before it are disconnected and resume from the stream."""
         assert self._reader is not None
         await self._reader.close()
         self._ring.clear()
@@ -202,7 +200,7 @@ class Feed:
 
 
 def journal_position(message: Message) -> int:
-    """Where the commit stands whose event this is, by the event's id; 0 for an event of somebody else."""
+    """The journal sequence of an event's commit, by the event's id; 0 for an event without one."""
     return position_from(message.headers.get("Nats-Msg-Id", "").partition(".")[0])
 
 

@@ -1,4 +1,4 @@
-"""The parts of a gateway, as every endpoint is handed them. Nothing here does anything."""
+"""The parts of a gateway, passed to every endpoint."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Gateway:
 
     Attributes:
         keyring: replaced as a whole when the token file changes.
-        now_ms: the time of day. clock: seconds that only grow.
+        now_ms: wall time. clock: monotonic seconds.
         pace: requests of each user. intake: bytes of each user.
-        proxy_url: where deployments answer; empty: nobody knows.
-        closing: whether the service is draining, so that nothing long may begin.
-        streams: event and log streams that are open, by user.
+        proxy_url: address of the proxy; empty: none.
+        closing: whether the service is draining and refuses streams.
+        streams: open event and log streams by user.
     """
 
     bus: Bus

@@ -1,6 +1,6 @@
-"""Memory back to the system after a crowd has left: the C library keeps what was freed until it is asked.
+"""Returns memory to the system after a burst of connections, because the C library keeps freed memory.
 
-Out of scope: who is connected (`http_protocol`). A C library without `malloc_trim` keeps what it has.
+Out of scope: who is connected (`http_protocol`). Without `malloc_trim` nothing is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BURST = 50
 
 
 async def shrink_after_bursts(connections: Connections, look_s: float = _LOOK_S) -> None:
-    """Whenever at least half of many connections have gone since the last time, however short they were there."""
+    """Called at intervals: release memory when at least half of many connections have closed since the last time."""
     while True:
         await asyncio.sleep(look_s)
         if connections.most - connections.now >= max(_BURST, connections.most / 2):
@@ -25,7 +25,7 @@ async def shrink_after_bursts(connections: Connections, look_s: float = _LOOK_S)
 
 
 def shrink() -> None:
-    """A few milliseconds."""
+    """Release freed memory; takes a few milliseconds."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,6 +1,6 @@
-"""HTTP as bytes: uvicorn's quick parser, with the limits to a request's head and to connections that it lacks.
+"""Parses HTTP with uvicorn's fast parser, and adds limits of a request's head and of connections.
 
-Out of scope: what is asked for (`middleware`), bodies (`bodies`), and listening (`service`).
+Out of scope: requests (`middleware`), bodies (`bodies`), and listening (`service`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES = 32 << 10
-"""Request line and headers; they are kept in memory until they are whole."""
+"""Limit of request line and headers, which are kept in memory until they are complete."""
 
 _READ_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class Connections:
-    """Who is connected, and what a connection is held to.
+    """The open connections and their limits.
 
     Args:
-        head_s: seconds a request's head may take from the connection's, or its own, first byte.
-        per_address: how many one address may have open, 0 for any number.
+        head_s: seconds a request's head may take, from the start of the connection or its first byte.
+        per_address: open connections of one address, 0: unlimited.
 
     Attributes:
-        open: how many each address has open. now: all of them. most: how many there were at once.
+        open: open connections by address. now: of all addresses. most: highest number at once.
     """
 
     head_s: float
@@ -37,7 +37,7 @@ class Connections:
     most: int = 0
 
     def enter(self, address: str) -> bool:
-        """Count one more; False when the address has too many."""
+        """Count one more connection; False when the address has too many."""
         self.open[address] += 1
         self.now += 1
         self.most = max(self.most, self.now)
@@ -51,7 +51,7 @@ class Connections:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. A head that does not come is not waited for: nothing of it costs more than a timer."""
+    """One connection. A head that does not arrive in time ends it; waiting for it costs only a timer."""
 
     _in_head = False
     _head_bytes = 0
@@ -63,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._address = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Every read takes a new buffer of the transport's `max_size`; a quarter of asyncio's own is far cheaper."""
+        """Each read allocates a buffer of the transport's `max_size`; a quarter of asyncio's default is far cheaper."""
         if hasattr(transport, "max_size"):
             transport.max_size = _READ_BYTES
         super().connection_made(cast(asyncio.Transport, transport))
@@ -79,11 +79,11 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A head that does not end is refused; the piece it began in may hold the end of another request's body."""
+        """A head that is too long is refused; data after it may be the end of a previous body."""
         if self.transport.is_closing():
             return
         if not self._answering:
-            self._expect_head()  # also from whoever sends the rest of a body that was refused, or empty lines
+            self._expect_head()  # also after a refused body, or empty lines
         began = self._in_head
         super().data_received(data)
         if began and self._in_head:
@@ -112,13 +112,13 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         if self._answering:
-            self.transport.close()  # nothing may stand in the midst of the answer
+            self.transport.close()  # nothing may be written into the midst of a response
         else:
             self._turn_away(b"408 Request Timeout", b"The head of the request did not arrive in time.")
 
     @property
     def _answering(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in progress."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 

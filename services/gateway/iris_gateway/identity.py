@@ -1,4 +1,4 @@
-"""Who is behind a request: its token, from the header or, for reading only, from the page's cookie."""
+"""Authenticates a request by its token, from the header or, for reads only, from the dashboard's cookie."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identify(keyring: Keyring, request: Request) -> Caller:
         own_machine(headers.get("host", ""))
     if not safe:
         own_pages(headers)
-    if request.method == "POST":  # no form sends another method that changes anything
+    if request.method == "POST":  # a form cannot send other methods that change anything
         no_form(headers)
     authorization = headers.get("authorization")
     if authorization is None and safe and COOKIE in request.cookies:

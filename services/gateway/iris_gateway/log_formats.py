@@ -1,6 +1,6 @@
-"""Output written for its readers: plain text, JSON lines, or text/event-stream.
+"""Formats output as plain text, JSON lines, or text/event-stream.
 
-Pure. Out of scope: reading the stream (`logs`), and which lines are wanted.
+Pure. Out of scope: reading and filtering (`logs`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from iris_core.views import LogLineView, moment
 from iris_gateway.log_lines import LogLine
 
 Write = Callable[[Iterable[LogLine], int], bytes]
-"""Lines, and the sequence one may resume behind after them (0: not yet)."""
+"""Formats lines, with the sequence to resume after (0: none yet)."""
 
 
 def write_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
@@ -21,7 +21,7 @@ def write_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
 
 
 def write_job_text(lines: Iterable[LogLine], _: int = 0) -> bytes:
-    """Several tasks' output, each line behind its task's index, and its attempt unless that is the first."""
+    """Several tasks' output, each line prefixed with its task's index, and its attempt unless that is the first."""
     return b"".join([_noted(line) + _prefix(line) + line.data + b"\n" for line in lines])
 
 
@@ -44,7 +44,7 @@ class Shown:
         return b"".join([to_json(self._view(line)) + b"\n" for line in lines])
 
     def write_frames(self, lines: Iterable[LogLine], safe: int) -> bytes:
-        """Events; the last one carries the place to resume from, the others none."""
+        """Lines as events; the last one carries the position to resume from."""
         frames = [b"event: log\ndata: %s\n\n" % to_json(self._view(line)) for line in lines]
         if frames and safe:
             frames[-1] = b"id: %d\n" % safe + frames[-1]

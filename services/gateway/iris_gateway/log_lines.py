@@ -1,7 +1,7 @@
-"""Log chunks to lines: whole lines out of pieces of output, however they were cut.
+"""Splits log chunks into lines.
 
-Pure. A line that has no end yet is kept back until it has one, until its attempt's log ends, or until it is longer
-than anyone reads. Out of scope: where chunks come from (`logs`).
+Pure. An incomplete line is held back until its end arrives, its attempt's log ends, or it reaches the maximum length.
+Out of scope: where chunks come from (`logs`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class LogLine:
     """One line of output, without its line end.
 
     Attributes:
-        offset: of its first byte in the attempt's stream; with ``source`` it names the line for ever.
-        dropped: bytes of the stream that were dropped just before it. notice: that in words, empty when there are none.
+        offset: of its first byte in the attempt's stream; with ``source`` it identifies the line.
+        dropped: bytes of the stream that were dropped just before it. notice: a message about that, empty when there
+            are none.
     """
 
     source: Source
@@ -49,7 +50,7 @@ class _Tail:
 
 @dataclass(slots=True)
 class Splitter:
-    """The lines of any number of sources, interleaved as they come; what a worker told twice counts once."""
+    """The lines of several sources with interleaved chunks; duplicate output is dropped."""
 
     _tails: dict[Source, _Tail] = field(default_factory=dict)
     _ends: dict[Source, int] = field(default_factory=dict)
@@ -76,12 +77,12 @@ class Splitter:
             self._tails[source] = _Tail(rest, offset + start, chunk.at_ms, began)
 
     def rest(self) -> Iterator[LogLine]:
-        """What is still without an end, when nothing more will come."""
+        """The incomplete lines, when no more output will arrive."""
         for source in list(self._tails):
             yield from self._cut(source)
 
     def complete_to(self, sequence: int) -> int:
-        """The last sequence whose lines, and all before, are out; one may resume behind it and miss nothing."""
+        """The last sequence up to which all lines are returned; a reader can resume after it without missing one."""
         return min((tail.since - 1 for tail in self._tails.values()), default=sequence)
 
     def _cut(self, source: Source) -> Iterator[LogLine]:
@@ -91,7 +92,7 @@ class Splitter:
 
 
 def notice_of(chunk: LogChunk) -> str:
-    """What was dropped just before a chunk, for people; empty when nothing was."""
+    """The message about bytes dropped before a chunk; empty when there are none."""
     if not chunk.dropped:
         return ""
     lines = f" ({chunk.dropped_lines:,} lines)" if chunk.dropped_lines >= 0 else ""
@@ -100,5 +101,5 @@ def notice_of(chunk: LogChunk) -> str:
 
 
 def behind(position: int, chunk: LogChunk) -> LogChunk:
-    """What of a chunk lies behind ``position``; it was told before, whole or in part, and perhaps not stored."""
+    """The part of a chunk after ``position``; the rest is a duplicate."""
     return LogChunk(chunk.stream, chunk.at_ms, position, chunk.data[position - chunk.offset :], 0, chunk.final)

@@ -1,7 +1,7 @@
-"""Task output from its stream: what is there, and what comes until the task or job has ended.
+"""Reads task output from its stream: the present output, and new output until the task or job has ended.
 
-Out of scope: how lines are cut out of chunks (`log_lines`) and written for people (`log_formats`).
-Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http; docs/ARCHITECTURE.md#storage.
+Out of scope: splitting into lines (`log_lines`) and formatting (`log_formats`). Source:
+docs/design/interfaces.md#command-line, docs/design/interfaces.md#http; docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _FLUSH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """Whose output is wanted.
+    """The filter of a request for output.
 
     Attributes:
         job: its number. index: one task of it, or None for all.
         attempt: one attempt only. from_attempt: this attempt and later ones.
-        streams: stdout, stderr. since_ms: nothing printed earlier.
+        streams: stdout, stderr. since_ms: no earlier output.
     """
 
     job: int
@@ -44,7 +44,7 @@ class LogQuery:
 
     @property
     def subject(self) -> str:
-        """What to read."""
+        """The subject to read."""
         if self.index is None:
             return subjects.job_logs(self.job)
         return subjects.log(self.job, self.index)
@@ -57,10 +57,10 @@ class LogQuery:
 
 @dataclass(slots=True)
 class Reading:
-    """How far a reader of output has come.
+    """The progress of a reader of output.
 
     Attributes:
-        position: last sequence read. safe: last sequence to resume behind without missing a line.
+        position: last sequence read. safe: last sequence after which a reader can resume without missing a line.
         unfinished: sources whose end has not been read.
     """
 
@@ -74,7 +74,7 @@ class Reading:
         return self.splitter.complete_to(self.position)
 
     def take(self, messages: Sequence[Message]) -> list[LogLine]:
-        """The wanted lines that ``messages`` complete."""
+        """The matching lines that ``messages`` complete."""
         lines: list[LogLine] = []
         for message in messages:
             self.position = message.sequence
@@ -82,7 +82,7 @@ class Reading:
         return lines
 
     def rest(self) -> list[LogLine]:
-        """What has no line end and will not get one."""
+        """The incomplete lines that will not get an end."""
         return self._recent(self.splitter.rest())
 
     def _lines(self, message: Message) -> list[LogLine]:
@@ -107,7 +107,7 @@ class Reading:
 
 
 class LogReader:
-    """The output of all tasks."""
+    """Reads the output of all tasks."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -133,7 +133,7 @@ class LogReader:
             yield reading.take(messages)
 
     async def coming(self, reading: Reading, reader: Reader, ending: Completion) -> AsyncIterator[list[LogLine]]:
-        """Lines as they come, until the end is known and nothing is left; an empty list after a quiet while."""
+        """New lines until the end is known and all are read; an empty list after a silence."""
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:

@@ -1,4 +1,4 @@
-"""The gateway's own figures, in one registry per process. Source: docs/design/interfaces.md#metrics."""
+"""The gateway's metrics, in one registry per process. Source: docs/design/interfaces.md#metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """What the gateway counts. Labels hold route templates, never ids."""
+    """The gateway's counters. Labels hold route templates, never ids."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()

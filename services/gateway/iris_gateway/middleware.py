@@ -1,7 +1,8 @@
-"""What surrounds every request: an id, a caller, security headers, figures, and a problem document for every no.
+"""Handles every request before its endpoint: request id, authentication, security headers, metrics, and a problem
+document for every refusal.
 
 One ASGI layer outside the routes. Paths are matched percent-encoded, so that a job's name with its slashes is one
-segment. Out of scope: what endpoints do.
+segment. Out of scope: endpoints.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class PathRoutes:
         await response(scope, receive, send)
 
     async def _handled(self, endpoint: Endpoint, call: Call) -> Response:
-        """What the endpoint answers; a change is a span of the trace that the request came with, or begins one."""
+        """The endpoint's response; a change is a span of the request's trace, or begins one."""
         if call.request.method in SAFE:
             return await endpoint.handler(call)
         tracer = self._gateway.tracer
@@ -89,8 +90,8 @@ class PathRoutes:
 
 
 class ToProxy:
-    """Sends requests to deployments to the proxy, a process of its own: method and body stay. Nobody is asked who
-    calls, as the proxy does not ask either. Source: docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
+    """Redirects requests of deployments to the proxy, a process of its own, with the same method and body. They are not
+    authenticated, neither here nor by the proxy. Source: docs/adr/0025-the-proxy-is-a-process-on-aiohttp.md.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -147,7 +148,7 @@ class Middleware:
 
     async def _refuse(self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply) -> None:
         if reply.status:
-            raise problem  # half an answer is out: breaking the connection is all that is left
+            raise problem  # the response has begun: only the connection can be closed
         log.info("%s %s refused: %s %s", scope["method"], scope["path"][:200], problem.code, problem.detail)
         self._gateway.metrics.refused.labels(problem.code).inc()
         body = to_json(problem.document(reply.request_id))
@@ -155,7 +156,7 @@ class Middleware:
 
 
 class _BodyCounter:
-    """The receiving side of one request: counts what came."""
+    """Counts the received bytes of one request."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -168,7 +169,7 @@ class _BodyCounter:
 
 
 class _Reply:
-    """The sending side of one request: adds what every answer carries and remembers the status."""
+    """Sends one response: adds the common headers and records the status."""
 
     def __init__(self, send: Send, scope: Scope, request_id: str) -> None:
         self._send = send
@@ -189,7 +190,7 @@ class _Reply:
 
 
 def _request_id(scope: Scope) -> str:
-    """The caller's own ``X-Request-Id`` when it is usable."""
+    """The caller's own ``X-Request-Id`` when it is valid, else a new id."""
     for name, value in scope["headers"]:
         if name == b"x-request-id":
             text = value.decode("latin-1")

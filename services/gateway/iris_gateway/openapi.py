@@ -1,7 +1,7 @@
-"""The API's own description, OpenAPI 3.1, made from the route table and the msgspec types.
+"""Makes the OpenAPI 3.1 document from the route table and the msgspec types.
 
-Pure. Nothing is described twice: a field, its type and its docstring come from the struct that is decoded.
-Source: docs/design/interfaces.md#http.
+Pure. A field, its type and its description come from the struct that is decoded. Source:
+docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RULES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("JobSpec", "max_retries_preemption", {"minimum": 0, "maximum": MAX_RETRIES}),
     ("JobSpec", "max_task_failures", {"minimum": 0, "maximum": MAX_REPLICAS}),
 )
-"""What `iris_core.admission` asks for and a schema can say."""
+"""Rules of `iris_core.admission` that a schema can express."""
 
 _PLACEHOLDER = re.compile(r"\{([a-z0-9]+)\}")
 _IDEMPOTENCY = {

@@ -1,4 +1,4 @@
-"""What stands in a URL: path segments and query parameters, each read strictly and refused by name.
+"""Reads path segments and query parameters strictly; each mistake names its parameter.
 
 Out of scope: bodies. Source: docs/design/interfaces.md#http.
 """
@@ -82,7 +82,9 @@ class Parameter:
 
 
 class Parameters:
-    """The query of one request. Reads collect mistakes; `finish` refuses them all at once, unknown names included."""
+    """The query of one request. Reads collect mistakes; `finish` refuses them all at once, including unknown
+    parameters.
+    """
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._given: dict[str, list[str]] = {}
@@ -92,22 +94,22 @@ class Parameters:
         self._mistakes: list[Mistake] = []
 
     def finish(self) -> None:
-        """Raises ProblemResponse invalid when anything read was wrong, or something was given that nobody reads."""
+        """Raises ProblemResponse invalid when a parameter was wrong, or was given and not read."""
         for name in self._given.keys() - self._read:
             self.wrong(name, "unknown_parameter", "is not a parameter here", "one of: " + ", ".join(sorted(self._read)))
         if self._mistakes:
             raise invalid(self._mistakes)
 
     def wrong(self, name: str, code: str, message: str, hint: str = "") -> None:
-        """Note a mistake about one parameter."""
+        """Record a mistake about one parameter."""
         self._mistakes.append(Mistake(pointer=f"?{name}", code=code, message=message, hint=hint))
 
     def allow(self, name: str) -> None:
-        """Say that a parameter may stand here, read or not."""
+        """Allow a parameter without reading it."""
         self._read.add(name)
 
     def text(self, name: str, default: str = "", *, allow: Callable[[str], bool] = bool, hint: str = "") -> str:
-        """A parameter given at most once and allowed."""
+        """A parameter with at most one value that is allowed."""
         self._read.add(name)
         values = self._given.get(name, [])
         if not values:
@@ -121,12 +123,12 @@ class Parameters:
         return default
 
     def choice(self, name: str, choices: Iterable[str], default: str = "") -> str:
-        """One of a few words."""
+        """One of several words."""
         words = tuple(choices)
         return self.text(name, default, allow=words.__contains__, hint="one of: " + ", ".join(words))
 
     def words(self, name: str, choices: Iterable[str]) -> list[str]:
-        """Any number of a few words, separated by commas or repeated."""
+        """Any number of several words, separated by commas or repeated."""
         self._read.add(name)
         known = tuple(choices)
         given = [word for value in self._given.get(name, []) for word in value.split(",")]
@@ -145,11 +147,11 @@ class Parameters:
         return default
 
     def limit(self) -> int:
-        """``limit``: how many items a page holds."""
+        """``limit``: the number of items of a page."""
         return self.number("limit", DEFAULT_LIMIT, 1, MAX_LIMIT)
 
     def cursor(self) -> str:
-        """``cursor``: where a page begins, as the page before said."""
+        """``cursor``: where a page begins, from the previous page."""
         return self.text("cursor", allow=lambda t: len(t) <= MAX_CURSOR and _CURSOR.match(t) is not None)
 
     def truth(self, name: str) -> bool:
@@ -158,7 +160,7 @@ class Parameters:
         return _TRUTH[words]
 
     def since_ms(self, name: str, now_ms: int) -> int:
-        """A moment: RFC 3339, or a period before now such as ``10m``; 0 when absent."""
+        """A time: RFC 3339, or a duration before now such as ``10m``; 0 when absent."""
         text = self.text(name)
         if not text:
             return 0

@@ -1,27 +1,27 @@
-"""How far the journal had come with the newest write this gateway has seen answered.
+"""The journal position of the newest write that this gateway has seen answered.
 
-A read is answered by a replica that is at least as far, so whoever writes and then reads sees what they wrote. Callers
-that use several gateways carry the position themselves, in `HEADER`.
+A read is answered by a replica at that position at least, so that callers read their own writes. Callers that use
+several gateways carry the position themselves, in `HEADER`.
 """
 
 from __future__ import annotations
 
 HEADER = "iris-position"
 SCOPE = "iris.position"
-"""Where an endpoint leaves the position of its answer for the front to send along."""
+"""Where an endpoint leaves the position of its answer for the response header."""
 
 
 class Position:
-    """Only grows."""
+    """A position that only grows."""
 
     def __init__(self) -> None:
         self.newest = 0
 
     def note(self, position: int) -> None:
-        """A write stands in the journal up to there."""
+        """Record that a write is stored up to this position."""
         self.newest = max(self.newest, position)
 
 
 def position_from(text: str) -> int:
-    """What a caller sent in the header; 0 for what is no position."""
+    """The position in a request's header; 0 when it is absent or malformed."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else 0

@@ -1,7 +1,7 @@
-"""Every no of the API: one table from code to status, and the RFC 9457 document people get.
+"""The refusals of the API: one table from code to status, and the RFC 9457 problem document.
 
-Handlers raise `ProblemResponse`; the front turns it into a response. Out of scope: HTTP responses, and the
-refusals' texts, which are written where the refusal is decided. Source: docs/design/interfaces.md#http.
+Handlers raise `ProblemResponse`; the middleware makes it a response. Out of scope: the texts of refusals, which are
+written where they are decided. Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class ProblemKind(NamedTuple):
-    """One row of the table: HTTP status, the same few words each time, whether asking again may help, and when."""
+    """One row of the table: HTTP status, a fixed title, whether a retry may help, and after how many seconds."""
 
     status: int
     title: str
@@ -46,7 +46,7 @@ KINDS: Mapping[str, ProblemKind] = {
     "internal": ProblemKind(500, "Something broke"),
     "unavailable": ProblemKind(503, "Try again", 1),
 }
-"""Codes are `iris_core.errors.Code` where the state service says no, and the gateway's own words otherwise."""
+"""Codes of `iris_core.errors.Code` for refusals of the state service, and the gateway's own codes."""
 
 
 class ProblemDocument(msgspec.Struct, kw_only=True):
@@ -63,14 +63,14 @@ class ProblemDocument(msgspec.Struct, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The body of an `iris_core.messages.Answer` that says no."""
+    """The body of an `iris_core.messages.Answer` with a refusal."""
 
     detail: str = ""
     errors: list[Mistake] = []
 
 
 class ProblemResponse(Exception):
-    """A request that is answered with no.
+    """A refused request.
 
     Args:
         code: a key of `KINDS`; any other is answered as internal.
@@ -92,7 +92,7 @@ class ProblemResponse(Exception):
             self.headers.setdefault("retry-after", str(self.kind.retry_after_s))
 
     def document(self, request_id: str) -> ProblemDocument:
-        """What the caller reads."""
+        """The problem document."""
         return ProblemDocument(
             title=self.kind.title,
             status=self.kind.status,
@@ -105,14 +105,14 @@ class ProblemResponse(Exception):
 
 
 def invalid(mistakes: Sequence[Mistake]) -> ProblemResponse:
-    """The 422 that lists everything wrong with a request at once."""
+    """The response 422 with all mistakes of a request."""
     first = mistakes[0]
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return ProblemResponse("invalid", f"{first.pointer or 'the body'}: {first.message}{more}", errors=mistakes)
 
 
 def refused(status: str, body: bytes) -> ProblemResponse:
-    """The no of another service, as it was said."""
+    """The refusal of another service, unchanged."""
     try:
         refusal = from_json(body, Refusal)
     except Undecodable:

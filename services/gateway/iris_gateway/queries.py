@@ -1,7 +1,7 @@
 """Reads: one request to the state service, whose JSON is passed on as it is.
 
-Equal questions that wait at the same moment are asked once: whoever comes while one is under way shares the next,
-so an answer is never older than its question. Out of scope: what the views hold.
+Equal reads that wait at the same time are sent once: a read that arrives while an equal one is in flight shares the
+next one, so an answer is never older than its request. Out of scope: the content of views.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from iris_gateway.problem import ProblemResponse, refused
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.25
 _ALONE_S = 1.0
-"""How long no replica that follows is looked for when none has answered."""
+"""After no follower has answered, followers are not asked for so many seconds."""
 
 
 class _Question(NamedTuple):
-    """A packed query, and the position its caller knows of when that is newer than any this gateway has seen."""
+    """A packed query, and the caller's position when that is newer than the gateway's."""
 
     data: bytes
     at_least: int
@@ -36,14 +36,14 @@ class _Question(NamedTuple):
 
 @dataclass(slots=True)
 class _Flight:
-    """Equal questions: the one under way, and the one that will be asked next with everybody who waits for it."""
+    """Equal reads: the one in flight, and the next one with all its callers."""
 
     current: asyncio.Task[Answer]
     following: asyncio.Task[Answer] | None = field(default=None)
 
 
 class Queries:
-    """Questions to the state service: to a replica that follows, where one is far enough, else to the leader.
+    """Reads from the state service: from a follower that is new enough, else from the leader.
 
     Args:
         position: of the newest write; every answer is at least as new.
@@ -74,7 +74,7 @@ class Queries:
         return (await self.read(what, caller, arguments)).body
 
     async def read(self, what: str, caller: Caller, arguments: Mapping[str, object], at_least: int = 0) -> Answer:
-        """One view, as of ``at_least`` a position its caller knows of. Raises ProblemResponse as `ask`."""
+        """One view as of the caller's position ``at_least``. Raises ProblemResponse as `ask`."""
         known = at_least if at_least > self._position.newest else 0
         question = _Question(pack(Query(what, dict(arguments), caller)), known)
         answer = await asyncio.shield(self._shared(question))

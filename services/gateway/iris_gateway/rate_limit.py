@@ -1,6 +1,6 @@
-"""How much one user may ask or send: a bucket that fills again, per user.
+"""Limits the requests or bytes of each user: a token bucket per user.
 
-Pure: the time is an argument. Out of scope: what a request costs besides. Source: docs/design/reliability.md#security.
+Pure: the time is an argument. Source: docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ MAX_USERS = 10_000
 
 @dataclass(slots=True)
 class RateLimiter:
-    """Buckets by user; the longest unheard of are forgotten first.
+    """Token buckets by user; the least recently used are dropped first.
 
     Args:
-        per_s: requests or bytes a second, 0 for any number. burst: how many at once after a pause. unit: which.
+        per_s: requests or bytes a second, 0: unlimited. burst: how many at once after a pause. unit: what is counted.
     """
 
     per_s: float = 0.0
@@ -27,7 +27,7 @@ class RateLimiter:
     _buckets: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def admit(self, user: str, now_s: float) -> None:
-        """Count one. Raises ProblemResponse too_many_requests, saying when the next may come."""
+        """Count one request. Raises ProblemResponse too_many_requests with the time until the next may be sent."""
         if not self.per_s:
             return
         left = self._left(user, now_s)
@@ -38,7 +38,7 @@ class RateLimiter:
         self._buckets[user] = (left - 1, now_s)
 
     def spend(self, user: str, amount: int, now_s: float) -> None:
-        """Count what nobody was asked for before it came; the bucket may owe it."""
+        """Subtract bytes that have already arrived; the bucket may become negative."""
         if self.per_s:
             self._buckets[user] = (self._left(user, now_s) - amount, now_s)
 

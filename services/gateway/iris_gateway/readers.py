@@ -1,4 +1,4 @@
-"""Letting go of a reader also when whoever used it has been cancelled and cannot wait any more."""
+"""Closes a reader also when its user was cancelled and cannot wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _closing: set[asyncio.Task[None]] = set()
 
 @contextmanager
 def reading(streams: Streams, stream: str, after: int, subject: str = "") -> Iterator[Reader]:
-    """A reader that is closed in the background when the block is left, however it is left."""
+    """A reader that is closed in the background when the block is left."""
     reader = streams.read(stream, after, subject=subject)
     try:
         yield reader

@@ -1,7 +1,7 @@
-"""The gateway's shell: connects, listens, tells where, and drains when asked to stop.
+"""The gateway's shell: connects, listens, publishes its address, and drains when it is stopped.
 
-The only room here that reads the clock; everything else is handed `now_ms` and `clock`. Out of scope: endpoints
-(`api`), what surrounds them (`middleware`). Source: docs/ARCHITECTURE.md#modules, docs/ARCHITECTURE.md#storage.
+Only this module reads the clock; others get `now_ms` and `clock` as arguments. Out of scope: endpoints (`api`),
+handling of every request (`middleware`). Source: docs/ARCHITECTURE.md#modules, docs/ARCHITECTURE.md#storage.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _IDLE_S = 75
 
 
 def start() -> None:
-    """Be the gateway until told to stop."""
+    """Run the gateway until it is stopped."""
     run_service("gateway", GatewaySettings, serve)
 
 
 async def serve(service: Service[GatewaySettings]) -> None:
-    """Listen until asked to stop, then let requests under way finish."""
+    """Serve until stopped, then let requests in progress finish."""
     settings = service.settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -91,7 +91,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
 def assemble(
     settings: GatewaySettings, connection: JetStreamConnection, keyring: Keyring, tracer: Tracer | None = None
 ) -> Gateway:
-    """The parts, on one connection."""
+    """The parts of a gateway on one connection."""
     bus, streams, position = connection.bus, connection.streams, Position()
     return Gateway(
         bus=bus,
@@ -129,7 +129,7 @@ def new_id() -> str:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without signal handlers of its own, that says when it listens."""
+    """uvicorn without its signal handlers; it reports when it listens."""
 
     def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
         self.ready = asyncio.Event()
@@ -151,7 +151,7 @@ class HttpServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The service hears signals itself."""
+        """Do nothing: the service handles signals."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -160,7 +160,7 @@ class HttpServer(uvicorn.Server):
 
 
 def read_keyring(token_file: str) -> Keyring:
-    """Everyone who may call. Raises BadSetting."""
+    """The keyring of the token file. Raises BadSetting."""
     if not token_file:
         return Keyring()
     try:
@@ -170,7 +170,7 @@ def read_keyring(token_file: str) -> Keyring:
 
 
 async def keep_reading_tokens(gateway: Gateway, token_file: str) -> None:
-    """Take up a changed token file; one that cannot be used changes nothing."""
+    """Reload the token file when it changes; an invalid file changes nothing."""
     while True:
         await asyncio.sleep(_TOKENS_LOOK_S)
         try:

@@ -1,4 +1,4 @@
-"""The section ``[gateway]`` of `iris.toml`, and what follows from it before anything is started."""
+"""The section ``[gateway]`` of `iris.toml`, and its validation before the start."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ class GatewaySettings(msgspec.Struct, frozen=True):
 
     Attributes:
         http: ``host:port``; port 0 takes a free one.
-        token_file: who may call; without one only loopback may be listened on, and everybody is admin.
-        proxy_url: where the proxy of deployments answers, e.g. ``https://serve.example.org``; requests below ``/d/``
-            are sent there.
-        port_file: where the address is written once the gateway is ready; ``IRIS_PORT_FILE`` says the same.
+        token_file: file of the callers' tokens; without it the gateway listens on loopback only, and every caller is
+            admin.
+        proxy_url: public address of the proxy of deployments, e.g. ``https://serve.example.org``; requests below
+            ``/d/`` are redirected to it.
+        port_file: file to which the address is written once the gateway is ready; also ``IRIS_PORT_FILE``.
         command_timeout_s: how long a submission may wait for the state service before it is answered 503.
-        query_timeout_s: how long a read is repeated while nobody leads.
+        query_timeout_s: how long a read is retried while there is no leader.
         body_bytes, bundle_bytes: the largest JSON body and bundle.
-        bundles_bytes: what all bundles may take in the store; beyond it uploads are answered 503.
-        uploads_per_user: bundles one user may be sending at once.
+        bundles_bytes: limit of all stored bundles; beyond it uploads are answered 503.
+        uploads_per_user: concurrent uploads of one user.
         head_s: how long a request's head may take. body_idle_s: the longest pause in a bundle that is sent.
-        connections_per_address: open connections of one address, 0 for any number; a proxy is one address.
+        connections_per_address: open connections of one address, 0: unlimited; a proxy counts as one address.
         watchers, watchers_per_user: open event and log streams at once.
-        requests_per_s: requests one user may send a second, 0 for any number. request_burst: at once after a pause.
-        intake_per_s: bytes one user may send a second, 0 for any number. intake_burst: at once after a pause.
+        requests_per_s: requests of one user per second, 0: unlimited. request_burst: at once after a pause.
+        intake_per_s: bytes sent by one user per second, 0: unlimited. intake_burst: at once after a pause.
         event_ring: newest events kept in memory for watchers.
-        keep_alive_s: silence after which a stream says it is still there.
-        drain_s: how long requests under way may take when the gateway stops.
+        keep_alive_s: silence after which a stream sends a keep-alive.
+        drain_s: how long requests in progress may take when the gateway stops.
     """
 
     http: str = "127.0.0.1:8080"

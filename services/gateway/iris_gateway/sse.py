@@ -1,6 +1,6 @@
-"""text/event-stream bodies: public events for as long as anybody listens.
+"""Sends public events as text/event-stream until the client disconnects.
 
-Out of scope: where events come from (`feed`), which are wanted (`event`), log lines (`log_formats`).
+Out of scope: reading events (`feed`), filtering (`event`), log lines (`log_formats`).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _HEADERS = {"x-accel-buffering": "no"}
 
 
 def frame(name: str, data: object, sequence: int = 0) -> bytes:
-    """One event; without a sequence it does not move the place to resume from."""
+    """One event; without a sequence it does not change the position to resume from."""
     head = b"id: %d\n" % sequence if sequence else b""
     return head + b"event: %s\ndata: %s\n\n" % (name.encode(), to_json(data))
 
 
 def stream(call: Call, body: AsyncIterator[bytes]) -> Response:
-    """An endless response, counted while it lasts. Raises ProblemResponse when too many are open."""
+    """An endless response, counted while it is open. Raises ProblemResponse when too many are open."""
     gateway = call.gateway
     if gateway.closing:
         raise _closing()
@@ -58,7 +58,7 @@ async def _counted(call: Call, body: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 def resume_point(call: Call, after: int | None) -> int | None:
-    """Where to go on: ``Last-Event-ID``, else what the query says. Raises ProblemResponse malformed."""
+    """Where to resume: ``Last-Event-ID``, else the query's parameter. Raises ProblemResponse malformed."""
     text = call.request.headers.get("last-event-id", "")
     if not text:
         return after
@@ -68,9 +68,9 @@ def resume_point(call: Call, after: int | None) -> int | None:
 
 
 async def stream_events(call: Call, wanted: Filter, after: int | None) -> Response:
-    """Wanted events behind ``after``, or from now on.
+    """Matching events after ``after``, or from now on.
 
-    Raises ProblemResponse gone when not kept any more, unavailable.
+    Raises ProblemResponse gone when they are deleted, unavailable.
     """
     if call.gateway.closing:
         raise _closing()

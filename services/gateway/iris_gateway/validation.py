@@ -1,7 +1,7 @@
-"""All mistakes in the shape of a JSON value, where the decoder reports only the first.
+"""Finds all mistakes in the shape of a JSON value, where the decoder reports only the first.
 
-Generic over msgspec structs: the decoder itself judges each part, so what is accepted here is exactly what it
-accepts. Out of scope: what values are allowed (`iris_core.admission`).
+Generic over msgspec structs: the decoder itself checks each part, so exactly what it accepts is accepted here. Out of
+scope: allowed values (`iris_core.admission`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _mistakes(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
 
 
 def _inside(value: Any, kind: Any, pointer: str) -> Iterator[Mistake]:
-    """Mistakes of the parts of a container; nothing when ``value`` is none of ``kind``'s own sort."""
+    """Mistakes in the parts of a container; none when ``value`` is not of the container's kind."""
     origin, arguments = get_origin(kind), get_args(kind)
     if _is_struct(kind) and isinstance(value, dict):
         yield from _fields(value, kind, pointer)
@@ -81,7 +81,9 @@ def _name_of(kind: Any) -> str:
 
 
 def _member_for(value: Any, kind: Any) -> Any:
-    """The member of a union whose sort ``value`` is, so that its parts can be looked at; else ``kind`` itself."""
+    """The member of a union that matches the kind of ``value``, so that its parts can be checked; else ``kind``
+    itself.
+    """
     if get_origin(kind) not in (Union, types.UnionType):
         return kind
     for member in get_args(kind):
@@ -102,7 +104,7 @@ def _leaf(message: str, pointer: str) -> Mistake:
 
 
 def huge_integers(value: Any, pointer: str = "") -> list[Mistake]:
-    """Integers that do not fit in 64 bits, which no message between services can carry."""
+    """Integers that do not fit into 64 bits, which messages between services cannot hold."""
     return list(_huge(value, pointer))[:MAX_MISTAKES]
 
 

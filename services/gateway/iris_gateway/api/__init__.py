@@ -1,6 +1,6 @@
 """The HTTP API: one module per resource, and all their endpoints as one table.
 
-Frequent ones first, for routes are tried in order.
+Frequent ones first, because routes are matched in order.
 """
 
 from iris_gateway.api import (

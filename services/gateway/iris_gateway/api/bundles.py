@@ -1,4 +1,4 @@
-"""Code for jobs, stored under the digest of its bytes."""
+"""Endpoints of bundles: code for jobs, stored under the digest of its bytes."""
 
 from __future__ import annotations
 

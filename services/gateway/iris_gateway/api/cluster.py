@@ -1,4 +1,4 @@
-"""Workers, slices, sessions and the queue; and what an operator does with a worker."""
+"""Endpoints of workers, slices, sessions and the queue, and an operator's commands on workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def dead_letters(call: Call) -> Response:
 
 
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
-    """The endpoint that does ``action`` to the worker its path names."""
+    """The endpoint that applies ``action`` to the worker in its path."""
 
     async def act(call: Call) -> Response:
         target = identifier(call.segment("worker"), "worker")
@@ -69,7 +69,7 @@ def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
 
 
 async def administer(call: Call, action: str, target: str, arguments: dict[str, Any]) -> bytes:
-    """Have the state service carry out an operator's wish; its answer. Raises Problem."""
+    """Send an operator's command to the state service and return its answer. Raises Problem."""
 
     def command(envelope: Envelope) -> AdminCommand:
         return AdminCommand(

@@ -1,7 +1,7 @@
-"""Deployments: create, list, show, change, delete; their routes, their history, and why they are as they are.
+"""Endpoints of deployments: create, list, show, change, delete; their routes, history, and the reasons of their status.
 
-A change names what it changes, and with ``If-Match`` the version it is a change of. Out of scope: what is allowed
-(`iris_gateway.admission`, then the state service), where a deployment answers (`iris_gateway.api.discovery`).
+A change holds the changed fields, and in ``If-Match`` the version it is based on. Out of scope: validation
+(`iris_gateway.admission`, then the state service), discovery (`iris_gateway.api.discovery`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _ETAG = re.compile(r'"([0-9]{1,15})"\Z')
 class DeploymentPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """One change of a deployment: of its specification, or ``paused``, or ``revision``.
 
-    Objects are merged into what is there, null is back to the default (RFC 7396); a changed template or port is a new
-    revision. ``paused``: hold an update, or go on. ``revision``: go back to it, 0 is the one before.
+    Objects are merged into the present ones, null resets to the default (RFC 7396); a changed template or port is a new
+    revision. ``paused``: pause or resume an update. ``revision``: roll back to it; 0: the one before.
     """
 
     replicas: int | UnsetType = UNSET
@@ -70,7 +70,7 @@ class _Specified(msgspec.Struct):
 
 
 def name_of(call: Call) -> str:
-    """The deployment a path names, by name or id."""
+    """The deployment in a path, by name or id."""
     return identifier(call.segment("deployment"), "deployment")
 
 
@@ -146,7 +146,7 @@ def _expected(call: Call) -> int:
 
 
 async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any]]:
-    """The action that a patch asks for, and its arguments. Raises ProblemResponse with every mistake."""
+    """The action of a patch, and its arguments. Raises ProblemResponse with every mistake."""
     mistakes = shape_mistakes(value, DeploymentPatch)
     wanted = {field: value[field] for field in _SPECIFIED if isinstance(value, dict) and field in value}
     controls = [field for field in _CONTROLS if isinstance(value, dict) and field in value]

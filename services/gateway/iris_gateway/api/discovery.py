@@ -1,4 +1,6 @@
-"""Where deployments answer, for proxies and monitoring of others. Source: docs/design/serving.md#discovery."""
+"""Endpoints of the routes of deployments, for external proxies and monitoring. Source:
+docs/design/serving.md#discovery.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ async def discovered(call: Call) -> Response:
 
 
 def _known(call: Call) -> DiscoveredSets:
-    """Raises ProblemResponse before the first set is known: an empty one would be taken for the truth."""
+    """Raises ProblemResponse before the first sets are loaded, because an empty answer would look like a set without
+    routes.
+    """
     if not call.gateway.discovered.known:
         raise ProblemResponse("unavailable", "the routes of deployments are not known yet")
     return call.gateway.discovered

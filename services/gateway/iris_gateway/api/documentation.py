@@ -1,4 +1,4 @@
-"""The description of the API, as an endpoint of the API."""
+"""The endpoint of the API's OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_gateway.openapi import describe
 
 
 def documented(endpoints: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
-    """The endpoints and one more, which describes them all."""
+    """The endpoints, and one more that describes them all."""
 
     @cache
     def document() -> bytes:

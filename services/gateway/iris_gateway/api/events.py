@@ -1,4 +1,4 @@
-"""Public events: pages out of the stream, or a stream of server-sent events that resumes without loss."""
+"""Endpoints of public events: pages of the stream, or server-sent events that resume without loss."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def of_job(call: Call) -> Response:
 
 
 async def name_of(call: Call, job: str) -> str:
-    """The name of a job that exists. Raises ProblemResponse not_found."""
+    """The name of an existing job. Raises ProblemResponse not_found."""
     return msgspec.json.decode(await call.read("job", job=job), type=_NamedJob).name
 
 
@@ -95,7 +95,7 @@ _PARAMETERS = (_TYPE, _AFTER, _ORDER, _FOLLOW, *PAGING)
 
 
 class EventPage(msgspec.Struct):
-    """Events: each the body it was told with, and ``id`` and ``type``."""
+    """A page of events: each is its body with ``id`` and ``type``."""
 
     items: list[dict[str, Any]]
     next_cursor: str | None

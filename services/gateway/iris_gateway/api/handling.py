@@ -1,4 +1,4 @@
-"""What endpoints have in common: pages of views, JSON bodies, keys that make a repetition harmless."""
+"""Common handling of endpoints: views, pages, JSON bodies, idempotency keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def view(call: Call, what: str, **arguments: object) -> Response:
 
 
 async def page(call: Call, what: str, parameters: Parameters, **arguments: object) -> Response:
-    """One page of a listing; reads ``limit`` and ``cursor`` and refuses what nobody has read."""
+    """One page of a listing; reads ``limit`` and ``cursor`` and refuses parameters that were not read."""
     limit, cursor = parameters.limit(), parameters.cursor()
     parameters.finish()
     body = await call.read(what, limit=limit, cursor=cursor, **arguments)
@@ -67,7 +67,7 @@ def idempotency_key(call: Call) -> str:
 
 
 def request_key(call: Call, caller: Caller) -> str:
-    """What the state service is to know this request by, for commands that keep no key of their own."""
+    """The request id for the state service, for commands without an idempotency key in their record."""
     key = idempotency_key(call)
     if not key:
         return ""

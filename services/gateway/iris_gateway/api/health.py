@@ -1,4 +1,4 @@
-"""For probes and Prometheus."""
+"""Endpoints of probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def readyz(call: Call) -> Response:
 
 
 async def ping(call: Call) -> Ping:
-    """The state service's word that it leads. Raises ProblemResponse unavailable."""
+    """The leader's answer to a ping. Raises ProblemResponse unavailable."""
     try:
         message = await call.gateway.bus.request(STATE_PING, pack(Ping()), timeout=_PING_S)
         return unpack(message.data, Ping)

@@ -1,6 +1,6 @@
-"""Jobs: submit, list, show, end, submit again.
+"""Endpoints of jobs: submit, list, show, cancel, rerun.
 
-Out of scope: what is allowed (`iris_gateway.admission`, then the state service).
+Out of scope: validation (`iris_gateway.admission`, then the state service).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CancelBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RerunBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What to run again."""
+    """Which tasks to run again."""
 
     failed_only: bool = False
 
@@ -60,7 +60,7 @@ class _Coded(msgspec.Struct):
 
 
 def job_of(call: Call) -> str:
-    """The job a path names."""
+    """The job in a path."""
     return job_reference(call.segment("job"))
 
 
@@ -90,7 +90,7 @@ async def submit(call: Call) -> Response:
 
 
 async def read_spec(call: Call) -> JobSpec:
-    """The specification in the body, judged as far as possible here. Raises ProblemResponse."""
+    """The specification in the body, validated as far as possible without records. Raises ProblemResponse."""
     check_media_type(call.request, JSON)
     spec = spec_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     if spec.bundle is not None and not await call.gateway.bundles.has(spec.bundle):
@@ -99,7 +99,7 @@ async def read_spec(call: Call) -> JobSpec:
 
 
 def made(answer: Answer) -> Response:
-    """201 for a new job, 200 for one that was there."""
+    """201 for a new job, 200 for an existing one."""
     where = {"location": f"/v1/jobs/{msgspec.json.decode(answer.body, type=_Made).id}"}
     if answer.status == "created":
         return passed_on(answer.body, 201, where)
@@ -172,7 +172,7 @@ async def rerun(call: Call) -> Response:
 
 
 def no_bundle(digest: str, pointer: str = "/bundle") -> Mistake:
-    """What is wrong with naming code nobody has sent."""
+    """The mistake of a specification with an unknown bundle."""
     hint = f"PUT /v1/bundles/{digest} first"
     return Mistake(pointer=pointer, code="no_such_bundle", message="is not stored here", hint=hint)
 

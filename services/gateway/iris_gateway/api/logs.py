@@ -1,4 +1,6 @@
-"""What tasks printed: plain text, JSON lines, or server-sent events; as it is now, or followed to the end."""
+"""Endpoints of task output: plain text, JSON lines, or server-sent events; the present output, or followed to its
+end.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,13 @@ class _Job(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """One request for output, fully understood.
+    """One validated request for output.
 
     Attributes:
-        job, task: names; the task's is empty for a whole job. state: as of now. ask: asks for it again.
-        tail: this many of the last lines there are now; None is all.
-        after: the sequence to go on behind, 0 for the beginning.
+        job, task: names; the task's is empty for a whole job.
+        state: at the time of the request. ask: reads it again.
+        tail: so many of the present last lines; None: all.
+        after: the sequence after which to continue, 0 for the beginning.
     """
 
     query: LogQuery
@@ -119,7 +122,7 @@ async def of_job(call: Call) -> Response:
 
 
 async def _check_may_read(call: Call, job: str) -> None:
-    """What tasks print is for the owner of their job and for admins. Raises ProblemResponse forbidden."""
+    """Only the owner of a job and admins may read its output. Raises ProblemResponse forbidden."""
     if call.caller.role == "admin":
         return
     owner = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
@@ -165,7 +168,7 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
             async for piece in _coming(call, request, reading, ending):
                 yield piece
             if ending.cut_off:
-                return  # its reader comes back and goes on
+                return  # its reader reconnects and continues
             state = ending.state
     yield request.write(reading.rest(), reading.position)
     if request.media_type == EVENT_STREAM:
@@ -173,7 +176,7 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
 
 
 async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:
-    """What has been printed; the last lines only when that was asked for."""
+    """The present output; with ``tail`` its last lines only."""
     if until <= reading.position:
         return
     last: deque[LogLine] = deque(maxlen=request.tail)
@@ -209,7 +212,7 @@ def _since(call: Call, parameters: Parameters) -> int:
 
 
 def _numbers(task: _Task) -> tuple[int, int]:
-    """The job's number and the task's index, by which its output is kept."""
+    """The job's number and the task's index, under which output is stored."""
     match = _LOG_SUBJECT.match(task.log_subject)
     if match is None:
         raise ProblemResponse("internal", "the state service does not say where this task's output is")
@@ -217,13 +220,13 @@ def _numbers(task: _Task) -> tuple[int, int]:
 
 
 def _made(task: _Task) -> str:
-    """Which attempts there are, in words."""
+    """Which attempts exist, as text."""
     last = task.attempts[-1].number if task.attempts else -1
     return "it has none yet" if last < 0 else "its only one is 0" if not last else f"its last one is {last}"
 
 
 def _format(call: Call, parameters: Parameters) -> str:
-    """The media type of the answer: by ``?format``, else by ``Accept``."""
+    """The media type of the response: by ``?format``, else by ``Accept``."""
     if word := parameters.choice("format", FORMATS):
         return FORMATS[word]
     return next((kind for kind in (EVENT_STREAM, JSON_LINES) if call.accepts(kind)), TEXT)

@@ -1,4 +1,4 @@
-"""What this gateway is: versions, limits, and every word of the vocabulary with its wire value and colour."""
+"""The endpoint of versions, limits, and all enumerations with wire values and colours."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def meta(call: Call) -> Response:
 
 
 def limits_of(settings: GatewaySettings) -> dict[str, int]:
-    """What one request, name or job may be, in bytes and counts."""
+    """Limits of a request, a name and a job, in bytes and counts."""
     return {
         "body_bytes": settings.body_bytes,
         "bundle_bytes": settings.bundle_bytes,
@@ -77,7 +77,7 @@ def limits_of(settings: GatewaySettings) -> dict[str, int]:
 
 @cache
 def vocabulary() -> dict[str, list[Word]]:
-    """Every enumeration people meet."""
+    """Every enumeration of the API."""
     tasks = [
         Word(
             states.display_name(state),

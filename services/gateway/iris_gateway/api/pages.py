@@ -1,4 +1,4 @@
-"""The shape of a page of some view, for the documentation."""
+"""The schema of a page of a view, for the documentation."""
 
 from __future__ import annotations
 

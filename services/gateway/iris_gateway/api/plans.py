@@ -1,4 +1,4 @@
-"""A dry run: would this job fit now, after preempting what, or never? Creates nothing."""
+"""The endpoint of a dry run: whether a job would be placed now, after which preemptions, or never. Creates nothing."""
 
 from __future__ import annotations
 

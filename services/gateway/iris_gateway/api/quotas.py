@@ -1,4 +1,4 @@
-"""Quotas: what one user may hold and ask for."""
+"""Endpoints of quotas: the limits of users."""
 
 from __future__ import annotations
 

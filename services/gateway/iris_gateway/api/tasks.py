@@ -1,4 +1,4 @@
-"""Tasks of a job: list, show, attempts, and why they wait."""
+"""Endpoints of tasks: list, show, attempts, and the reasons why they are pending."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iris_gateway.parameters import Parameter, task_reference
 
 
 def task_of(call: Call) -> str:
-    """The task a path names."""
+    """The task in a path."""
     return task_reference(call.segment("task"))
 
 

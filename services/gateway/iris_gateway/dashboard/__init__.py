@@ -1,1 +1,1 @@
-"""Pages for people: complete HTML from the server, refreshed by a small script where there is one."""
+"""The dashboard: HTML pages rendered by the server, refreshed by a small script."""

@@ -1,6 +1,6 @@
-"""What each page needs to know: views of the state service, as they are.
+"""The data of each page: views of the state service.
 
-Out of scope: how they are shown (`templates`), and who may look (`pages`).
+Out of scope: rendering (`templates`), and authorization (`pages`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from iris_gateway.parameters import identifier, job_reference, task_reference
 LOG_LINES = 200
 EVENTS = 100
 PAGES = 20
-"""Pages that are asked for at most to show one."""
+"""Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """One person's look at the cluster.
+    """One request of a dashboard page.
 
     Attributes:
-        segments: the parameters of the path, decoded. query: those behind the question mark.
+        segments: the parameters of the path, decoded. query: the query parameters.
     """
 
     gateway: Gateway
@@ -45,7 +45,7 @@ class PageData:
         return msgspec.json.decode(await self.gateway.queries.ask(what, self.caller, **arguments))
 
     async def page_of(self, what: str, *filters: str, **arguments: object) -> Any:
-        """One page of a listing, filtered and continued as the query says; empty ones are passed over, a few."""
+        """One page of a listing, filtered and continued by the query; a few empty pages are skipped."""
         wanted = {name: self.query.get(name, "") for name in (*filters, "cursor")}
         left = PAGES
         while True:
@@ -56,7 +56,7 @@ class PageData:
                 return page
 
     async def all_of(self, what: str) -> list[Any]:
-        """The items of a listing, of no more than so many pages."""
+        """The items of a listing, of at most so many pages."""
         items: list[Any] = []
         cursor = ""
         for _ in range(PAGES):
@@ -145,7 +145,7 @@ async def events(look: PageData) -> Facts:
 
 
 async def tail(look: PageData, owner: str, query: LogQuery) -> list[LogLine]:
-    """The last lines there are, for who may read them. Raises Problem."""
+    """The last lines of output, if the caller may read them. Raises Problem."""
     gateway = look.gateway
     until = await gateway.logs.last(query) if may_read(look.caller, owner) else 0
     if not until:

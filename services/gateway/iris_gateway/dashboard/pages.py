@@ -1,6 +1,6 @@
-"""The dashboard's paths: who may look, and a page for every look, refusals included.
+"""The dashboard's paths: authorization, and an HTML page for every request, refusals included.
 
-With authentication on, a token is given once and kept in a cookie that only reads. Source:
+With authentication on, a token is entered once and kept in a cookie that permits reads only. Source:
 docs/design/interfaces.md#dashboard.
 """
 
@@ -54,7 +54,7 @@ def _look(call: Call, caller: Caller) -> PageData:
 
 
 def html(template: str, status: int = 200, **facts: object) -> Response:
-    """A page and the headers that keep it to itself."""
+    """A page and its security headers."""
     return Response(render.page(template, **facts), status, HEADERS, HTML)
 
 
@@ -63,7 +63,7 @@ async def login(call: Call) -> Response:
 
 
 async def signed_in(call: Call) -> Response:
-    """Take a token and keep it where pages find it."""
+    """Accept a token and store it in the cookie."""
     own_pages(call.request.headers)
     check_media_type(call.request, FORM)
     body = await read_body(call.request, _FORM_BYTES, BODY_S)
@@ -85,7 +85,7 @@ async def logout(call: Call) -> Response:
 
 
 async def asset(call: Call) -> Response:
-    """A style sheet, script or picture of our own."""
+    """A style sheet, script or image of the dashboard."""
     name = call.segment("file")
     if name not in ASSETS:
         raise ProblemResponse("not_found", "there is no such file")

@@ -1,7 +1,7 @@
-"""Views to HTML: the templates, and how a state, a time or an amount is written on a page.
+"""Renders views as HTML: templates, and the formats of states, times and amounts.
 
-Pure but for reading the templates once. Everything is escaped; nothing is marked safe but what is made here.
-Source: docs/design/interfaces.md#dashboard.
+Pure except for reading the templates once. All values are escaped; only markup made here is marked safe. Source:
+docs/design/interfaces.md#dashboard.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ EVENT_TYPES = " ".join(
     [f"{entity}.state.{display_name(state)}" for entity in ("task", "job") for state in TaskState if state]
     + [f"session.state.{status.value.lower()}" for status in SessionStatus]
 )
-"""Every type of event a page listens for."""
+"""Every type of event that pages subscribe to."""
 
 
 def badge(state: str) -> Markup:
-    """A state as a badge that says it in words;
-
-    Task States's class, or a plain one for states that are not a task's.
-    """
+    """A state as a badge with its name; Task States's class, or a plain one for states of other entities."""
     return Markup('<span class="badge {}">{}</span>').format(_KNOWN.get(state, "status-other"), state)
 
 
@@ -42,7 +39,7 @@ def segment(name: str) -> str:
 
 
 def moment(text: str | None) -> Markup:
-    """An RFC 3339 time, short, in UTC."""
+    """An RFC 3339 time, shortened, in UTC."""
     if not text:
         return Markup('<span class="faint">–</span>')
     when = datetime.fromisoformat(text)
@@ -50,7 +47,7 @@ def moment(text: str | None) -> Markup:
 
 
 def span(start: str | None, end: str | None) -> str:
-    """How long something took, or nothing while it lasts."""
+    """A duration; empty while it lasts."""
     if not (start and end):
         return ""
     seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
