@@ -1,4 +1,4 @@
-"""The name people import: `from iris import Client`.
+"""The public package: `from iris import Client`.
 
 Public names are loaded on first use (PEP 562), so that `import iris` and `iris --help` take milliseconds.
 Source: docs/design/interfaces.md#sdk.

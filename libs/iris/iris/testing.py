@@ -19,7 +19,7 @@ __all__ = ["LocalCluster", "NotStarted"]
 
 try:
     import pytest
-except ModuleNotFoundError:  # the context manager is of use without it
+except ModuleNotFoundError:  # the context manager works without pytest
     pass
 else:
 

@@ -1,4 +1,4 @@
-"""Deployments and their routes on a terminal: tables, facts, and sentences about what is wrong."""
+"""Prints deployments and their routes: tables, fields, and sentences about faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DEPLOYMENTS = (
 
 
 def why_not(route: Row) -> str:
-    """What keeps a route from serving, or ended it."""
+    """Why a route does not serve, or has ended."""
     reason = route.get("pending_reason")
     return route["detail"] or (reason["message"] if reason else "")
 
@@ -47,7 +47,7 @@ ROUTES = (
 
 
 def print_deployment(found: Row, form: str) -> None:
-    """Facts, conditions, and the routes that have not ended."""
+    """Print the fields, the conditions, and the routes that have not ended."""
     template = found["spec"]["template"]
     print_facts(
         [
@@ -80,7 +80,7 @@ def revisions(found: Row) -> str:
 
 
 def standing(update: Row | None) -> str:
-    """How far an update is; empty when there is none."""
+    """The progress of an update; empty when there is none."""
     if update is None:
         return ""
     back = f", going back from {update['falls_back_from']}" if update.get("falls_back_from") else ""
@@ -117,7 +117,7 @@ def condition_lines(found: Row) -> Iterator[str]:
 
 
 def why_lines(found: Row) -> Iterator[str]:
-    """Why a deployment is as it is."""
+    """Why a deployment has its status, as lines."""
     yield f"{found['deployment']} is {state_word(found['status'])}, revision {found['revision']}"
     if found.get("update"):
         yield f"  update: {standing(found['update'])}"

@@ -1,4 +1,4 @@
-"""A file kept up to date with a deployment's routes, and the command that makes a proxy read it.
+"""Updates a file with a deployment's routes, and runs a command that makes a proxy reload it.
 
 Source: docs/design/serving.md#discovery.
 """
@@ -28,7 +28,7 @@ _LONGEST_PAUSE_S = 20
 
 
 class DiscoveryFile:
-    """One file, what it is made from, and what is run when it has changed.
+    """One file, its template, and the commands run when it changes.
 
     Args:
         then: a shell command; run again until it succeeds. check: one that may refuse the new file.
@@ -50,7 +50,9 @@ class DiscoveryFile:
         self.due = False
 
     def update(self, found: Discovery) -> None:
-        """Write the file if it would be another one, and run the command if it was written or has failed before."""
+        """Write the file if its content changes, and run the command if the file was written or the command has failed
+        before.
+        """
         try:
             text = self._template.render(variables(found)).encode()
         except self._errors as error:
@@ -70,7 +72,7 @@ class DiscoveryFile:
 
     @property
     def wait_s(self) -> int:
-        """How long to wait for a change before looking again."""
+        """Seconds to wait for a change before the next request."""
         return self._pause_s if self.due else _WAIT_S
 
     def _go_back(self, before: bytes | None) -> None:
@@ -81,7 +83,7 @@ class DiscoveryFile:
 
 
 def follow(client: Client, name: str, file: DiscoveryFile) -> None:
-    """Keep the file up to date, for ever; while nobody answers it stays as it is."""
+    """Keep the file up to date until interrupted; while the gateway cannot be reached the file is unchanged."""
     version = 0
     while True:
         try:
@@ -95,7 +97,9 @@ def follow(client: Client, name: str, file: DiscoveryFile) -> None:
 
 
 def settled(client: Client, name: str, version: int, wait_s: int) -> Discovery:
-    """The set when it is another version or so many seconds have passed; then until it rests, ten seconds at most."""
+    """The set when its version has changed or so many seconds have passed, after changes have stopped, at most ten
+    seconds later.
+    """
     found = fetch(client, name, version, wait_s)
     until = time.monotonic() + LONGEST_QUIET_S
     while version and found.version != version and time.monotonic() < until:
@@ -120,7 +124,7 @@ def variables(found: Discovery) -> dict[str, Any]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Write a file at one stroke; it keeps its mode."""
+    """Replace a file atomically; it keeps its mode."""
     umask = os.umask(0)
     os.umask(umask)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask
@@ -131,7 +135,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def run(command: str) -> bool:
-    """Whether a shell command succeeds; what it says is shown."""
+    """Whether a shell command succeeds; its output is shown."""
     code = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, check=False).returncode
     if code:
         note(f"{command!r} ended with {code}")

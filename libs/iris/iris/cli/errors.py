@@ -1,4 +1,4 @@
-"""Every refusal in words for a person, on stderr, with the exit code that goes with it."""
+"""Prints every error as text on stderr, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
 
 
 def explain(error: Exception) -> ExitCode | None:
-    """Say what went wrong and return the exit code; None for an error that is a bug."""
+    """Print an error and return the exit code; None for an error that is a bug."""
     if isinstance(error, Problem):
         return explain_problem(error)
     if isinstance(error, JobEnded):
@@ -43,7 +43,7 @@ def explain(error: Exception) -> ExitCode | None:
 
 
 def explain_problem(problem: Problem) -> ExitCode:
-    """The problem document as lines: what, then each wrong field with its hint, then how to find it in the logs."""
+    """A problem document as lines: the detail, each wrong field with its hint, and the request id."""
     if len(problem.mistakes) == 1:
         complain(mistake_line(problem.mistakes[0]))
     else:
@@ -62,5 +62,5 @@ def mistake_line(mistake: FieldMistake) -> str:
 
 
 def complain(text: str) -> None:
-    """One line that says no."""
+    """Print one error line."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {text}", err=True)

@@ -1,6 +1,6 @@
-"""What an exit code of `iris` means:
+"""The exit codes of `iris`, for scripts.
 
-one table, for people's scripts. Source: docs/design/interfaces.md#command-line.
+Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Stable; a code is never given a second meaning."""
+    """Stable: a code never gets a second meaning."""
 
     SUCCEEDED = 0
     UNEXPECTED = 1
@@ -37,7 +37,7 @@ JOB_EXITS = {
     "killed": ExitCode.KILLED,
     "worker_failed": ExitCode.WORKER_FAILED,
 }
-"""How a job ended → how a command that waited for it ends."""
+"""The exit code for each end of a job."""
 
 PLAN_EXITS = {
     "now": ExitCode.SUCCEEDED,

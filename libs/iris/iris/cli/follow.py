@@ -1,6 +1,6 @@
-"""Following a job on a terminal: its output to stdout and stderr as it comes, what becomes of it in words on stderr.
+"""Follows a job on a terminal: its output goes to stdout and stderr, its events as lines to stderr.
 
-Ctrl-C detaches; the job goes on. Out of scope: submitting (`commands.run`).
+Ctrl-C detaches; the job continues. Out of scope: submitting (`commands.run`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _LAST_OUTPUT_S = 10.0
 _WAITING_S = 2.0
 _DRAWN_S = 0.5
 _PLACES_SHOWN = 16
-"""Tasks of a job whose workers are named; of larger ones there is the page."""
+"""For jobs with at most so many tasks their workers are printed."""
 _AT_WORK = ("assigned", "building", "running")
 _TROUBLE = frozenset({"failed", "worker_failed", "preempted", "unschedulable"})
 
 
 def follow_to_end(client: Client, job: Job) -> int:
-    """Show output and news until the job has ended; the exit code says how. Ctrl-C detaches with 130.
+    """Print output and events until the job has ended; returns its exit code, 130 after Ctrl-C, which detaches.
 
-    On a terminal also where tasks run, how many are in which state, and whose each line of output is.
+    On a terminal also print the workers of tasks, the counts by state, and the task of each line.
     """
     progress = Progress(sys.stderr)
     try:
@@ -52,7 +52,7 @@ def follow_to_end(client: Client, job: Job) -> int:
 
 
 class FollowOutput:
-    """Prints a job's output from a thread of its own; on leaving waits for the last lines, a while."""
+    """Prints a job's output from a thread; at the end it waits for the last lines for a limited time."""
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._stream = client.open_logs(job.id, {"follow": True})
@@ -70,7 +70,7 @@ class FollowOutput:
 
 
 class Waiting:
-    """Says why the job waits when it has waited for a while, again whenever the reason changes; draws how far it is."""
+    """Prints why a job is pending after a while, and whenever the reason changes; draws its progress."""
 
     def __init__(self, client: Client, job: Job, progress: Progress) -> None:
         self._client = client
@@ -105,7 +105,7 @@ class Waiting:
 
 
 def print_stream(stream: EventStream, progress: Progress, prefix: bool) -> None:
-    """Every line to the stream it was printed on; an unreachable gateway ends it quietly, the news tell of it."""
+    """Print every line to its stream; returns when the gateway is unreachable, which the events report."""
     try:
         for line in read_lines(stream):
             with progress.above():
@@ -115,7 +115,7 @@ def print_stream(stream: EventStream, progress: Progress, prefix: bool) -> None:
 
 
 def print_line(line: LogLineView, *, prefix: bool) -> None:
-    """One line on the stream it was printed to; ``prefix`` says whose it is."""
+    """Print one line to its stream; ``prefix``: with its task."""
     whose = f"{line.index}#{line.attempt}| " if line.attempt else f"{line.index}| "
     out = sys.stderr if line.stream == "stderr" else sys.stdout
     out.write((f"{line.notice}\n" if line.notice else "") + (whose if prefix else "") + line.line + "\n")
@@ -123,9 +123,9 @@ def print_line(line: LogLineView, *, prefix: bool) -> None:
 
 
 def print_event_line(event: Event, *, places: bool = False) -> None:
-    """The news worth a line: what becomes of the job and its children, a task that ended badly or goes back.
+    """Print the important events: states of the job and its children, failed and requeued tasks.
 
-    ``places``: also where each task runs.
+    ``places``: also the worker of each task.
     """
     if isinstance(event, JobEvent):
         if event.previous:
@@ -143,7 +143,7 @@ def print_event_line(event: Event, *, places: bool = False) -> None:
 
 
 def summarise(view: JobView) -> None:
-    """``/train failed after 3.1s: 1 failed, 2 succeeded``, and why when that is known."""
+    """``/train failed after 3.1s: 1 failed, 2 succeeded``, and the reason if known."""
     end = view.finished_at or view.started_at
     after = f" after {show_span((end - view.submitted_at).total_seconds())}" if end and view.submitted_at else ""
     counts = ", ".join(f"{count} {state}" for state, count in view.task_counts.items() if count)
@@ -153,11 +153,11 @@ def summarise(view: JobView) -> None:
 
 
 def detached(job: Job) -> None:
-    """How to come back."""
+    """Print how to return to the job."""
     note(f"\ndetached; {job.name} goes on")
     note(f"  come back: iris logs -f {job.name}    wait: iris wait {job.name}    end it: iris cancel {job.name}")
 
 
 def note(text: str) -> None:
-    """One line for people."""
+    """Print one line on stderr."""
     click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Options and arguments that many commands share: which gateway, which form of output, which job."""
+"""Options and arguments shared by commands: gateway, output format, job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def connected(command: F) -> F:
 
 
 def connect(ctx: click.Context, url: str | None = None, context: str | None = None) -> Client:
-    """The gateway the options of this command, else those before its name, say."""
+    """A client of the gateway in this command's options, else in those before its name."""
     above = ctx.find_root().obj or {}
     return Client(url or above.get("url"), context=context or above.get("context"))
 

@@ -1,6 +1,6 @@
-"""Command lines that are wrong in several ways: every mistake is told at once.
+"""Reports every mistake in a command line at once.
 
-What the command itself finds wrong with its options is told by the command. Out of scope: wording (`click`).
+Mistakes in the combination of options are reported by the command.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 
 
 class CliCommand(click.Command):
-    """A command that says everything that is wrong with its options and arguments."""
+    """A command that reports all mistakes in its options and arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
@@ -32,13 +32,13 @@ class CliGroup(click.Group):
 
 
 def _mistakes(command: click.Command, ctx: click.Context, args: list[str]) -> Iterator[click.UsageError]:
-    """Options nobody knows or that lack their value, then values that are missing or wrong."""
+    """Unknown options and options without a value, then missing or invalid values."""
     try:
         values, rest, order = command.make_parser(ctx).parse_args(list(args))
     except (click.NoSuchOption, click.BadOptionUsage) as mistake:
         yield mistake
         without = [word for word in args if word.partition("=")[0] != mistake.option_name]
-        if len(without) < len(args):  # it may stand among other letters behind one dash
+        if len(without) < len(args):  # it may be grouped with other letters after one dash
             yield from _mistakes(command, ctx, without)
         return
     for parameter in sorted(command.get_params(ctx), key=lambda one: order.index(one) if one in order else len(order)):

@@ -1,4 +1,4 @@
-"""A line of counts by state at the bottom of a terminal, with everything else printed above it."""
+"""Draws a line of counts by state at the bottom of a terminal; other output is printed above it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OVER = ("succeeded", "failed", "killed", "worker_failed", "unschedulable", "pre
 
 
 class Progress:
-    """Draws nothing where ``out`` is no terminal."""
+    """Draws nothing when ``out`` is not a terminal."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -27,18 +27,18 @@ class Progress:
         self.on = out.isatty()
 
     def show(self, view: JobView) -> None:
-        """Draw how far a job is."""
+        """Draw a job's progress."""
         with self.above():
             self._line = bar(view)
 
     def end(self) -> None:
-        """Leave no line behind."""
+        """Erase the line."""
         with self.above():
             self._line = ""
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """What is printed inside stands above the line; one thread at a time."""
+        """Output in the block is printed above the line; one thread at a time."""
         with self._lock:
             if self._line:
                 self._out.write(_ERASE)

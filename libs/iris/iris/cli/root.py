@@ -1,4 +1,4 @@
-"""The command table and how one command line is run: parsing, refusals in words, exit codes.
+"""The table of commands, and the execution of a command line: parsing, error messages, exit codes.
 
 A command's module is imported when the command is called, so `iris --help` loads none of them. Out of scope: the
 commands (`commands`).
@@ -91,13 +91,13 @@ def root(ctx: click.Context, url: str | None, context: str | None) -> None:
 
 
 def invoke(arguments: list[str]) -> int:
-    """Run one command line; what others have written never steers the terminal it is printed on."""
+    """Run one command line; control characters from others are not sent to the terminal."""
     with guarded():
         return run(arguments)
 
 
 def run(arguments: list[str]) -> int:
-    """Every way a command line can end has an exit code here; only bugs leave a traceback."""
+    """Run one command line; every end has an exit code, and only bugs print a traceback."""
     from iris.cli.errors import explain
 
     try:

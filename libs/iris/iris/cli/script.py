@@ -21,7 +21,7 @@ _INTERPRETERS = ("python", "bash", "sh", "zsh", "dash", "perl", "ruby", "node", 
 
 
 class ScriptedCommand(CliCommand):
-    """A command whose options may also stand in the script it is to run."""
+    """A command whose options may also be written in the script it runs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         script = find_script(command_of(self, ctx, args))
@@ -29,7 +29,7 @@ class ScriptedCommand(CliCommand):
 
 
 def command_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Sequence[str]:
-    """What is left of a command line when its options are taken away; nothing when it is wrong."""
+    """The arguments of a command line without options; empty when it is invalid."""
     try:
         values, _, _ = command.make_parser(ctx).parse_args(list(args))
     except click.UsageError:
@@ -39,7 +39,7 @@ def command_of(command: click.Command, ctx: click.Context, args: Sequence[str]) 
 
 
 def find_script(command: Sequence[str]) -> Path | None:
-    """The script a command runs, None when it runs none that is here."""
+    """The script that a command runs, None when it runs no file of this machine."""
     words: Iterable[str] = command[:1]
     if command and Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS:
         words = (word for word in command[1:] if not word.startswith("-"))
@@ -48,7 +48,7 @@ def find_script(command: Sequence[str]) -> Path | None:
 
 
 def to_send(command: Sequence[str]) -> Path | None:
-    """The script of a command that its tasks would not find: one with ``#IRIS`` lines, or named by a relative path."""
+    """The script of a command that tasks cannot find: one with ``#IRIS`` lines, or with a relative path."""
     script = find_script(command)
     if script is None or not (read_script(script) or not (script.is_absolute() or shutil.which(str(script)))):
         return None
@@ -56,7 +56,7 @@ def to_send(command: Sequence[str]) -> Path | None:
 
 
 def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
-    """The command that runs a script from the directory it was sent to, by its shell when it names no interpreter."""
+    """The command that runs a stored script from its directory, with its shell when it names no interpreter."""
     at = next(place for place, word in enumerate(command) if Path(word) == script)
     if at:
         return (*command[:at], script.name, *command[at + 1 :])
@@ -66,7 +66,7 @@ def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
 
 
 def read_script(script: Path) -> list[str]:
-    """The options in the script's leading comment lines. Raises UsageError for a line that cannot be read."""
+    """The options in the script's leading comment lines. Raises UsageError for an invalid line."""
     try:
         with script.open(encoding="utf-8") as file:
             return [option for line in marked(islice(file, _LINES)) for option in split_line(script, line)]
@@ -75,7 +75,7 @@ def read_script(script: Path) -> list[str]:
 
 
 def marked(lines: Iterable[str]) -> Iterator[str]:
-    """What follows the mark, of lines before the first that is neither empty nor a comment."""
+    """The text after the mark, of lines before the first that is neither empty nor a comment."""
     for line in takewhile(lambda line: not line.strip() or line.lstrip().startswith("#"), lines):
         word, _, rest = line.strip().partition(" ")
         if word == MARK:

@@ -1,4 +1,4 @@
-"""Results on stdout: tables for people, JSON and names for programs. JSON is the API object as it came."""
+"""Prints results on stdout: tables for people, JSON and names for programs. JSON is the API object, unchanged."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ COLOURS = {
     "draining": "yellow",
     "lost": "red",
 }
-"""The nearest a terminal comes to the colours of the page."""
+"""The terminal colours nearest to those of the dashboard."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its heading, how a row fills it, and whether only ``wide`` shows it."""
+    """One column: its heading, its text for a row, and whether only ``wide`` shows it."""
 
     title: str
     cell: Callable[[Row], str]
@@ -69,7 +69,7 @@ def print_page(
 
 
 def print_object(found: Row, form: str, *, name: str = "name") -> bool:
-    """One object as programs read it; False for the forms that people read, which are the caller's."""
+    """Print one object for programs; False for the formats for people, which the caller prints."""
     if form in ("json", "jsonl"):
         print_json(found, indent=2 if form == "json" else 0)
     elif form == "name":

@@ -1,8 +1,8 @@
-"""What reaches a terminal: whoever wrote the text, nothing in it steers the terminal.
+"""Escapes control characters on terminals, because names, error texts and output come from other users.
 
-Names, error texts and output come from others. On a terminal every control character is shown as its escape, but for
-tab, newline and colours (SGR); a carriage return shows what would have been left of its line. A pipe or a file gets
-the bytes as they are, as does a terminal where ``--raw`` asks for it.
+On a terminal every control character is shown as its escape, but for tab, newline and colours (SGR); a carriage return
+shows what would have been left of its line. A pipe or a file gets the bytes as they are, as does a terminal where
+``--raw`` asks for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 OWN = frozenset({"\033[2J\033[1;1H", "\r\033[K"})
-"""What the command line itself steers a terminal with, each in a write of its own: `click.clear`, `progress`."""
+"""The control sequences of the command line itself, each in a write of its own: `click.clear`, `progress`."""
 
 _COLOUR_OR_CONTROL = re.compile(
     "(?P<colour>\033\\[[0-9;:]*m)|(?P<control>[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069])"
@@ -28,7 +28,7 @@ _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])|\r")
 
 
 def shown(text: str) -> str:
-    """``text`` as a terminal may be given it."""
+    """``text`` with control characters escaped."""
     if text.isascii() and text.isprintable():
         return text
     if "\r" in text:
@@ -37,7 +37,7 @@ def shown(text: str) -> str:
 
 
 class Terminal(io.TextIOWrapper):
-    """A text stream whose text is `shown`, unless it was asked for as it is."""
+    """A text stream that escapes control characters, unless ``--raw`` is given."""
 
     as_it_is = False
 
@@ -57,11 +57,11 @@ def guarded() -> Iterator[None]:
         sys.stdout, sys.stderr = before
         for guard in guards:
             if isinstance(guard, Terminal):
-                guard.detach()  # or the bytes below would be closed with it
+                guard.detach()  # otherwise closing it would close the bytes below too
 
 
 def _guard(stream: Any) -> Any:
-    """Nothing is left in ``client.event_stream`` that could come after what the guard writes."""
+    """Replace a stream; it is flushed first, so that nothing is written after the guard's output."""
     if stream is None or not stream.isatty() or not hasattr(stream, "buffer"):
         return stream
     stream.flush()
@@ -69,7 +69,7 @@ def _guard(stream: Any) -> Any:
 
 
 def raw_option(command: F) -> F:
-    """``--raw``: give a terminal every byte as it is."""
+    """``--raw``: write every byte to a terminal unchanged."""
 
     def choose(ctx: click.Context, param: click.Parameter, raw: bool) -> None:
         for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""Times in few characters, for tables."""
+"""Formats times in few characters, for tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_moment(text: str | None) -> datetime | None:
 
 
 def show_span(seconds: float) -> str:
-    """``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``4d3h``: two digits that matter."""
+    """``0.4s``, ``12s``, ``3m05s``, ``2h10m``, ``4d3h``: the two largest units."""
     if seconds < 10:
         return f"{max(seconds, 0):.1f}s"
     whole = int(seconds)
@@ -37,12 +37,14 @@ def span_between(start: str | None, end: str | None, now: datetime | None = None
 
 
 def age(text: str | None, now: datetime | None = None) -> str:
-    """How long ago a moment was."""
+    """How long ago a time was."""
     return span_between(text, None, now)
 
 
 def standing(job: Mapping[str, Any], now: datetime | None = None) -> str:
-    """``0 of 4 now, preempted for /boss 40s ago``: what the state of a job does not say. Empty when it says all."""
+    """``0 of 4 now, preempted for /boss 40s ago``: the interruption of a job, which its state does not show. Empty when
+    there is none.
+    """
     interrupted = job.get("interrupted")
     if not interrupted:
         return ""

@@ -1,4 +1,4 @@
-"""Where the gateway is, and with which token: the first of five sources that says so.
+"""Finds the gateway's address and token: the first of five sources that has one.
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
@@ -26,7 +26,7 @@ DAMAGE_FILE = "damage.txt"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gateway: scheme, host and port without a trailing slash; a bearer token or none; which source said so."""
+    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name of the source."""
 
     url: str
     token: str = ""
@@ -34,9 +34,9 @@ class Address:
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
-    """``DIR/cluster.json`` of a local cluster, for scripts: where it is, which processes it is, and their metrics.
+    """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
 
-    ``proxy_url``: where deployments answer, under ``/d/<name>/``.
+    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``.
     """
 
     url: str
@@ -47,7 +47,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the local cluster keeps its data unless told otherwise."""
+    """The default data directory of the local cluster."""
     if environ.get("IRIS_DATA"):
         return Path(environ["IRIS_DATA"]).absolute()
     state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
@@ -55,7 +55,7 @@ def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_cluster(data: Path) -> ClusterFile | None:
-    """The local cluster on ``data``, None when none is up there."""
+    """The local cluster on ``data``, None when it is not running."""
     try:
         return from_json((data / CLUSTER_FILE).read_bytes(), ClusterFile)
     except (OSError, Undecodable):
@@ -65,7 +65,7 @@ def read_cluster(data: Path) -> ClusterFile | None:
 def find_gateway(
     url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Address:
-    """The gateway to talk to. Raises NoGateway when no source names one, InvalidOption for an address that is none."""
+    """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
     token = environ.get("IRIS_TOKEN", "")
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
@@ -82,7 +82,7 @@ def find_gateway(
 
 
 def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None:
-    """The context of that name, or the current one. Raises InvalidOption for a name that is not known."""
+    """The context of that name, or the current one. Raises InvalidOption for an unknown name."""
     contexts = load_contexts(contexts_path(environ))
     if name and name not in contexts.known:
         raise InvalidOption(f"there is no context {name!r}; `iris context list` shows those there are")

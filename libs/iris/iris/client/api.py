@@ -1,7 +1,6 @@
-"""What of the gateway's API a `Job` needs as well: objects, listings, commands and streams, as they are.
+"""The gateway's API as typed requests: objects, listings, commands and streams.
 
-Out of scope: how requests travel (`transport`), what programs are offered (`client`). Source:
-docs/design/interfaces.md#http.
+Out of scope: sending requests (`transport`), the SDK's methods (`client`). Source: docs/design/interfaces.md#http.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class GatewayApi:
         self.close()
 
     def close(self) -> None:
-        """Let go of the kept connections."""
+        """Close the kept-alive connections."""
         self.transport.close()
 
     def get(self, path: str, kind: type[T], query: UrlQuery | None = None) -> T:
@@ -78,7 +77,7 @@ class GatewayApi:
     def post(
         self, path: str, kind: type[T], *, body: object = None, query: UrlQuery | None = None, key: str | None = None
     ) -> T:
-        """Ask for something to be done, once however often it has to be sent."""
+        """Send a command; retries have no further effect."""
         return self.change("POST", path, kind, body={} if body is None else body, query=query, key=key)
 
     def change(
@@ -92,7 +91,7 @@ class GatewayApi:
         key: str | None = None,
         version: int | None = None,
     ) -> T:
-        """As `post`, by another method; refused with Conflict when ``version`` is not that of the object any more."""
+        """As `post`, by another method; raises Conflict when ``version`` is not the object's present one."""
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         headers |= {} if body is None else {"Content-Type": "application/json"}
         headers |= {} if version is None else {"If-Match": f'"{version}"'}
@@ -112,7 +111,7 @@ class GatewayApi:
         return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
 
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
-        """The lines a job or a task (by name) printed; with ``follow`` until it has ended, else those there now."""
+        """The lines of a job or a task (by name); with ``follow`` until it has ended, else the present ones."""
         with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
             yield from read_lines(stream)
 
@@ -122,13 +121,13 @@ class GatewayApi:
         return self.stream(f"/v1/{kind}/{in_path(name)}/logs", query)
 
     def events(self, query: UrlQuery | None = None) -> Iterator[Event]:
-        """Every public event from now on, for ever; survives lost connections without losing one."""
+        """Every public event from now on, without end; lost connections are resumed without losing an event."""
         with self.stream("/v1/events", query) as stream:
             yield from read_events(stream)
 
 
 class RawPage(msgspec.Struct, frozen=True):
-    """A page whose items are still JSON."""
+    """A page whose items are not decoded."""
 
     items: list[msgspec.Raw]
     next_cursor: str | None = None
@@ -140,5 +139,5 @@ def is_task(name: str) -> bool:
 
 
 def decode(response: Response, kind: type[T]) -> T:
-    """The object in an answer. Raises Undecodable."""
+    """The object in a response. Raises Undecodable."""
     return from_json(response.body, kind)

@@ -76,7 +76,7 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> None:
 
 
 def inner_link(root: Path, path: Path) -> str:
-    """Where the link points. Raises InvalidOption when that is absolute or outside ``root``."""
+    """The target of a link. Raises InvalidOption when it is absolute or outside ``root``."""
     target = os.readlink(path)
     inside = os.path.normpath(path.parent.relative_to(root) / target)
     if os.path.isabs(target) or inside == ".." or inside.startswith("../"):

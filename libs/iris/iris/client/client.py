@@ -1,13 +1,13 @@
-"""`Client`: everything the gateway offers, for programs; the CLI is its first user.
+"""`Client`: the gateway's API for programs; the CLI uses it too.
 
     with Client() as c:
         job = c.run(["python", "train.py"], name="train", tpu="v5litepod-16")
         job.wait()
         job.raise_for_state()
 
-Needs the standard library, click's package aside, and msgspec only. Threads may share a client. Out of scope: the
-asynchronous twin (`client.async_client`), jobs in the caller's hand (`jobs`), how a job is worded
-(`client.job_options`). Source: docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
+Needs the standard library, click's package aside, and msgspec only. Threads may share a client. See also:
+`client.async_client`, its asynchronous twin; `jobs`, the handle of a job; `client.job_options`, the options of a job.
+Source: docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Client(GatewayApi):
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
 
     def seed(self, idempotency_key: str | None) -> str:
-        """What a nameless job is named by, so that one key words the same job each time, and for nobody else."""
+        """The seed of a generated name, so that one idempotency key and owner give the same name each time."""
         return f"{self.transport.address.token}\0{idempotency_key}" if idempotency_key else ""
 
     def map(
@@ -85,7 +85,7 @@ class Client(GatewayApi):
         Returns one future per item. A call that raises fails only its own future; the others go on. Raises
         InvalidOption for no items, and what pickling raises.
         """
-        from iris.client.mapping import COMMAND, Mapped, packed_call  # only those who map need it
+        from iris.client.mapping import COMMAND, Mapped, packed_call  # imported only for `map`
 
         calls = list(items)
         if not calls:
@@ -104,15 +104,16 @@ class Client(GatewayApi):
         if_exists: IfExists = "error",
         parent: str | None = None,
     ) -> Job:
-        """Submit a job that is already worded. The same idempotency key twice is one job, ever.
+        """Submit a specification.
 
-        Raises Conflict for a key that has made another job, NotFound for a ``parent`` that is not there.
+        The same idempotency key always gives the same job. Raises Conflict for a key that has created another job,
+        NotFound for an unknown ``parent``.
         """
         query: UrlQuery = {"if_exists": None if if_exists == "error" else if_exists, "parent": parent or None}
         return Job(self, self.post("/v1/jobs", JobView, body=spec, query=query, key=idempotency_key))
 
     def plan(self, spec: JobSpec) -> PlanView:
-        """What would become of it if it were submitted now; creates nothing."""
+        """A dry run: the placements or the reason, if the job were submitted now; creates nothing."""
         return self.post("/v1/jobs:plan", PlanView, body=spec)
 
     def job(self, job: str) -> Job:
@@ -120,11 +121,11 @@ class Client(GatewayApi):
         return Job(self, self.get(f"/v1/jobs/{in_path(job)}", JobView))
 
     def jobs(self, *, state: str | None = None, user: str | None = None, band: str | None = None) -> Iterator[JobView]:
-        """Every job that fits, page by page."""
+        """Every job that matches, page by page."""
         return self.pages("/v1/jobs", JobView, {"state": state, "user": user, "band": band})
 
     def tree(self, job: str) -> TreeView:
-        """A job and everything below it."""
+        """A job and its descendants."""
         return self.get(f"/v1/jobs/{in_path(job)}/tree", TreeView)
 
     def workers(self) -> Iterator[WorkerView]:
@@ -132,7 +133,7 @@ class Client(GatewayApi):
         return self.pages("/v1/workers", WorkerView)
 
     def rerun(self, job: str, *, failed_only: bool = False) -> Job:
-        """Submit again what a job was, or only its tasks that did not succeed."""
+        """Submit a job again, or only its tasks that did not succeed."""
         return Job(self, self.post(f"/v1/jobs/{in_path(job)}/rerun", JobView, body={"failed_only": failed_only}))
 
     def deploy(
@@ -158,12 +159,12 @@ class Client(GatewayApi):
         return Deployment(self, self.get(f"/v1/deployments/{in_path(name)}", DeploymentView))
 
     def deployments(self, *, status: str | None = None, user: str | None = None) -> Iterator[DeploymentView]:
-        """Every deployment that fits, without its routes; destroyed ones only with that ``status``."""
+        """Every deployment that matches, without its routes; destroyed ones only with that ``status``."""
         return self.pages("/v1/deployments", DeploymentView, {"status": status, "user": user})
 
     def send_bundle(self, directory: Path) -> str:
-        """Store a directory's files and return the digest a job names them by; what is stored is not sent again."""
-        from iris.client.bundle import pack_directory  # archives are needed by those who send one only
+        """Store a directory's files and return their digest; a bundle that is stored already is not sent again."""
+        from iris.client.bundle import pack_directory  # imported only for bundles
 
         with tempfile.TemporaryFile() as file:
             digest = pack_directory(directory, file)

@@ -1,4 +1,4 @@
-"""Named gateways a person uses: a small private file with an address and a token for each.
+"""Named gateways of a user: a private file with an address and a token for each.
 
 Kept as ``iris/contexts.json`` under ``$XDG_CONFIG_HOME`` (``~/.config``), readable by its owner only. Out of
 scope: choosing between a context and other sources (`address`).
@@ -18,7 +18,7 @@ from iris_core.codec import Undecodable
 
 
 class Context(msgspec.Struct, frozen=True):
-    """One gateway: where, and the bearer token for it (may be empty)."""
+    """One gateway: its address, and its bearer token (may be empty)."""
 
     url: str
     token: str = ""
@@ -32,13 +32,13 @@ class Contexts(msgspec.Struct, frozen=True):
 
 
 def contexts_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is, whether or not it exists."""
+    """The path of the file, whether or not it exists."""
     home = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return home / "iris" / "contexts.json"
 
 
 def load_contexts(path: Path) -> Contexts:
-    """What is in the file; nothing when there is none. Raises InvalidOption when it cannot be read."""
+    """The content of the file; empty when it does not exist. Raises InvalidOption when it cannot be read."""
     try:
         return from_json(path.read_bytes(), Contexts)
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def load_contexts(path: Path) -> Contexts:
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
-    """Replace the file whole."""
+    """Replace the file atomically."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""JSON and plain values to typed ones, where several threads may ask for a type for the first time at once.
+"""Decodes JSON and plain values to typed ones, safely for several threads. msgspec prepares a type at its first use; a
+second thread that uses the type meanwhile crashes the process.
 
-msgspec looks at a type when it is first asked for; a second thread that asks for it meanwhile finds it half made and
-crashes the process. So one thread at a time looks, and nothing in the client decodes on the way past this room.
+So one thread at a time prepares types, and the client decodes only through this module.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def from_json(data: bytes, kind: type[M]) -> M:
 
 
 def from_builtins(value: Any, kind: type[M]) -> M:
-    """What dictionaries, lists and plain values stand for. Raises Undecodable."""
+    """The value that dictionaries, lists and plain values represent. Raises Undecodable."""
     _look_at(cast(Any, kind))
     return codec.from_builtins(value, kind)

@@ -1,4 +1,4 @@
-"""A deployment as a caller words it, made into what ``POST`` and ``PATCH`` of ``/v1/deployments`` take.
+"""Makes the bodies of ``POST`` and ``PATCH`` of ``/v1/deployments`` from the options of a caller.
 
 Only what is said is sent: what is left out has its default in a new deployment, and stays as it is in a known one.
 Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
@@ -32,10 +32,10 @@ from iris_core.spec import Probe
 
 
 class DeployOptions(TaskOptions, total=False):
-    """What may be said of a deployment, each as in ``iris deploy create``; times are seconds or texts like ``10m``.
+    """The options of a deployment, each as in ``iris deploy create``; times are seconds or texts like ``10m``.
 
     ``ports``: the names of the ports of each route, the first is the one that serves.
-    ``probe_command``: words, or one text that is split as a shell does. ``probe_tcp``: connecting is enough.
+    ``probe_command``: words, or one text that is split as a shell does. ``probe_tcp``: a probe by connecting.
     ``max_surge``, ``max_unavailable``: a number of routes, or a per cent like ``25%``.
     ``min_replicas`` and what follows it: the scaling rule; ``no_scaling`` removes it.
     """
@@ -75,7 +75,7 @@ class DeployOptions(TaskOptions, total=False):
 def deployment_fields(
     command: CommandLine | None, options: DeployOptions, environ: Mapping[str, str] = os.environ, *, new: bool = False
 ) -> dict[str, Any]:
-    """The fields that are said, as JSON takes them. ``new``: of a deployment that is created. Raises InvalidOption."""
+    """The given fields as JSON values. ``new``: of a deployment that is created. Raises InvalidOption."""
     reading = OptionReader()
     template, update = _template(command, options, reading), _update(options, reading)
     if new and "progress_deadline_s" in update:
@@ -99,7 +99,7 @@ def deployment_fields(
 
 
 def _start_timeout_s(update: Mapping[str, Any]) -> float:
-    """How long a route may take to start when only the deadline of its update is said: it must end before that."""
+    """The start timeout of a route when only the update's deadline is given: it must be shorter."""
     ready_s: float = update.get("min_ready_s", UpdatePolicy().min_ready_s)
     deadline_s: float = update["progress_deadline_s"]
     return max(1.0, min(Probe().start_timeout_s, 0.9 * deadline_s - ready_s))
@@ -174,7 +174,7 @@ def _given(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _seconds(options: Mapping[str, Any], reading: OptionReader, names: Mapping[str, str]) -> dict[str, float]:
-    """Times that are said, in seconds, under the names of their fields."""
+    """The given times in seconds, under the names of their fields."""
     parsers: dict[str, Callable[[], float]] = {
         field: partial(parse_duration, str(options[name]))
         for name, field in names.items()

@@ -1,7 +1,6 @@
-"""A deployment in the caller's hand: wait until it serves, scale it, update it, go back, delete it.
+"""The handle of a deployment: wait until it serves, scale, update, roll back, delete.
 
-Out of scope: how requests travel (`transport`), how a deployment is worded (`deployment_options`). Source:
-docs/design/interfaces.md#sdk.
+Out of scope: sending requests (`transport`), options (`deployment_options`). Source: docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from iris.client.transport import in_path
 from iris_core.views import DeploymentView, HistoryRow, RouteView
 
 _LOOK_S = 2.0
-"""What is not told by an event, such as that no more tries to start are made, is seen after so long."""
+"""How often the deployment is polled, for changes without an event, such as the end of retries."""
 _FAILURE_CODES = frozenset({"crash_loop", "rolled_back", "update_failed"})
 
 
@@ -39,32 +38,32 @@ class Deployment:
 
     @property
     def status(self) -> str:
-        """Lower case, as last seen; `refresh` looks again."""
+        """Lower case, as last read; `refresh` reads it again."""
         return self._seen.status
 
     @property
     def view(self) -> DeploymentView:
-        """The whole object, as last seen."""
+        """The whole object, as last read."""
         return self._seen
 
     @property
     def is_ready(self) -> bool:
-        """Whether every wanted route served, and no update was under way, when last seen."""
+        """Whether all routes served and no update was in progress, when last read."""
         seen = self._seen
         return seen.status == "ready" and seen.update is None and seen.ready >= seen.replicas
 
     def refresh(self) -> DeploymentView:
-        """Look again. Raises Problem, Unreachable."""
+        """Read it again. Raises Problem, Unreachable."""
         self._seen = self._api.get(self._path, DeploymentView)
         return self._seen
 
     def wait_ready(self, timeout: float | None = None) -> DeploymentView:
-        """The deployment once every wanted route of the revision that was asked for serves.
+        """Wait until every route of the requested revision serves; returns the deployment.
 
         Args:
             timeout: seconds; None waits for ever.
 
-        Raises DeploymentFailed (it goes back, it is given up, it is deleted), WaitTimeout, Problem, Unreachable.
+        Raises DeploymentFailed (it is rolled back, has failed, or is deleted), WaitTimeout, Problem, Unreachable.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.comes_within(_LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())):
@@ -73,7 +72,7 @@ class Deployment:
         return self._seen
 
     def comes_within(self, seconds: float = _LOOK_S) -> bool:
-        """True when it is ready now; else False when something has happened to it, or after so many seconds.
+        """True when it is ready now; else False after its next event, or after so many seconds.
 
         Raises as `wait_ready`.
         """
@@ -90,7 +89,7 @@ class Deployment:
         return WaitTimeout(f"{self.name} is {seen.status} after {round(timeout or 0.0, 1):g} s, {ready}; it goes on")
 
     def _has_come(self) -> bool:
-        """Whether it is ready. Raises DeploymentFailed when it will not be."""
+        """Whether it is ready. Raises DeploymentFailed when it will not become ready."""
         seen = self.refresh()
         if seen.id != self.id or seen.status in ("destroying", "destroyed"):
             raise DeploymentFailed(self.name, f"{self.name} is being deleted")
@@ -101,15 +100,15 @@ class Deployment:
         return self.is_ready
 
     def scale(self, replicas: int) -> DeploymentView:
-        """Keep so many routes."""
+        """Set the number of routes."""
         return self._patch({"replicas": replicas})
 
     def update(
         self, command: CommandLine | None = None, *, version: int | None = None, **options: Unpack[DeployOptions]
     ) -> DeploymentView:
-        """Change what is said; what is left out stays. Another command, environment or port is a new revision.
+        """Change the given options; others are unchanged. Another command, environment or port is a new revision.
 
-        ``version``: refused with Conflict unless it is still that. Raises InvalidOption.
+        ``version``: raises Conflict when the deployment has another version. Raises InvalidOption.
         """
         fields = deployment_fields(command, options)
         if not fields:
@@ -117,32 +116,32 @@ class Deployment:
         return self._patch(fields, version)
 
     def rollback(self, revision: int = 0) -> DeploymentView:
-        """Go back to a revision, or to the one before. Raises NotFound, Conflict."""
+        """Roll back to a revision, or to the one before. Raises NotFound, Conflict."""
         return self._patch({"revision": revision})
 
     def pause(self) -> DeploymentView:
-        """Hold an update where it is."""
+        """Pause an update."""
         return self._patch({"paused": True})
 
     def resume(self) -> DeploymentView:
-        """Go on with an update, and try again what failed to start."""
+        """Resume an update, and retry after failed starts."""
         return self._patch({"paused": False})
 
     def delete(self) -> DeploymentView:
-        """Take its routes out of discovery and stop them."""
+        """Remove its routes from discovery and stop them."""
         self._seen = self._api.change("DELETE", self._path, DeploymentView)
         return self._seen
 
     def routes(self) -> Iterator[RouteView]:
-        """Its routes, newest first, with the last few that have ended."""
+        """Its routes, newest first, including the last few that have ended."""
         return self._api.pages(f"{self._path}/routes", RouteView)
 
     def history(self) -> Iterator[HistoryRow]:
-        """What was decided about it and its routes, oldest first."""
+        """Judgements about it and its routes, oldest first."""
         return self._api.pages(f"{self._path}/history", HistoryRow)
 
     def why(self) -> dict[str, Any]:
-        """What its owner should know, the routes that do not serve, and the newest decisions."""
+        """Its conditions, the routes that do not serve, and the newest judgements."""
         return self._api.get(f"{self._path}/why", dict[str, Any])
 
     def _patch(self, fields: dict[str, Any], version: int | None = None) -> DeploymentView:

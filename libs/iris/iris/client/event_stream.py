@@ -1,4 +1,4 @@
-"""Server-sent events from the gateway, resumed where they broke off.
+"""Server-sent events from the gateway, resumed after a lost connection.
 
 `SseParser` is pure; `EventStream` reads a connection of its own and opens it again with ``Last-Event-ID`` when it
 breaks, so nothing is lost or seen twice. Out of scope: what the events mean (`client`). Source:
@@ -17,7 +17,7 @@ from iris.client.problems import TryAgain
 from iris.client.transport import BROKEN, Channel, HttpRequest, Transport
 
 END = "end"
-"""The event that says nothing more will come."""
+"""The event after which no further one comes."""
 
 _SILENCE_S = 45.0
 _READ_BYTES = 1 << 16
@@ -35,7 +35,7 @@ class ServerEvent:
 
 
 class SseParser:
-    """Bytes in, whole events out; keeps what is not finished yet."""
+    """Parses bytes into complete events; keeps incomplete ones."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -45,7 +45,7 @@ class SseParser:
         self.last_id = ""
 
     def restart(self, last_id: str | None = None) -> None:
-        """Forget an unfinished event: the connection broke and the gateway sends it again."""
+        """Drop an incomplete event: the connection was lost, and the gateway sends the event again."""
         self.last_id = self.last_id if last_id is None else last_id
         self._id, self._rest, self._name, self._data = self.last_id, b"", "", []
 
@@ -97,7 +97,7 @@ class EventStream:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
     def open(self) -> EventStream:
-        """Connect now, so that nothing that happens afterwards is missed. Raises as iterating does."""
+        """Connect now, so that no later event is missed. Raises as iterating does."""
         with self._reading:
             self._ensure()
         if self._closed.is_set():
@@ -127,7 +127,7 @@ class EventStream:
         return event
 
     def close(self) -> None:
-        """End it; a thread that waits in iterating is woken, and lets go of the connection itself."""
+        """End the stream; a thread that iterates is woken and closes the connection itself."""
         self._closed.set()
         channel = self._channel
         if channel is not None:

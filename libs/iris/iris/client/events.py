@@ -23,13 +23,13 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def read_event(message: ServerEvent) -> Event | None:
-    """The event a server-sent event carries, by its name (``task.state.running``); None for a kind not known here."""
+    """The event in a server-sent event, by its name (``task.state.running``); None for an unknown type."""
     kind = _KINDS.get(message.name.partition(".")[0])
     return None if kind is None else from_json(message.data, kind)
 
 
 def read_events(stream: EventStream) -> Iterator[Event]:
-    """The events of a stream, without those of a kind not known here; later answers are no older than any of them."""
+    """The events of a stream without unknown types; later reads are at least as new as them."""
     for message in stream:
         event = read_event(message)
         if event is not None:
@@ -38,7 +38,7 @@ def read_events(stream: EventStream) -> Iterator[Event]:
 
 
 def read_lines(stream: Iterable[ServerEvent]) -> Iterator[LogLineView]:
-    """The lines of output of a stream; those that come again after a lost connection are passed over."""
+    """The lines of output of a stream; duplicates after a lost connection are dropped."""
     reached: dict[tuple[int, int, str], int] = {}
     for message in stream:
         if message.name != "log":

@@ -1,4 +1,4 @@
-"""Which full name a new job gets: what was asked for, under which parent, or a fresh readable one.
+"""Makes the full name of a new job: the given one, below its parent, or a generated one.
 
 Out of scope: whether a name is valid (`iris_core.names`, applied by the gateway). Source:
 docs/design/semantics.md#jobs.
@@ -25,9 +25,10 @@ _WHO = (
 
 
 def fresh_name(seed: str = "") -> str:
-    """Two words and six hex digits, e.g. ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to say and to type.
+    """Two words and six hex digits, e.g.
 
-    The same ``seed`` gives the same name, so that a request said again is the same request.
+    ``brisk-otter-3f9a1c``: 2.5 x 10**10 names, easy to read and to type. The same ``seed`` gives the same name, so that
+    a repeated request is the same.
     """
     noise = hashlib.sha256(seed.encode()).digest() if seed else secrets.token_bytes(32)
     how, who = (int.from_bytes(noise[at : at + 8], "big") for at in (0, 8))
@@ -38,8 +39,8 @@ def full_name(name: str | None, parent: str | None, seed: str = "") -> str:
     """The path of a new job.
 
     Args:
-        name: as asked for; with a leading slash it is the whole path. None: a fresh one, of ``seed`` if there is one.
-        parent: the path of the job above, with or without its leading slash; None or empty at top level.
+        name: the given name; with a leading slash it is the whole path. None: a generated one, from ``seed`` if given.
+        parent: the path of the parent job, with or without its leading slash; None or empty at top level.
 
     Raises InvalidOption when a whole path was given that does not lie directly under ``parent``.
     """

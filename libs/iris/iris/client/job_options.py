@@ -1,9 +1,8 @@
-"""A job as a caller words it, made into the body of ``POST /v1/jobs``. Shared by the CLI and the SDK.
+"""Makes the body of ``POST /v1/jobs`` from the options of a caller, for the CLI and the SDK.
 
-Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
-refuse.
-Out of scope: reading options from a command line, sending. Source: docs/design/interfaces.md#command-line,
-docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
+Raises `InvalidOption` for texts that cannot be parsed; the gateway refuses values that are not allowed. Out of scope:
+parsing command lines, sending. Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http,
+docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessP
 
 T = TypeVar("T")
 CommandLine = list[str] | tuple[str, ...]
-"""The words of a command; a text, which would be a sequence of letters, is none."""
+"""The words of a command; a plain string is not accepted, because it is a sequence of letters."""
 
 TPU_GROUP = "tpu-name"
 
 
 class TaskOptions(ResourceOptions, total=False):
-    """What may be said of any task, be it one of a job or the route of a deployment.
+    """Options of every task, of a job or of a deployment's routes.
 
-    Sizes are bytes or texts like ``4GiB``, ``cpu`` cores. ``user``: the owner; left out it is the token's, else the one
-    who calls.
+    Sizes are bytes or texts like ``4GiB``, ``cpu`` cores. ``user``: the owner; by default the token's user, else the
+    calling user.
     """
 
     user: str | None
@@ -50,7 +49,7 @@ class TaskOptions(ResourceOptions, total=False):
 
 
 class JobOptions(TaskOptions, total=False):
-    """What may be said of a job, each as in ``iris run``; whatever is left out has its default.
+    """The options of a job, each as in ``iris run``; omitted ones have their defaults.
 
     Times are seconds or texts like ``10m``.
     ``parent``: a job's name; inside a task the task's own job, unless ``name`` has a leading slash.
@@ -73,13 +72,13 @@ _PLAIN = ("band", "max_retries_failure", "max_retries_preemption", "max_task_fai
 
 
 class OptionReader:
-    """Reads the parts of a job and keeps every mistake, so that all of them are told at once."""
+    """Parses options and collects all mistakes."""
 
     def __init__(self) -> None:
         self._mistakes: list[str] = []
 
     def read(self, parse: Callable[[], T], otherwise: T) -> T:
-        """What ``parse`` returns, or ``otherwise`` after noting why it could not be understood."""
+        """The result of ``parse``, or ``otherwise`` after recording why it failed."""
         try:
             return parse()
         except InvalidOption as error:
@@ -95,7 +94,7 @@ class OptionReader:
 def job_spec(
     command: CommandLine, options: JobOptions, environ: Mapping[str, str] = os.environ, *, seed: str = ""
 ) -> JobSpec:
-    """The job ``options`` describe. ``environ`` says whether this runs inside a task. Raises InvalidOption.
+    """The job that ``options`` describe. ``environ`` shows whether this runs inside a task. Raises InvalidOption.
 
     ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
     """
@@ -129,7 +128,7 @@ def job_spec(
 
 
 def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Coscheduling | None:
-    """How the tasks go together; None when each goes alone. Raises InvalidOption."""
+    """The coscheduling of the tasks; None without. Raises InvalidOption."""
     if group_by:
         return Coscheduling(group_by, success or "all")
     if success:
@@ -152,7 +151,7 @@ def name_of(options: JobOptions, environ: Mapping[str, str], seed: str) -> str:
 
 
 def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
-    """The job above: as asked for, or inside a task its own job; a whole path stands for itself."""
+    """The path of the parent job: as given, or inside a task its own job; a whole path has its own parent."""
     if options.get("parent"):
         return options["parent"]
     inside = environ.get("IRIS_JOB")
@@ -160,7 +159,7 @@ def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
 
 
 def owner(options: TaskOptions, environ: Mapping[str, str]) -> str:
-    """Who the job belongs to; empty leaves it to the gateway (the token's user, or the parent's owner)."""
+    """The owner of the job; empty leaves it to the gateway (the token's user, or the parent's owner)."""
     if options.get("user"):
         return options["user"] or ""
     if environ.get("IRIS_TOKEN") or environ.get("IRIS_JOB"):
@@ -186,7 +185,7 @@ def read_device(options: TaskOptions) -> tuple[Device | None, int]:
 
 def read_tpu(variant: str) -> tuple[Device, int]:
     """One host's chips of a slice, and its number of hosts; the gateway refuses a variant that is not in the table."""
-    from iris_core.topology import topology_of  # only who asks for a slice needs the table
+    from iris_core.topology import topology_of  # imported only for slices
 
     known = topology_of(variant)
     return (Device("tpu", variant, known.chips_per_vm), known.vm_count) if known else (Device("tpu", variant), 1)
@@ -197,13 +196,13 @@ def read_resources(options: JobOptions, device: Device | None, reading: OptionRe
 
 
 def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
-    """The amounts that are said, by the fields of a `ResourceRequest`."""
+    """The given amounts, by the fields of `ResourceRequest`."""
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
     return {resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()}
 
 
 def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Constraint, ...]:
-    """Required ones first, then preferred ones, each in the order given; without those that cannot be read."""
+    """Required constraints first, then preferred ones, each in the given order, without invalid ones."""
     given: list[tuple[str | Constraint, Mode]] = [(one, "required") for one in options.get("constraints") or ()]
     given += [(one, "preferred") for one in options.get("prefer") or ()]
     found = [reading.read(partial(_constraint, one, mode), None) for one, mode in given]
@@ -215,5 +214,5 @@ def _constraint(given: str | Constraint, mode: Mode) -> Constraint | None:
 
 
 def read_time(given: float | str | None) -> float | None:
-    """Seconds, or None for never."""
+    """Seconds, or None for no limit."""
     return None if given is None else parse_duration(str(given))

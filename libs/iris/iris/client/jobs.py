@@ -1,7 +1,6 @@
-"""A submitted job in the caller's hand: wait for it, follow it, read its output, end it.
+"""The handle of a submitted job: wait for it, follow it, read its output, cancel it.
 
-Out of scope: how requests travel (`transport`), what else can be asked of a gateway (`client`). Source:
-docs/design/interfaces.md#sdk.
+Out of scope: sending requests (`transport`), other requests (`client`). Source: docs/design/interfaces.md#sdk.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from iris_core.states import JOB_TERMINAL, display_name
 from iris_core.views import JobEvent, JobView, LogLineView, TaskView
 
 TERMINAL = frozenset(display_name(state) for state in JOB_TERMINAL)
-"""The words for a job that will not change any more."""
+"""The names of terminal states."""
 
 
 class Job:
-    """One job. ``id`` never changes its meaning; ``name`` may be reused after the job has ended."""
+    """One job. ``id`` is unique forever; ``name`` may be reused after the job has ended."""
 
     def __init__(self, api: GatewayApi, job: JobView) -> None:
         self._api = api
@@ -35,31 +34,31 @@ class Job:
 
     @property
     def state(self) -> str:
-        """Lower case, as last seen; `refresh` looks again."""
+        """Lower case, as last read; `refresh` reads it again."""
         return self._seen.state
 
     @property
     def view(self) -> JobView:
-        """The whole object, as last seen."""
+        """The whole object, as last read."""
         return self._seen
 
     @property
     def ended(self) -> bool:
-        """Whether it had ended when last seen."""
+        """Whether it had ended when last read."""
         return self.state in TERMINAL
 
     def refresh(self) -> JobView:
-        """Look again. Raises Problem, Unreachable."""
+        """Read it again. Raises Problem, Unreachable."""
         self._seen = self._api.get(f"/v1/jobs/{self.id}", JobView)
         return self._seen
 
     def wait(self, timeout: float | None = None) -> JobView:
-        """The job once it has ended, whatever became of it; see `raise_for_state`.
+        """Wait until the job has ended, in any state; see `raise_for_state`.
 
         Args:
             timeout: seconds; None waits for ever.
 
-        Raises WaitTimeout (the job goes on), Problem, Unreachable.
+        Raises WaitTimeout (the job continues), Problem, Unreachable.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while self.refresh().state not in TERMINAL:
@@ -70,7 +69,7 @@ class Job:
         return self._seen
 
     def raise_for_state(self) -> None:
-        """Nothing when it succeeded or still lives; the fitting `JobEnded` otherwise."""
+        """Raise the `JobEnded` subclass of its state, unless it succeeded or has not ended."""
         if self.ended and self.state != "succeeded":
             raise self._ending()
 
@@ -81,7 +80,7 @@ class Job:
         return self._seen
 
     def follow(self) -> Iterator[Event]:
-        """Every change of the job, its tasks and what is below it from this call on, until the job has ended.
+        """The events of the job, its tasks and its descendants from this call on, until the job has ended.
 
         Survives lost connections. Nothing is yielded when the job has ended already.
         """
@@ -95,7 +94,8 @@ class Job:
         with stream:
             for event in read_events(stream):
                 yield event
-                if self.is_end(event) and self.refresh().state in TERMINAL:  # else it was an earlier job of this name
+                # otherwise the event is of an earlier job of this name
+                if self.is_end(event) and self.refresh().state in TERMINAL:
                     break
 
     def tasks(self, *, state: str | None = None) -> Iterator[TaskView]:
@@ -107,16 +107,16 @@ class Job:
         return self._api.task(f"{self.id}/{index}")
 
     def logs(self, *, follow: bool = True) -> Iterator[LogLineView]:
-        """The lines its tasks printed, in order of arrival; with ``follow`` until the job has ended."""
+        """The lines of its tasks in order of arrival; with ``follow`` until the job has ended."""
         return self._api.logs(self.id, follow=follow)
 
     def cancel(self, reason: str = "") -> JobView:
-        """Kill it and everything below it; killing what has ended changes nothing. Raises Problem."""
+        """Cancel it and its descendants; cancelling an ended job changes nothing. Raises Problem."""
         self._seen = self._api.cancel(self.id, reason)
         return self._seen
 
     def stream(self, timeout: float | None = None) -> EventStream:
-        """Its events from this moment on; close it. ``timeout``: seconds after which it ends by itself."""
+        """Its events from now on; close it. ``timeout``: seconds after which it ends by itself."""
         return self.unopened_stream(timeout).open()
 
     def unopened_stream(self, timeout: float | None = None) -> EventStream:
@@ -124,13 +124,13 @@ class Job:
         return self._api.stream(f"/v1/jobs/{self.id}/events", timeout=timeout)
 
     def _watch(self, timeout: float | None) -> None:
-        """Return when the job may have ended, or the time is over."""
+        """Return when the job may have ended, or the time has passed."""
         with self.stream(timeout) as stream:
             if self.refresh().state not in TERMINAL:
                 any(self.is_end(event) for event in read_events(stream))
 
     def is_end(self, event: Event) -> bool:
-        """Whether the event says that this job has ended."""
+        """Whether the event is the end of this job."""
         return isinstance(event, JobEvent) and event.job == self.name and event.state in TERMINAL
 
     def _ending(self) -> JobEnded:

@@ -1,4 +1,4 @@
-"""One task of `Client.map`: reads its item, calls the function, prints the result between the lines of its output.
+"""One task of `Client.map`: reads its item, calls the function, prints the result among the lines of its output.
 
 Runs as ``python -m iris.client.map_task`` in the directory that was sent along. Out of scope: the caller's
 side (`mapping`).
@@ -24,13 +24,13 @@ _LINE = 48 * 1024
 
 
 def main() -> int:
-    """Exit code 1 when the function raised, after telling what."""
+    """Runs one call; exit code 1 when the function raised, after printing the exception."""
     sys.path.insert(0, os.getcwd())
     function: Callable[[Any], Any] = pickle.loads(Path(FUNCTION).read_bytes())
     item = pickle.loads(pickle.loads(Path(ITEMS).read_bytes())[int(os.environ["IRIS_TASK_INDEX"])])
     try:
         outcome = ("value", function(item))
-    except Exception as error:  # noqa: BLE001 - whatever the caller's function raises is the caller's
+    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
         traceback.print_exc()
         outcome = ("error", error)
     sys.stdout.write("".join(f"{line}\n" for line in written(outcome)))
@@ -39,10 +39,12 @@ def main() -> int:
 
 
 def written(outcome: tuple[str, object]) -> Iterator[str]:
-    """An outcome as lines: how many, then each with the mark. What cannot be pickled is told as an error."""
+    """An outcome as lines: the number of lines, then each with the mark. A value that cannot be pickled is reported as
+    an error.
+    """
     try:
         data = cloudpickle.dumps(outcome)
-    except Exception as error:  # noqa: BLE001 - pickling raises whatever the object's own methods raise
+    except Exception as error:  # noqa: BLE001 - pickling may raise anything
         data = pickle.dumps(("error", TypeError(f"the result cannot be sent back: {error}")))
     text = base64.b64encode(data).decode()
     pieces = [text[start : start + _LINE] for start in range(0, len(text), _LINE)]

@@ -33,7 +33,7 @@ COMMAND = ("python", "-P", "-m", "iris.client.map_task")
 
 
 class Mapped(Generic[R]):
-    """What a map came to: ``job``, and one future per item, in order."""
+    """The result of a map: ``job``, and one future per item, in order."""
 
     def __init__(self, job: Job, count: int) -> None:
         self.job = job
@@ -47,7 +47,7 @@ class Mapped(Generic[R]):
         return len(self.futures)
 
     def results(self, timeout: float | None = None) -> list[R]:
-        """Every result in the order of the items. Raises what the first failing call raised, TimeoutError."""
+        """Every result in the order of the items. Raises the exception of the first failing call, TimeoutError."""
         return [future.result(timeout) for future in self.futures]
 
     def _collect(self) -> None:
@@ -64,7 +64,7 @@ class Mapped(Generic[R]):
         self._finish(errors)
 
     def _finish(self, errors: dict[int, BaseException]) -> None:
-        """Give what is still open the error of its call, else how the job ended."""
+        """Fail the remaining futures with the error of their call, else with the end of the job."""
         for index, future in enumerate(self.futures):
             if not future.done():
                 future.set_exception(errors.get(index) or self._ending(index))
@@ -76,7 +76,7 @@ class Mapped(Generic[R]):
         return job_ended({"name": self.job.name, "state": self.job.state, "error": error})
 
     def _last_words(self, index: int) -> str:
-        """The last line a task printed to stderr, which names the exception that ended it."""
+        """The last line of a task's stderr, which names the exception that ended it."""
         try:
             attempts = self.job.task(index).attempts
         except ClientError:
@@ -86,7 +86,7 @@ class Mapped(Generic[R]):
 
 
 def outcomes(lines: Iterable[LogLineView]) -> Iterator[tuple[int, tuple[str, Any]]]:
-    """Task index and outcome, as each becomes whole among the lines tasks printed."""
+    """Task index and outcome, as soon as each is complete in the output."""
     open_: dict[tuple[int, int], tuple[int, list[str]]] = {}
     for line in lines:
         if line.stream != "stdout" or not line.line.startswith(MARK):

@@ -1,4 +1,4 @@
-"""What a caller of the gateway can run into, as exceptions. Out of scope: who prints them (`iris.cli`).
+"""The exceptions of the client. Out of scope: printing them (`iris.cli`).
 
 IrisError
 └── ClientError
@@ -30,7 +30,7 @@ from iris_core.errors import IrisError
 
 
 class ClientError(IrisError):
-    """Anything that can go wrong between a caller and the gateway."""
+    """The root of the client's exceptions."""
 
 
 class NoGateway(ClientError):
@@ -38,15 +38,15 @@ class NoGateway(ClientError):
 
 
 class Unreachable(ClientError):
-    """Nobody answers at the gateway's address."""
+    """The gateway does not answer."""
 
 
 class InvalidOption(ClientError):
-    """An option whose text cannot be understood; the message names it and shows a good one."""
+    """An option that cannot be parsed; the message names it and shows a valid one."""
 
 
 class WaitTimeout(ClientError):
-    """The time to wait is over; the job goes on."""
+    """The timeout of a wait has passed; the job continues."""
 
 
 def gave_up(name: str, state: str, timeout: float | None) -> WaitTimeout:
@@ -64,7 +64,7 @@ class FieldMistake(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """The problem document as it came; members that are missing are empty."""
+    """The problem document of a response; absent members are empty."""
 
     title: str = ""
     code: str = ""
@@ -78,12 +78,12 @@ _read = msgspec.json.Decoder(Document).decode
 
 
 class Problem(ClientError):
-    """The gateway said no.
+    """The gateway refused a request.
 
     Args:
         status: the HTTP status.
-        document: why, for people and programs.
-        retry_after_s: seconds the gateway asks to wait; None when it does not say.
+        document: the problem document.
+        retry_after_s: seconds to wait before a retry; None when not given.
     """
 
     def __init__(self, status: int, document: Document, retry_after_s: float | None = None) -> None:
@@ -102,23 +102,23 @@ class Problem(ClientError):
 
 
 class Rejected(Problem):
-    """The request is wrong and would be refused again."""
+    """The request is invalid; a retry would be refused again."""
 
 
 class NotAllowed(Problem):
-    """Not without a token, or not with this one."""
+    """A token is missing, or does not permit the request."""
 
 
 class NotFound(Problem):
-    """Nothing has that name."""
+    """The named object does not exist."""
 
 
 class Conflict(Problem):
-    """It cannot be done in the present state."""
+    """The request conflicts with the present state."""
 
 
 class TryAgain(Problem):
-    """Not now; the same request may be sent again."""
+    """Temporarily refused; the same request may be sent again."""
 
 
 _KINDS: dict[int, type[Problem]] = {
@@ -136,7 +136,7 @@ _KINDS: dict[int, type[Problem]] = {
 
 
 def problem_from(status: int, body: bytes, retry_after: str | None = None) -> Problem:
-    """The exception for an answer of 400 or more; a body that is no problem document is kept as its detail."""
+    """The exception for a response of 400 or more; a body that is no problem document becomes its detail."""
     try:
         document = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -153,7 +153,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 class DeploymentFailed(ClientError):
-    """It goes back to an earlier revision, makes no more tries to start, or is deleted: the message says which."""
+    """It is rolled back, has stopped retrying, or is deleted: the message says which."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(why)
@@ -175,7 +175,7 @@ class JobEnded(ClientError):
 
 
 class JobFailed(JobEnded):
-    """Its tasks exited with other codes than 0 more often than allowed."""
+    """Its tasks exited with a code other than 0 more often than allowed."""
 
 
 class JobKilled(JobEnded):
@@ -187,7 +187,7 @@ class JobWorkerFailed(JobEnded):
 
 
 class JobUnschedulable(JobEnded):
-    """It could not be placed in time."""
+    """It was not placed in time."""
 
 
 _ENDINGS: dict[str, type[JobEnded]] = {

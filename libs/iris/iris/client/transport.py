@@ -1,8 +1,8 @@
-"""Requests to one gateway over kept-alive connections of the standard library, sent again while that is safe.
+"""Sends requests to one gateway over kept-alive connections of the standard library, with retries.
 
-A request is sent again when nobody answered or the answer says "not now" (429, 502, 503, 504), until its timeout is
-over. That is safe because every POST carries an ``Idempotency-Key``. Out of scope: what is asked (`client`),
-streams of events (`client.event_stream`). Threads may share a `Transport`.
+A request is sent again without an answer or after 429, 502, 503 or 504, until its timeout. That is safe because every
+POST carries an ``Idempotency-Key``. Out of scope: the requests (`client`), streams of events (`client.event_stream`).
+Threads may share a `Transport`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iris.client.problems import TryAgain, Unreachable, problem_from
 
 UrlQuery = Mapping[str, str | int | bool | None]
 BROKEN = (OSError, http.client.HTTPException)
-"""What a connection raises when it breaks."""
+"""The exceptions of a broken connection."""
 
 POSITION = "Iris-Position"
 _FIRST_PAUSE_S = 0.05
@@ -42,7 +42,7 @@ class HttpRequest:
 
     @property
     def target(self) -> str:
-        """Path and query as sent; a member that is None is left out, a flag is ``true`` or ``false``."""
+        """Path and query as sent; a member that is None is omitted, a flag is ``true`` or ``false``."""
         given = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.query.items()}
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return f"{self.path}?{query}" if query else self.path
@@ -50,7 +50,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer of less than 400."""
+    """A complete response of less than 400."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -59,14 +59,14 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """An answer whose body is still coming."""
+    """A response whose body is read in parts."""
 
     line: socket.socket
     connection: http.client.HTTPConnection
     response: http.client.HTTPResponse
 
     def interrupt(self) -> None:
-        """Wake whoever waits for more; any thread may call it."""
+        """Wake the thread that waits for more; any thread may call it."""
         with contextlib.suppress(OSError):
             self.line.shutdown(socket.SHUT_RDWR)
 
@@ -82,7 +82,7 @@ def in_path(name: str) -> str:
 
 
 def position_of(response: http.client.HTTPResponse) -> int:
-    """The position in the journal that an answer is as of; 0 when it does not say."""
+    """The journal position of a response; 0 when it has none."""
     text = response.getheader(POSITION) or ""
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -91,13 +91,13 @@ class Transport:
     """Sends requests to one gateway.
 
     Args:
-        address: where, and the token.
+        address: address and token of the gateway.
         timeout_s: how long one answer may take.
-        retry_for_s: how long a request is repeated after the gateway has been seen to answer.
-        first_timeout_s: the same before it has ever answered; 0 says at once that nobody is there.
+        retry_for_s: how long a request is retried once the gateway has answered before.
+        first_timeout_s: the same before its first answer; 0: no retries.
 
     Attributes:
-        position: in the journal, of the newest answer or event there was; answers are as of then or later.
+        position: journal position of the newest response or event; later reads are at least as new.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Transport:
         self._closed = False
 
     def send(self, request: HttpRequest) -> Response:
-        """The answer. Raises Problem for one of 400 or more, Unreachable when nobody answers in time."""
+        """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in time."""
         start, pause = time.monotonic(), _FIRST_PAUSE_S
         while True:
             try:
@@ -126,16 +126,16 @@ class Transport:
                 wait = pause
                 if time.monotonic() + wait > start + self.current_timeout_s:
                     raise self.unreachable(error) from error
-            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than was asked, and not all at once
+            time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     @property
     def current_timeout_s(self) -> float:
-        """How long silence is borne now."""
+        """How long requests are retried now."""
         return self.retry_for_s if self._answered else self._first_timeout_s
 
     def unreachable(self, error: Exception) -> Unreachable:
-        """One plain sentence about a connection that broke."""
+        """A sentence about a broken connection."""
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         origin = f" (from {self.address.origin})" if self.address.origin else ""
         return Unreachable(f"the gateway at {self.address.url}{origin} does not answer: {why}")
@@ -155,17 +155,17 @@ class Transport:
         return Channel(line, connection, response)
 
     def note(self, position: int) -> None:
-        """Something has been seen of the journal up to there."""
+        """Record that the journal has been seen up to this position."""
         self.position = max(self.position, position)
 
     def close(self) -> None:
-        """Let go of the kept connections; what is still under way closes its own."""
+        """Close the kept-alive connections; requests in progress close their own."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
     def connect(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A fresh connection; small writes leave at once. Raises OSError."""
+        """A new connection with TCP_NODELAY. Raises OSError."""
         parts = urlsplit(self.address.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
@@ -179,7 +179,7 @@ class Transport:
             try:
                 return self._answer(kept, request)
             except BROKEN:
-                kept.close()  # the server may close a kept connection at any time: that is no failure yet
+                kept.close()  # the server may close a kept-alive connection at any time: that is not a failure
         connection = self.connect(self._timeout_s)
         try:
             return self._answer(connection, request)

@@ -1,6 +1,7 @@
-"""Amounts as people write them: ``4GiB``, ``0.5``, ``H100x8``, ``1h30m``. Text in, numbers out; raises `InvalidOption`.
+"""Parses amounts: ``4GiB``, ``0.5``, ``H100x8``, ``1h30m``.
 
-Out of scope: what amounts are allowed (the gateway judges that). Source: docs/design/interfaces.md#command-line.
+Raises `InvalidOption`. Out of scope: allowed amounts (the gateway checks them). Source:
+docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _GPU = re.compile(r"(?P<variant>[A-Za-z][A-Za-z0-9._-]*?)(?:x(?P<count>\d{1,2}))
 _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z")
 _CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<hours>\d+):(?P<minutes>[0-5]\d):(?P<seconds>[0-5]\d)\Z")
 LEAST_BARE = 1 << 20
-"""A smaller number of bytes without a unit is a unit forgotten."""
+"""A smaller number of bytes without a unit is taken for a missing unit."""
 
 
 def parse_size(text: str) -> int:

@@ -1,6 +1,6 @@
-"""A whole cluster on one machine: what `iris up` starts and `iris down` stops.
+"""A cluster on one machine, started by `iris up` and stopped by `iris down`.
 
-`programs` says which processes there are, `supervisor` keeps them, `launch` starts the supervisor and waits
-until the cluster can be used, `paths` knows the files. Out of scope: what the services do. Source:
+`programs` lists its processes, `supervisor` runs them, `launch` starts the supervisor and waits until the cluster is
+ready, `paths` has the paths of its files. Out of scope: what the services do. Source:
 docs/design/interfaces.md#command-line.
 """

@@ -28,7 +28,7 @@ _PREDECESSOR_S = 20.0
 
 
 def main(reply: int, options: StartOptions) -> int:
-    """Keep a cluster until told to stop. The first words go to ``reply``, which is then closed."""
+    """Run a cluster until it is stopped. The first reply is written to ``reply``, which is then closed."""
     paths = ClusterPaths(Path(options.data))
     try:
         held = take_lock(paths)
@@ -52,7 +52,7 @@ def main(reply: int, options: StartOptions) -> int:
 
 
 def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
-    """The cluster as ordered, its ports decided. Raises BadSetting, InvalidOption, OSError when a port is taken."""
+    """The programs of the cluster with their ports. Raises BadSetting, InvalidOption, OSError when a port is taken."""
     config = Path(options.config) if options.config else None
     given = load(config, os.environ)
     read = given.section("cluster", ClusterSettings)
@@ -72,7 +72,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
 
 
 def hold(held: ExitStack, host: str, port: int) -> str:
-    """``host:port``, for port 0 of a free one, that nobody takes while ``held`` lasts. Raises OSError when taken."""
+    """Reserve ``host:port`` (a free one for port 0) while ``held`` is open. Raises OSError when it is taken."""
     listener = held.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -85,7 +85,7 @@ def hold(held: ExitStack, host: str, port: int) -> str:
 
 
 def wait_for_predecessor(paths: ClusterPaths) -> None:
-    """Let what a killed supervisor left come to its end first. Raises OSError when it does not."""
+    """Wait until the processes of a killed supervisor have ended. Raises OSError when they do not."""
     before = read_cluster(paths.data)
     pids = [pid for running in before.pids.values() for pid in running] if before else []
     left = wait_for_end([pid for pid in pids if pid != os.getpid()], _PREDECESSOR_S)
@@ -94,14 +94,14 @@ def wait_for_predecessor(paths: ClusterPaths) -> None:
 
 
 def answer(reply: int, words: str) -> int:
-    """Say the first words; the exit code of a start that failed."""
+    """Write the reply; returns the exit code of a failed start."""
     os.write(reply, words.encode())
     os.close(reply)
     return 1
 
 
 def say(sentence: str) -> None:
-    """A line of the supervisor's log."""
+    """Write a line to the supervisor's log."""
     sys.stderr.write(f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {sentence}\n")
     sys.stderr.flush()
 

@@ -1,7 +1,7 @@
-"""Starting a local cluster from outside: a supervisor of its own, then waiting until the cluster can be used.
+"""Starts a local cluster: starts its supervisor, then waits until the cluster is ready.
 
-The supervisor says on a pipe that everything is started, or in a sentence why not. Out of scope: keeping the
-processes (`supervisor`), stopping them (`teardown`).
+The supervisor reports on a pipe that everything is started, or why not. Out of scope: running the processes
+(`supervisor`), stopping them (`teardown`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TAIL_LINES = 15
 
 
 def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach: bool) -> int:
-    """Start a cluster on ``data`` and wait until it can be used; without ``detach`` stay until it has ended."""
+    """Start a cluster on ``data`` and wait until it is ready; without ``detach`` wait until it has ended."""
     paths = ClusterPaths(data)
     paths.prepare()
     options = StartOptions(data=str(data), config=str(config.absolute()) if config else "", given=dict(given))
@@ -67,7 +67,7 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
 def start_supervisor(
     options: StartOptions, paths: ClusterPaths, *, detach: bool
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """The supervisor's process and its first words."""
+    """Start the supervisor's process and read its reply."""
     read_end, write_end = os.pipe()
     program = [sys.executable, *ISOLATED, "-m", "iris.cluster"]
     with (paths.logs / "supervisor.log").open("ab") as log:
@@ -86,7 +86,7 @@ def start_supervisor(
 
 
 def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
-    """Return when jobs can be submitted, placed and run; else one sentence about what is missing."""
+    """Return an empty text once jobs can be submitted, placed and run; else a sentence about what is missing."""
     until = time.monotonic() + seconds
     missing = ""
     with Client(url, retry_for_s=0.0) as client:
@@ -112,7 +112,7 @@ def look_ready(client: Client) -> str:
 
 
 def look_scheduler(client: Client) -> str:
-    """Ask for a plan, which creates nothing; a caller who is not let in does not look."""
+    """Check the scheduler by a dry run; skipped when the caller is not authorized."""
     try:
         client.post("/v1/jobs:plan", dict, body={"name": "/ready", "command": ["true"]})
     except Problem as problem:
@@ -123,7 +123,7 @@ def look_scheduler(client: Client) -> str:
 
 
 def look_workers(wanted: int) -> Callable[[Client], str]:
-    """Look for so many healthy workers; a caller who is not let in does not look."""
+    """Check the number of healthy workers; skipped when the caller is not authorized."""
 
     def look(client: Client) -> str:
         if not wanted:
@@ -140,7 +140,7 @@ def look_workers(wanted: int) -> Callable[[Client], str]:
 
 
 def stay(url: str, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
-    """Say what to try and wait; Ctrl-C and TERM stop the cluster, from the first word on."""
+    """Print commands to try and wait; Ctrl-C and TERM stop the cluster."""
     words = [
         f"the cluster is up; dashboard and API: {url}",
         f"its data: {data}\n",

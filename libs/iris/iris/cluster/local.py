@@ -1,4 +1,4 @@
-"""A whole cluster for somebody's tests: up for as long as a block lasts, gone with the process that asked for it.
+"""A cluster for tests: it runs during a block, and ends with the process that started it.
 
     with LocalCluster(workers=1) as cluster:
         cluster.client.run(["true"]).result()
@@ -28,20 +28,20 @@ _READY = b"dashboard"
 
 
 class NotStarted(ClientError):
-    """The cluster did not come up; the text is what `iris up` said."""
+    """The cluster did not start; the text is the output of `iris up`."""
 
 
 class LocalCluster:
     """A cluster on loopback, of simulated hosts.
 
     Args:
-        data: where it keeps everything; left out, a temporary directory that goes with it.
+        data: its data directory; by default a temporary one.
         workers: CPU hosts. worker_cpu: cores of every host. tpu: slices, e.g. ``["v5litepod-16x2"]``.
         config: an `iris.toml`.
         ready_s: how long the start may take.
 
     Attributes:
-        url: the gateway. client: a `Client` of it. environ: what `iris` needs in its environment to find it.
+        url: the gateway. client: a `Client` of it. environ: the environment with which `iris` finds it.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LocalCluster:
         return {**self._environ(), "IRIS_URL": self.url, "IRIS_DATA": str(self.data)}
 
     def start(self) -> None:
-        """Return when it can be used. Raises NotStarted."""
+        """Return when the cluster is ready. Raises NotStarted."""
         self.data.mkdir(parents=True, exist_ok=True)
         given = self.data / "up.log"
         with given.open("wb") as log:
@@ -112,7 +112,7 @@ class LocalCluster:
         self._client = Client(cluster.url)
 
     def stop(self) -> None:
-        """Stop it, tasks included; what it kept goes as well when it was temporary. Safe to call twice."""
+        """Stop it with its tasks; a temporary directory is deleted. Safe to call twice."""
         if self._up is not None:
             self._up.terminate()
             self._up.wait()
@@ -123,6 +123,6 @@ class LocalCluster:
             shutil.rmtree(self.data, ignore_errors=True)
 
     def _environ(self) -> dict[str, str]:
-        """This process' own, without what would point at another cluster."""
+        """The environment of this process without variables of other clusters."""
         foreign = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
         return {**foreign, "IRIS_CLUSTER_READY_S": f"{self._ready_s:g}"}

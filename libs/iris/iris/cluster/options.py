@@ -1,4 +1,4 @@
-"""What the supervisor's process is told by the one that starts it, and what it answers."""
+"""The options passed to the supervisor's process, and its reply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """Where the data is, which `iris.toml` to read (empty: none), what the command line said of ``[cluster]``."""
+    """The data directory, the `iris.toml` to read (empty: none), and the command line's values for ``[cluster]``."""
 
     data: str
     config: str = ""

@@ -1,4 +1,4 @@
-"""Files of a local cluster below its data directory, and what is in them for others."""
+"""Paths of a local cluster below its data directory, and the files that others read."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class ClusterPaths:
 
     @property
     def cluster_file(self) -> Path:
-        """For scripts: address and process ids, while the cluster is up."""
+        """The address and process ids while the cluster runs, for scripts."""
         return self.data / CLUSTER_FILE
 
     @property
     def lock(self) -> Path:
-        """Locked by the supervisor as long as it lives; holds its process id."""
+        """Locked by the supervisor while it runs; holds its process id."""
         return self.data / "lock"
 
     @property
@@ -39,21 +39,21 @@ class ClusterPaths:
 
     @property
     def damage(self) -> Path:
-        """What was said of damaged data at the last start; not there when nothing was."""
+        """The report of damaged data at the last start; absent when there was none."""
         return self.data / DAMAGE_FILE
 
     def worker(self, worker: str) -> Path:
-        """Where one worker keeps its attempts."""
+        """The data directory of one worker."""
         return self.data / "workers" / worker
 
     def prepare(self) -> None:
-        """Make the directories; what is in them is the owner's only."""
+        """Make the directories, readable by the owner only."""
         for path in (self.data, self.logs):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def take_lock(paths: ClusterPaths) -> int:
-    """Hold the directory as long as the returned descriptor is open. Raises DirectoryInUse."""
+    """Lock the directory while the returned descriptor is open. Raises DirectoryInUse."""
     descriptor = lock(paths.data, f"a cluster is already up on {paths.data}; stop it with `iris down`")
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
@@ -61,7 +61,7 @@ def take_lock(paths: ClusterPaths) -> int:
 
 
 def note_damage(paths: ClusterPaths, what: str) -> str:
-    """Keep for `iris doctor` that stored data is damaged, and say what to do."""
+    """Record for `iris doctor` that stored data is damaged, and what to do."""
     words = (
         f"{what}. Stop what is left with `iris down`; `iris admin verify --data {paths.data}` says what is lost, "
         f"`iris admin repair --data {paths.data}` repairs it; details are in {paths.logs}"
@@ -71,7 +71,7 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
 
 
 def lock_holder(paths: ClusterPaths) -> int | None:
-    """The process id of the supervisor that holds the directory, None when nobody does."""
+    """The process id of the supervisor that holds the lock, None when there is none."""
     try:
         descriptor = os.open(paths.lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -87,7 +87,7 @@ def lock_holder(paths: ClusterPaths) -> int | None:
 
 
 def write_cluster(paths: ClusterPaths, cluster: ClusterFile) -> None:
-    """Replace ``cluster.json`` whole; it holds the bus password, so it is the owner's only."""
+    """Replace ``cluster.json`` atomically; readable by the owner only, because it holds the bus password."""
     draft = paths.cluster_file.with_name(f".{CLUSTER_FILE}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""What the kernel knows of the processes of a cluster. Out of scope: starting them (`iris_bus.child`)."""
+"""Reads the processes of a cluster from /proc. Out of scope: starting them (`iris_bus.child`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ISOLATED = ("-P",)
-"""Options of Python for every service: what lies in the directory it is started from is not imported."""
+"""Python options of every service: modules in the directory it is started from are not imported."""
 _LOOK_S = 0.01
 
 
 def children() -> set[int]:
-    """Process ids of this process' children; empty where the kernel does not tell."""
+    """Process ids of this process' children; empty where the kernel does not provide them."""
     try:
         return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()}
     except OSError:
@@ -21,7 +21,7 @@ def children() -> set[int]:
 
 
 def wait_for_end(pids: Sequence[int], seconds: float) -> list[int]:
-    """The processes (of anybody) among ``pids`` that still live after at most ``seconds``."""
+    """The processes (of any parent) among ``pids`` that are alive after at most ``seconds``."""
     until = time.monotonic() + seconds
     living = [pid for pid in pids if is_alive(pid)]
     while living and time.monotonic() < until:

@@ -1,6 +1,6 @@
-"""Which processes a local cluster is: settings in, programs out. Pure.
+"""The processes of a local cluster, from its settings.
 
-Every worker stands for a host of its own; a slice of n VMs is n workers that share its attributes. Source:
+Pure. Every worker represents a host; a slice of n VMs is n workers with the slice's attributes. Source:
 docs/design/interfaces.md#fresh-machine, docs/design/interfaces.md#command-line,
 docs/design/semantics.md#constraints-and-resources.
 """
@@ -22,7 +22,7 @@ from iris_core.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """One simulated host: its worker's id, what it is, how many chips it has."""
+    """One simulated host: its worker's id, attributes and chips."""
 
     worker: str
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class HostProgram:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPrograms:
-    """Everything needed to say how each process is started.
+    """The inputs from which each process' program is made.
 
     Attributes:
         http: where the gateway listens, its port decided. proxy: where the proxy does.
@@ -107,7 +107,9 @@ class ClusterPrograms:
         return Program(service, name, argv, self._env(nats_url), kept, f"http://{shown}/metrics" if shown else "")
 
     def _env(self, nats_url: str) -> dict[str, str]:
-        """The bus' address goes here and not on the command line, for it holds the password; tasks find `iris`."""
+        """The environment of a service. It holds the bus address, because the command line is public and the address
+        has a password.
+        """
         programs = str(Path(sys.executable).parent)
         return {
             **self.environ,
@@ -137,7 +139,7 @@ def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
 
 
 def worker_settings(host: HostProgram, programs: ClusterPrograms, memory_bytes: int) -> dict[str, object]:
-    """What one worker is told beside what all are told."""
+    """The settings of one worker besides the common ones."""
     return {
         "worker.id": host.worker,
         "worker.data": programs.paths.worker(host.worker),

@@ -1,4 +1,4 @@
-"""What a local cluster consists of: the section ``[cluster]`` of `iris.toml`, and what the command line says."""
+"""The section ``[cluster]`` of `iris.toml`, with the command line's values."""
 
 from __future__ import annotations
 

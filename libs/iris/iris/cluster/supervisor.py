@@ -1,9 +1,8 @@
-"""The process that keeps a local cluster: starts everything, restarts what dies, stops everything when told.
+"""The process that runs a local cluster: starts the programs, restarts those that die, and stops them all.
 
-A worker stands for a host, and a dead host stays dead: a worker that dies is not started again, and what it ran is
-killed with it (`up.restart_workers` says otherwise). Orphans of dead workers become children of this process, so it
-finds them all. Out of scope: which programs there are (`programs`), when the cluster can be used
-(`launch`).
+A worker represents a host, and a dead host stays dead: a dead worker is not restarted, and its tasks are killed, unless
+`cluster.restart_workers` is set. Orphans of dead workers become children of this process, so it finds them all. Out of
+scope: the list of programs (`programs`), readiness (`launch`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFa
 from iris_bus.nats_process import NatsProcess
 
 _STOP_PHASE = {"worker": 0, "state": 2, "nats": 3}
-"""Who ends before whom; any other service ends in phase 1. Workers first, so that they can report how tasks ended."""
+"""The order of stopping; any other service ends in phase 1. Workers end first, so that they can report their tasks'
+ends.
+"""
 _GRACE_S = (12.0, 6.0, 6.0, 5.0)
 _LAST_GRACE_S = 3.0
 _LOOK_S = 3.0
@@ -31,12 +32,12 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Supervisor:
-    """Keeps the programs of one cluster.
+    """Runs the programs of one cluster.
 
     Args:
         url: where the gateway listens, for ``cluster.json``. proxy_url: where the proxy does.
         programs: made once the bus' address is known.
-        say: told each thing that happens, as a sentence for the log.
+        say: called with a sentence for the log at each event.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Supervisor:
         self._wake = -1
 
     def start(self) -> None:
-        """Start everything; returns before it can be used. Raises what `NatsProcess.start` raises, OSError."""
+        """Start all programs; returns before the cluster is ready. Raises what `NatsProcess.start` raises, OSError."""
         adopt_orphans()
         self._listen_to_signals()
         self._paths.damage.unlink(missing_ok=True)
@@ -71,14 +72,14 @@ class Supervisor:
         self._report_ready()
 
     def run(self) -> None:
-        """Return when told to stop; nothing is left then."""
+        """Run until stopped; then all processes have ended."""
         while not self._stopping:
             self._sleep(self._until_due(time.monotonic()))
             self._round(time.monotonic())
         self.stop()
 
     def stop(self) -> None:
-        """Phase by phase. Bounded."""
+        """Stop the programs phase by phase, in bounded time."""
         self._stopping = True
         for phase, grace_s in enumerate(_GRACE_S):
             self._end([child for child in self._children if stop_phase(child.program.service) == phase], grace_s)
@@ -87,7 +88,7 @@ class Supervisor:
             self._paths.cluster_file.unlink()
 
     def _round(self, now: float) -> None:
-        """See who has died and start again what is due."""
+        """Collect ended processes and start those that are due."""
         before = self._pids()
         for child in self._children:
             self._look_after(child, now)
@@ -120,27 +121,27 @@ class Supervisor:
             self._say(f"{child.program.name} started as {child.pid}")
 
     def _end_what_is_stuck(self) -> None:
-        """It is started again when it has ended."""
+        """End processes that hang; they are restarted afterwards."""
         for child in self._children:
             if child.pid and (reason := child.why_restart()):
                 self._say(f"{child.program.name} is stopped, to be started again: {reason}")
                 child.signal(signal.SIGTERM)
 
     def _until_due(self, now: float) -> float:
-        """Seconds until something is to be started or looked at."""
+        """Seconds until a process is to be started or checked."""
         waiting = [child.due for child in self._children if child.due is not None]
         if self._orphans() and not waiting:
             return _ROUND_S
         return max(0.0, min([*waiting, self._next_look]) - now)
 
     def _orphans(self) -> set[int]:
-        """Children that are no services: what dead workers left, unless a restarted worker is to adopt it."""
+        """Children that are not services: orphans of dead workers, unless a restarted worker adopts them."""
         if any(child.program.kept for child in self._children if child.program.service == "worker"):
             return set()
         return children() - {child.pid for child in self._children}
 
     def _sweep(self) -> None:
-        """Kill and reap orphans; what they leave in turn is seen in the next round."""
+        """Kill and reap orphans; their own orphans are found in the next round."""
         for pid in self._orphans():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(pid) == pid:
@@ -156,11 +157,11 @@ class Supervisor:
             self._sleep(_ROUND_S / 5)
 
     def _end(self, some: Sequence[ChildProcess], grace_s: float) -> None:
-        """TERM, then KILL after the grace; returns when they are gone."""
+        """Send TERM, then KILL after the grace period; returns when they have ended."""
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _LAST_GRACE_S)):
             for child in some:
                 child.signal(number)
-                child.signal(signal.SIGCONT)  # it may have been stopped, and would not hear
+                child.signal(signal.SIGCONT)  # a stopped process (SIGSTOP) would not handle TERM
             until = time.monotonic() + seconds
             while any(child.pid for child in some) and time.monotonic() < until:
                 self._sleep(_ROUND_S)
@@ -198,7 +199,7 @@ class Supervisor:
         self._stopping = True
 
     def _sleep(self, seconds: float | None) -> None:
-        """Until a signal comes, at most so long."""
+        """Wait for a signal, at most so many seconds."""
         ready, _, _ = select.select([self._wake], [], [], seconds)
         if ready:
             with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""Stopping a local cluster from outside, in bounded time, with nothing left."""
+"""Stops a local cluster in bounded time, with all its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KILL_S = 5.0
 
 
 def tear_down(data: Path) -> ExitCode:
-    """Tell the supervisor to stop everything and wait for it; nothing being up is no failure."""
+    """Stop the supervisor and wait for it; no error when the cluster is not running."""
     paths = ClusterPaths(data)
     cluster = read_cluster(data)
     supervisor = lock_holder(paths)
@@ -37,7 +37,7 @@ def tear_down(data: Path) -> ExitCode:
 
 
 def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
-    """End what a killed supervisor left; the processes that still live afterwards."""
+    """Kill the processes of a killed supervisor; returns those that are still alive afterwards."""
     if cluster is None:
         return []
     pids = [pid for running in cluster.pids.values() for pid in running]
@@ -52,7 +52,7 @@ def clear(paths: ClusterPaths, cluster: ClusterFile | None) -> list[int]:
 
 
 def belongs(pid: int, paths: ClusterPaths) -> bool:
-    """Whether a process is of this cluster, and not another one that was given the number of a dead one."""
+    """Whether a process belongs to this cluster, and not to another program with a reused process id."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

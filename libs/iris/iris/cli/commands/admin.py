@@ -1,6 +1,6 @@
-"""`iris admin`: look after stored data: the files of a stopped local cluster, or what servers of NATS hold.
+"""`iris admin`: maintain stored data, in the files of a stopped local cluster or on NATS servers.
 
-Out of scope: the work, which is the state service's own (`iris_state.admin`).
+Out of scope: the work itself, which `iris_state.admin` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def located(command: F) -> F:
 
 
 def place(data: Path, nats: str | None) -> list[str]:
-    """Files of a stopped cluster as an option. An address goes into the environment, for it may hold a password."""
+    """An option for the files of a stopped cluster. An address is passed in the environment, because it may hold a
+    password.
+    """
     cluster = read_cluster(data)
     if nats or cluster:
         os.environ["IRIS_NATS_URL"] = nats or (cluster.nats_url if cluster else "")

@@ -1,4 +1,4 @@
-"""`iris deploy`: services, and proxies of others that are to find them."""
+"""`iris deploy`: deployments, and configuration files for external proxies."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _KEYS = tuple(DeployOptions.__annotations__)
 
 
 def deploy_options(command: F) -> F:
-    """Every option that describes a deployment."""
+    """Options that describe a deployment."""
     for option in reversed((*_OPTIONS, *TASK_OPTIONS)):
         command = option(command)
     return command
@@ -108,13 +108,13 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
 
 
 def waiting(command: F) -> F:
-    """``--wait``, and how long."""
+    """``--wait`` and its timeout."""
     limit = click.option("--wait-timeout", help="Give up waiting after this, with exit code 7.", metavar="TIME")
     return click.option("--wait", is_flag=True, help="Until every route of it serves.")(limit(command))
 
 
 def finish(found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
-    """Wait when that is asked for, and print it. Raises DeploymentFailed, WaitTimeout."""
+    """Wait if requested, and print the deployment. Raises DeploymentFailed, WaitTimeout."""
     if wait or wait_timeout is not None:
         note(f"{found.name}: waits for {found.view.replicas} routes of revision {found.view.revision}")
         found.wait_ready(None if wait_timeout is None else parse_duration(wait_timeout))
@@ -290,7 +290,7 @@ def logs(client: Client, name: str, route: str | None, follow: bool, tail: int |
 
 
 class RouteOutput:
-    """Prints the output of routes, each once; those that are followed from a thread of each."""
+    """Prints the output of routes, each once; followed routes are read by a thread each."""
 
     def __init__(self, client: Client, tail: int | None, follow: bool) -> None:
         self._client = client
@@ -299,7 +299,7 @@ class RouteOutput:
         self._started: set[str] = set()
 
     def start(self, route: str, job: str) -> None:
-        """Print what a route has written, or begin to."""
+        """Print the output of a route, or begin to follow it."""
         if job in self._started:
             return
         self._started.add(job)

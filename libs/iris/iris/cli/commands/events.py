@@ -41,7 +41,7 @@ def events(
 
 
 def print_event(event: Row, form: str) -> None:
-    """One line."""
+    """Print one event as a line."""
     if form in ("json", "jsonl"):
         print_json(event, indent=0)
         return

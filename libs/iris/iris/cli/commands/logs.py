@@ -1,4 +1,4 @@
-"""`iris logs`: what tasks wrote."""
+"""`iris logs`: the output of tasks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def print_lines(lines: Iterable[LogLineView], *, prefix: bool, as_json: bool) -> int:
-    """Each line on the stream it was printed to, or as one JSON object on stdout. Returns how many there were."""
+    """Print each line to its stream, or as one JSON object on stdout. Returns the number of lines."""
     count = 0
     for line in lines:
         count += 1

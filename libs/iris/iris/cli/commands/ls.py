@@ -23,7 +23,7 @@ def show_counts(job: Row) -> str:
 
 
 def show_note(job: Row) -> str:
-    """Why it does not run though its state says so, and why it waits."""
+    """Why a job does not run although its state says so, or why it is pending."""
     reason = job.get("pending_reason")
     waits = reason["message"] if reason and not job["task_counts"].get("running") else ""
     return "; ".join(part for part in (standing(job), waits) if part)

@@ -1,4 +1,4 @@
-"""`iris queue`: what waits, in the exact order in which it is looked at."""
+"""`iris queue`: pending jobs in scheduling order."""
 
 from __future__ import annotations
 

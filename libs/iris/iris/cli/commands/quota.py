@@ -1,4 +1,4 @@
-"""`iris quota`: what each user may take."""
+"""`iris quota`: limits and usage of users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe(found: Row) -> list[tuple[str, str]]:
 
 
 def everybodys(limits: Row) -> list[tuple[str, str]]:
-    """What the gateway lets each user do."""
+    """The limits that are the same for every user."""
     return [(limit.words, limit.show_alone(limits[limit.name])) for limit in GATEWAY_LIMITS if limit.name in limits]
 
 

@@ -1,4 +1,4 @@
-"""`iris rerun`: submit again what a job was."""
+"""`iris rerun`: submit a job again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`iris run` submits a job, `iris plan` asks what would become of it. Both take the same options, also from lines of
-the script that begin with ``#IRIS``.
+"""`iris run` submits a job, `iris plan` is a dry run. Both take the same options, also from lines of the script that
+begin with ``#IRIS``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TASK_OPTIONS = (
     click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
     click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
 )
-"""What may be said of any task, be it one of a job or the route of a deployment."""
+"""Options of every task, of a job or of a deployment's routes."""
 _OPTIONS = (
     click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
     click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
@@ -78,7 +78,7 @@ _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
 
 
 def job_options(command: F) -> F:
-    """Every option that describes a job, and the command line to run."""
+    """Options that describe a job, and its command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")(command)
@@ -149,7 +149,7 @@ def run(
 def send_code(
     client: Client, command: tuple[str, ...], workdir: Path | None, options: JobOptions | dict[str, Any]
 ) -> tuple[str, ...]:
-    """Store the directory, or the script, that a command needs; the command as it runs there."""
+    """Store the directory or script that a command needs; returns the command as tasks run it."""
     script = to_send(command) if workdir is None else None
     if script is not None:
         options["bundle"] = send_script(client, script)
@@ -160,7 +160,7 @@ def send_code(
 
 
 def send_script(client: Client, script: Path) -> str:
-    """Store a script as a bundle of one file that may be run; its digest."""
+    """Store a script as a bundle of one executable file; returns its digest."""
     with tempfile.TemporaryDirectory(prefix="iris-script-") as made:
         copy = Path(made) / script.name
         shutil.copyfile(script, copy)
@@ -205,7 +205,7 @@ def plan_lines(found: PlanView) -> list[str]:
 
 
 def placement_lines(found: PlanView) -> list[str]:
-    """Where each task would go; of many, how many go where."""
+    """The worker of each task; for many tasks, the number of tasks per worker."""
     if len(found.placements) <= _PLACEMENTS_SHOWN:
         return [f"  task {placed.index} on {placed.worker}" for placed in found.placements]
     counts = Counter(placed.worker for placed in found.placements)

@@ -1,4 +1,4 @@
-"""`iris server`: one service in this process's place."""
+"""`iris server`: replace this process by one service."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def outcome(row: Row) -> str:
 
 
 def why_pending(task: Row) -> str:
-    """The pending reason's sentence, what a gang's member waits for that is done, or the error of an ended task."""
+    """The pending reason's sentence, what a finished member of a gang waits for, or the error of an ended task."""
     reason = task.get("pending_reason")
     return reason["message"] if reason else task.get("note") or task.get("error") or ""
 
@@ -110,7 +110,7 @@ def show_history(client: Client, job: str, task: int | None, *, wide: bool) -> N
 
 
 def job_facts(job: Row) -> Iterator[tuple[str, str]]:
-    """What is known of a job, by name."""
+    """The fields of a job, by name."""
     spec = job["spec"]
     reason = job.get("pending_reason")
     yield "name", job["name"]
@@ -141,7 +141,7 @@ def show_resources(requested: dict[str, Any]) -> str:
 
 
 def show_task(task: Row, *, wide: bool) -> None:
-    """Facts, attempts, the timeline of the last one, and what it printed to stderr before its end."""
+    """Fields, attempts, the timeline of the last attempt, and the end of its stderr."""
     print_facts(
         (
             ("task", task["task"]),
@@ -162,7 +162,7 @@ def show_task(task: Row, *, wide: bool) -> None:
 
 
 def timeline(attempt: Row) -> Iterator[tuple[str, str]]:
-    """When an attempt came to each of its stages, and how long it had taken to get there."""
+    """When an attempt reached each of its stages, and after how long."""
     before: str | None = None
     for stage in ("assigned", "building", "started", "finished"):
         at = attempt.get(f"{stage}_at")

@@ -1,4 +1,4 @@
-"""`iris top`: the cluster at a glance, again and again."""
+"""`iris top`: hosts, usage and jobs, refreshed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def tree(client: Client, job: str, form: str) -> None:
 
 
 def walk(node: Row) -> Iterator[Row]:
-    """A node and all below it, parents first."""
+    """A node and its descendants, parents first."""
     yield node
     for child in node["children"]:
         yield from walk(child)

@@ -1,4 +1,4 @@
-"""`iris up`: the whole cluster on this machine."""
+"""`iris up`: start a cluster on this machine."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def wait(client: Client, jobs: tuple[str, ...], timeout: str | None, progress: b
 
 
 def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bool) -> int:
-    """How one job ended. Raises WaitTimeout, which tells of all of ``limit`` seconds."""
+    """The end of one job. Raises WaitTimeout, which names ``limit`` seconds."""
     left = None if deadline is None else max(0.0, deadline - time.monotonic())
     try:
         if progress:
@@ -49,7 +49,7 @@ def wait_for(job: Job, deadline: float | None, limit: float | None, progress: bo
 
 
 def show_progress(job: Job, timeout: float | None) -> None:
-    """A line of counts whenever they have changed, at most twice a second, until the job has ended."""
+    """Print the counts by state when they change, at most twice a second, until the job has ended."""
     shown, shown_at = "", 0.0
     with job.stream(timeout) as stream:
         for event in read_events(stream):

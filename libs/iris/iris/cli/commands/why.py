@@ -1,4 +1,4 @@
-"""`iris why`: why something waits, or how it came to its end."""
+"""`iris why`: why a job is pending, or how it ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def headline(found: Row, of_task: bool) -> str:
 
 
 def interruption_lines(found: Row, of_task: bool) -> Iterator[str]:
-    """What took it off its worker, and the latest judgements that gave its session up."""
+    """Why it left its worker, and the latest judgements that failed its session."""
     interrupted = found.get("interrupted")
     if interrupted and (of_task or interrupted["task"] != found["task"]):
         yield f"  {interrupted['task']}: {interrupted['message']} {age(interrupted['at'])} ago"

@@ -1,4 +1,4 @@
-"""`iris worker`: hosts. Draining and giving up are for admins."""
+"""`iris worker`: list and show hosts; drain, mark as lost and forget them (admins)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def show_worker(client: Client, worker_id: str, form: str) -> None:
 
 
 def act(client: Client, workers: tuple[str, ...], action: str) -> None:
-    """Ask for one thing for each of some hosts."""
+    """Apply one action to each host."""
     for one in workers:
         found: Row = client.post(f"/v1/workers/{in_path(one)}/{action}", dict)
         click.echo(f"{one} {found.get('state', action)}", err=True)
