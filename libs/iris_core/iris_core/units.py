@@ -14,8 +14,8 @@ class Unit:
     """What an amount counts.
 
     Attributes:
-        metavar: placeholder of an amount in an option's help. example: an amount as users write it. show: formats an
-            amount.
+        metavar: placeholder of an amount in an option's help. example: an amount as users write it.
+        show: formats an amount.
     """
 
     metavar: str

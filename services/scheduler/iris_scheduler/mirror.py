@@ -37,8 +37,8 @@ class MirrorChanges:
     """Changes of pending jobs since the last call of `looked`.
 
     Attributes:
-        fresh: jobs that are newly pending, or whose reason may have changed. left: jobs that have no pending task any
-            more.
+        fresh: jobs that are newly pending, or whose reason may have changed.
+        left: jobs that have no pending task any more.
     """
 
     fresh: set[int] = field(default_factory=set)

@@ -16,7 +16,7 @@ def in_order(kinds: Iterable[JobClass], full: Container[JobClass], special: Iter
 
     Args:
         kinds: classes whose jobs are returned until the class is full; it may become full during the iteration.
-            special: keys of jobs that are returned in any case, once.
+        special: keys of jobs that are returned in any case, once.
     """
     alone = sorted(special)
     skip = frozenset(alone)

@@ -33,7 +33,8 @@ class LocalAttempt:
 
     Attributes:
         barrier: whether it is prepared first and started by a later order.
-        go: whether the start order has arrived. stopping: why it was ordered to end, None otherwise.
+        go: whether the start order has arrived.
+        stopping: why it was ordered to end, None otherwise.
     """
 
     ref: AttemptRef

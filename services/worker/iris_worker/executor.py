@@ -49,9 +49,10 @@ class Executor:
     """Runs real processes.
 
     Args:
-        prober: runs the probes of attempts. on_started: called with the seconds a start took. on_limited: called with
-            the seconds until an attempt has passed its timeout. on_change: called at the end of each round in which
-            there may be something to report.
+        prober: runs the probes of attempts.
+        on_started: called with the seconds a start took.
+        on_limited: called with the seconds until an attempt has passed its timeout.
+        on_change: called at the end of each round in which there may be something to report.
     """
 
     def __init__(

@@ -20,8 +20,8 @@ class StallDetector:
     """Tracks suspensions and the last contact with the state service.
 
     Attributes:
-        pause_s: a longer stall of the event loop means that this process was suspended. fresh_s: no attempt is launched
-            when the last contact is older.
+        pause_s: a longer stall of the event loop means that this process was suspended.
+        fresh_s: no attempt is launched when the last contact is older.
     """
 
     pause_s: float = 3.0

@@ -34,7 +34,8 @@ class Reporter:
     """Sends this worker's reports and heartbeats.
 
     Args:
-        registration: makes the Register with these stages. on_taken: called with each answered report.
+        registration: makes the Register with these stages.
+        on_taken: called with each answered report.
     """
 
     def __init__(

@@ -22,10 +22,11 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     """One host, real or simulated.
 
     Attributes:
-        id: this worker's name; empty: the host's name. data: its directory, one per worker. gateway_url: the value of
-            IRIS_GATEWAY_URL in tasks. address: the address at which other hosts reach this one; empty: the local
-            address of its connection to NATS. attributes: ``key=value`` each; they override detected ones. detect:
-            whether to add detected attributes (os, arch, accelerators).
+        id: this worker's name; empty: the host's name. data: its directory, one per worker.
+        gateway_url: the value of IRIS_GATEWAY_URL in tasks.
+        address: the address at which other hosts reach this one; empty: the local address of its connection to NATS.
+        attributes: ``key=value`` each; they override detected ones.
+        detect: whether to add detected attributes (os, arch, accelerators).
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders.

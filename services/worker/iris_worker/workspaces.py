@@ -36,9 +36,9 @@ class Workspace:
     Attributes:
         ref: the attempt that uses it now.
         workdir: its directory. out, err: open files that its process writes to.
-        made: whether the directory exists and was empty when the slot was last released. empty_ns: the directory's
-            change time then; 0 when it was too recent to show later changes. broken: its directory could not be
-            cleaned; it is not used again.
+        made: whether the directory exists and was empty when the slot was last released.
+        empty_ns: the directory's change time then; 0 when it was too recent to show later changes.
+        broken: its directory could not be cleaned; it is not used again.
     """
 
     ref: AttemptRef

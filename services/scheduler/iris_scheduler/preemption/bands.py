@@ -27,8 +27,8 @@ class Preemption:
     """The evictions of one cycle, over all bands.
 
     Attributes:
-        made: evictions in order. unschedulable: classes that no eviction helps. several: those of them that several
-            evictions would help, while a task may preempt only one.
+        made: evictions in order. unschedulable: classes that no eviction helps.
+        several: those of them that several evictions would help, while a task may preempt only one.
         claiming: classes that wait for capacity that stopping work frees; they must be examined because they reduce it
             for others.
     """

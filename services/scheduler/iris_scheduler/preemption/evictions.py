@@ -19,7 +19,8 @@ class Evictions:
         victims: all possible victims at the start of the cycle.
         future: free capacity after all attempts that stop in time or are evicted have ended, less all nominations.
             Reserved workers are open until `keep_groups` shuts them.
-        made: in order. stopped: all their victims. freed: the victims' slots, in order of eviction.
+        made: in order. stopped: all their victims.
+        freed: the victims' slots, in order of eviction.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments) -> None:

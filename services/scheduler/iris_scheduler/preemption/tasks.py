@@ -74,8 +74,8 @@ class TaskPreemptor:
     """Preempts for the single tasks of one cycle.
 
     Attributes:
-        several: classes that several evictions at once would help. claiming: classes that wait for capacity that
-            stopping work frees, which later classes cannot use.
+        several: classes that several evictions at once would help.
+        claiming: classes that wait for capacity that stopping work frees, which later classes cannot use.
     """
 
     def __init__(self, cycle: Cycle, assignments: Assignments, evictions: Evictions) -> None:

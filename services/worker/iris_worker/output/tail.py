@@ -31,9 +31,9 @@ class OutputStream:
     """One output file; positions are bytes of all its output.
 
     Attributes:
-        position: the next byte to send. stored: the first byte not known to be stored. kept: output before it is within
-            the quota. cut: output from ``kept`` to it is dropped; 0: none. lines: line ends in the dropped range; -1
-            when they were not counted.
+        position: the next byte to send. stored: the first byte not known to be stored.
+        kept: output before it is within the quota. cut: output from ``kept`` to it is dropped; 0: none.
+        lines: line ends in the dropped range; -1 when they were not counted.
         base: the position of the file's first byte; 0 unless the task truncated the file, as ``echo > /dev/stdout``
             does.
         mark: the last bytes before ``position``, as far as they are known.

@@ -22,7 +22,8 @@ class Prober:
 
     Args:
         host: the address at which other hosts reach this one; it is probed, because a service on loopback is not
-            reachable. on_news: called when a result should be sent before the next heartbeat.
+            reachable.
+        on_news: called when a result should be sent before the next heartbeat.
     """
 
     def __init__(self, host: str, clock: HostClock, metrics: WorkerMetrics, on_news: Callable[[], None]) -> None:

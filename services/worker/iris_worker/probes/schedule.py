@@ -38,8 +38,8 @@ class _Probed:
 
     Attributes:
         asked_s: when the present or last probe began. heard_s: time of the last result, or of the process' start.
-            adopted: it was started by an earlier worker process, whose results are unknown. healthy: the last verdict
-            of the thresholds; None before the first.
+        adopted: it was started by an earlier worker process, whose results are unknown.
+        healthy: the last verdict of the thresholds; None before the first.
     """
 
     probe: Probe

@@ -77,8 +77,8 @@ class Runner:
     """All processes of this worker.
 
     Args:
-        on_over: called once for each attempt that has ended, with the exit of its first process. on_late: called after
-            ends that were found outside `reap`.
+        on_over: called once for each attempt that has ended, with the exit of its first process.
+        on_late: called after ends that were found outside `reap`.
     """
 
     def __init__(
