@@ -5,7 +5,33 @@ docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraint
 
 import pytest
 
-from iris_core.messages import Register
+from iris_core import codec, subjects
+from iris_core.messages import Ended, HeartbeatMessage, Register, Stage
+from iris_core.resources import Amount
+from iris_core.states import Cause, KernelStatus
+from iris_state.inputs import DeliveryResult, Fate
+from iris_state.machine import Heartbeat
+from tests.support.world import Host
+
+
+def heartbeat(sequence, at_ms, stages=(), *, incarnation="1", monotonic_ms=0):
+    """One of w0."""
+    message = HeartbeatMessage("w0", incarnation, sequence, at_ms, stages, monotonic_ms=monotonic_ms)
+    return Heartbeat(subjects.heartbeat("w0"), codec.pack(message))
+
+
+def whole_attempt(script, *statuses):
+    """What w0 says of an attempt that came to these statuses and then succeeded, before anything of it was reported."""
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        events /a/0     -> pending assigned
+    """)
+    world, host = script.world, script.world.hosts["w0"]
+    (ref,) = host.believes
+    ended = Stage(ref, KernelStatus.TERMINATED, world.now_ms, Ended(Cause.EXITED, 0))
+    return world, host, (*(Stage(ref, status, world.now_ms) for status in statuses), ended)
 
 
 def test_a_worker_that_restarts_keeps_the_processes_that_still_run(script):
@@ -72,23 +98,8 @@ def test_the_same_start_told_twice_declares_nothing_missing(script):
 
 def test_what_the_same_start_tells_the_second_time_counts(script):
     """Its first answer was lost, and its second acknowledges everything it says, ends too."""
-    from iris_core.messages import Ended, Stage
-    from iris_core.states import Cause, KernelStatus
-
-    script.play("""
-        worker w0 cpu=2
-        submit /a
-        schedule
-        events /a/0     -> pending assigned
-    """)
-    world, host = script.world, script.world.hosts["w0"]
-    (ref,) = host.believes
-    now = world.now_ms
-    stages = (
-        Stage(ref, KernelStatus.RUNNING, now),
-        Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
-    )
-    world._report(host, register=Register("w0", "1", {}, host.total, now, stages))
+    world, host, stages = whole_attempt(script, KernelStatus.RUNNING)
+    world._report(host, register=Register("w0", "1", {}, host.total, world.now_ms, stages))
     script.play("""
         events /a/0     -> running succeeded
         /a/0            -> SUCCEEDED attempts=1
@@ -96,28 +107,8 @@ def test_what_the_same_start_tells_the_second_time_counts(script):
 
 
 def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
-    from iris_core import codec, subjects
-    from iris_core.messages import Ended, HeartbeatMessage, Stage
-    from iris_core.states import Cause, KernelStatus
-    from iris_state.machine import Heartbeat
-
-    script.play("""
-        worker w0
-        submit /a
-        schedule
-        events /a/0     -> pending assigned
-    """)
-    world, host = script.world, script.world.hosts["w0"]
-    (ref,) = host.believes
-    now = world.now_ms
-    stages = (
-        Stage(ref, KernelStatus.PREPARING, now),
-        Stage(ref, KernelStatus.RUNNING, now),
-        Stage(ref, KernelStatus.TERMINATED, now, Ended(Cause.EXITED, 0)),
-    )
-    output = world.step(
-        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", host.incarnation, 1, now, stages)))
-    )
+    world, host, stages = whole_attempt(script, KernelStatus.PREPARING, KernelStatus.RUNNING)
+    output = world.step(heartbeat(1, world.now_ms, stages, incarnation=host.incarnation))
     assert not output.orders
     script.play("""
         events /a/0     -> building running succeeded
@@ -224,9 +215,6 @@ def test_a_lost_worker_that_comes_back_kills_what_is_no_longer_its(script):
 
 
 def test_a_lost_worker_must_register_before_it_is_heard(script):
-    from iris_core.messages import Ended, Stage
-    from iris_core.states import Cause, KernelStatus
-
     script.play("""
         worker w0
         submit /a
@@ -242,9 +230,6 @@ def test_a_lost_worker_must_register_before_it_is_heard(script):
 
 
 def test_a_worker_nobody_knows_is_asked_to_register(script):
-    from iris_core.resources import Amount
-    from tests.support.world import Host
-
     script.world.hosts["new"] = Host("new", Amount(1000), {})
     script.world.heartbeat("new")
     script.play("told new -> register")
@@ -281,10 +266,6 @@ def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
 
 @pytest.mark.parametrize("older_ms", [1000, 0])  # of one millisecond nobody knows which was first
 def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
-    from iris_core import codec, subjects
-    from iris_core.messages import HeartbeatMessage
-    from iris_state.machine import Heartbeat
-
     script.play("""
         worker w0
         submit /a
@@ -292,8 +273,7 @@ def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
         wait 5
         /a/0 running
     """)
-    old = HeartbeatMessage("w0", "1", 99, 0, monotonic_ms=script.world.now_ms - older_ms)
-    script.world.step(Heartbeat(subjects.heartbeat("w0"), codec.pack(old)))
+    script.world.step(heartbeat(99, 0, monotonic_ms=script.world.now_ms - older_ms))
     script.play("/a/0 -> RUNNING")
 
 
@@ -306,12 +286,7 @@ def next_leader(script):
 
 def late_heartbeat(world):
     """A heartbeat of w0 that is on its way from now on."""
-    from iris_core import codec, subjects
-    from iris_core.messages import HeartbeatMessage
-    from iris_state.machine import Heartbeat
-
-    heartbeat = HeartbeatMessage("w0", "1", world.hosts["w0"].beats + 1, world.now_ms, monotonic_ms=world.now_ms)
-    return Heartbeat(subjects.heartbeat("w0"), codec.pack(heartbeat))
+    return heartbeat(world.hosts["w0"].beats + 1, world.now_ms, monotonic_ms=world.now_ms)
 
 
 @pytest.mark.parametrize("manner", ["listens", "deaf", "held"])
@@ -336,8 +311,6 @@ def test_a_heartbeat_older_than_a_report_to_the_leader_before_declares_nothing_m
 
 def test_what_a_host_told_the_new_leader_before_its_first_answer_is_newer_than_that_answer(script):
     """Its answer was given first and arrives last."""
-    from iris_state.inputs import DeliveryResult
-
     script.play("""
         worker w0 cpu=2
         submit /a
@@ -406,8 +379,6 @@ def test_the_first_order_of_a_leader_is_answered_though_all_it_has_is_stops(scri
 
 def test_a_host_that_refuses_the_first_order_of_a_leader_is_asked_again(script):
     """It was paused and is in doubt: it takes nothing until somebody has answered its report."""
-    from iris_state.inputs import DeliveryResult, Fate
-
     script.play("""
         worker w0
         submit /a
@@ -430,10 +401,6 @@ def test_a_host_that_refuses_the_first_order_of_a_leader_is_asked_again(script):
 
 
 def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
-    from iris_core import codec, subjects
-    from iris_core.messages import HeartbeatMessage
-    from iris_state.machine import Heartbeat
-
     script.play("""
         worker w0
         submit /a
@@ -441,17 +408,11 @@ def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
         /a/0 running
         wait 5
     """)
-    script.world.step(
-        Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 1, script.world.now_ms, ())))
-    )
+    script.world.step(heartbeat(1, script.world.now_ms))
     script.play("/a/0 -> RUNNING")
 
 
 def test_a_beat_twice_is_a_beat_once(script):
-    from iris_core import codec, subjects
-    from iris_core.messages import HeartbeatMessage
-    from iris_state.machine import Heartbeat
-
     script.play("""
         worker w0
         orders w0 held
@@ -459,17 +420,14 @@ def test_a_beat_twice_is_a_beat_once(script):
         schedule
         told w0
     """)
-    heartbeat = Heartbeat(subjects.heartbeat("w0"), codec.pack(HeartbeatMessage("w0", "1", 7, script.world.now_ms, ())))
-    script.world.step(heartbeat)
+    once = heartbeat(7, script.world.now_ms)
+    script.world.step(once)
     script.play("told w0 -> run:/a/0#0")
-    script.world.step(heartbeat)
+    script.world.step(once)
     script.play("told w0 -> nothing")
 
 
 def test_a_beat_heals_a_lost_report(script):
-    from iris_core.messages import Stage
-    from iris_core.states import KernelStatus
-
     script.play("""
         worker w0
         submit /a
