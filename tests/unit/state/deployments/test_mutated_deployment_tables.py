@@ -22,6 +22,14 @@ from tests.support.serving import Serving
 # ── stories ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def served(hosts: int, replicas: int, seconds: int, **options: Any) -> Serving:
+    """A deployment after some time."""
+    world = Serving(hosts)
+    world.create(replicas, **options)
+    world.go(seconds)
+    return world
+
+
 def told(world: Serving, entity: str, name: str = "") -> list[str]:
     """The states of the public events about one route, or about the deployment."""
     return [
@@ -38,9 +46,7 @@ def judged(world: Serving, handler: str) -> list[tuple[str, str, str]]:
 
 
 def comes_and_goes() -> Serving:
-    world = Serving(4)
-    world.create(2)
-    world.go(8)
+    world = served(4, 2, 8)
     assert told(world, "deployment") == ["pending", "scaling", "ready"]
     assert told(world, "route", "r1-1") == ["provisioning", "degraded", "healthy"]
     world.deploy("scale", replicas=1)
@@ -59,9 +65,7 @@ def comes_and_goes() -> Serving:
 
 
 def falls_ill() -> Serving:
-    world = Serving(6)
-    world.create(3)
-    world.go(6)
+    world = served(6, 3, 6)
     world.failing.add("r1-1")
     world.silent.add("r1-2")
     world.go(35)
@@ -84,9 +88,7 @@ def falls_ill() -> Serving:
 
 
 def is_evicted() -> Serving:
-    world = Serving(6)
-    world.create(3)
-    world.go(6)
+    world = served(6, 3, 6)
     world.failing.add("r1-1")
     world.go(70)
     assert told(world, "route", "r1-1")[2:] == ["healthy", "unhealthy", "terminating", "terminated"]
@@ -112,9 +114,7 @@ def fails_to_start() -> Serving:
 
 
 def is_refused() -> Serving:
-    world = Serving(2)
-    world.create(1)
-    world.go(3)
+    world = served(2, 1, 3)
     world.admin("set_quota", "ann", max_pending_tasks=1)
     for host in world.hosts:
         world.admin("drain", host)
@@ -129,9 +129,7 @@ def is_refused() -> Serving:
 
 
 def is_updated() -> Serving:
-    world = Serving(6)
-    world.create(1)
-    world.go(8)
+    world = served(6, 1, 8)
     world.update("2", 1)
     assert world.status() == "deploying"
     world.go(2)
@@ -166,9 +164,7 @@ def goes_back() -> Serving:
 
 
 def scales_in_whatever_there_is() -> Serving:
-    world = Serving(8)
-    world.create(3)
-    world.go(8)
+    world = served(8, 3, 8)
     world.failing.add("r1-1")
     world.silent.add("r1-2")
     world.go(36)
@@ -181,9 +177,7 @@ def scales_in_whatever_there_is() -> Serving:
 
 
 def does_not_end() -> Serving:
-    world = Serving(2)
-    world.create(1)
-    world.go(3)
+    world = served(2, 1, 3)
     world.stuck.add("r1-1")
     world.deploy("delete")
     world.go(95)
