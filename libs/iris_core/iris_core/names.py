@@ -15,7 +15,7 @@ from iris_core.errors import Code, Refused
 MAX_LEVELS = 16
 MAX_COMPONENT = 63
 _COMPONENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, order=True)
@@ -108,6 +108,8 @@ def to_token(name: str) -> str:
 
     Injective, so two names never share a token; also safe as a file name. Empty text becomes ``=``.
     """
-    if not name:
-        return "="
-    return "".join(c if c in _SAFE else "".join(f"={b:02X}" for b in c.encode()) for c in name)
+    return _UNSAFE.sub(_escaped, name) or "="
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(f"={byte:02X}" for byte in found[0].encode())
