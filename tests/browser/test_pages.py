@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.browser import Page, browser
 from tests.support.gateway import House, house, listening
+from tests.support.pages import fill
 
 pytestmark = [
     pytest.mark.browser,
@@ -33,7 +34,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
 @pytest.fixture
 async def iris() -> AsyncIterator[House]:
     async with house() as made:
-        await made.submit("/a", replicas=2)
+        await fill(made)
         yield made
 
 
@@ -43,14 +44,84 @@ async def test_what_happens_comes_to_stand_on_the_page_by_itself(iris: House, pa
         assert await page.shows(">live</p>")
         await iris.state.tell_job("/a", "failed")
         assert await page.shows('<span class="badge status-failed">failed</span>')
+        assert await page.shows("<title>Jobs")
         assert page.complaints == []
+
+
+async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: House, page: Page):
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/jobs")
+        assert await page.shows(">live</p>")
+        await page.value("document.querySelector('#j1 .name').focus()")
+        await page.value("getSelection().selectAllChildren(document.querySelector('h1'))")
+        await iris.state.tell_job("/a", "failed")
+        assert await page.shows('<span class="badge status-failed">failed</span>')
+        assert await page.value("document.activeElement.textContent") == "/a"
+        assert await page.value("getSelection().toString()") == "Jobs"
+
+
+PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
+PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope")
+CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th')].filter(
+    (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow !== 'ellipsis'
+    && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page: Page, theme: str):
+    async with listening(iris) as http:
+        await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        for path in PATHS:
+            await page.open(f"{http.base_url}{path}")
+            assert await page.shows("</footer>")
+            for width in (390, 768, 1024, 1440, 1920):
+                await page.resize(width)
+                assert (path, width, await page.value("document.documentElement.scrollWidth <= innerWidth")) == (
+                    *(path, width),
+                    True,
+                )
+                assert (path, width, await page.value(CUT)) == (path, width, [])
+        assert [one for one in page.complaints if "404" not in one] == []
+
+
+CONTRASTS = """(() => {
+  const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = (rgb) => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const rgb = (text) => { const all = text.match(/[\\d.]+/g).map(Number);
+    return all.length < 4 || all[3] ? all : null; };
+  const ground = (one) => { for (let at = one; at; at = at.parentElement) {
+    const found = rgb(getComputedStyle(at).backgroundColor); if (found) return found; } return [255, 255, 255]; };
+  const texts = [...document.querySelectorAll('body *')].filter((one) => one.checkVisibility()
+    && !one.closest('svg') && [...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
+  return texts.map((one) => { const [a, b] = [light(rgb(getComputedStyle(one).color)), light(ground(one))];
+    return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]; }).filter(([r]) => r < 4.5);
+})()"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page, theme: str):
+    async with listening(iris) as http:
+        await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        for path in PATHS:
+            await page.open(f"{http.base_url}{path}")
+            assert await page.shows("</footer>")
+            assert (path, await page.value(CONTRASTS)) == (path, [])
+
+
+async def test_a_theme_stays_when_it_was_chosen(iris: House, page: Page):
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/jobs?state=failed")
+        assert await page.shows("</footer>")
+        await page.value("document.querySelector('.theme [value=dark]').click()")
+        assert await page.shows('data-theme="dark"')
+        assert await page.value("location.search") == "?state=failed"
 
 
 async def test_without_the_script_the_page_is_whole(iris: House, page: Page):
     async with listening(iris) as http:
         await page.send("Emulation.setScriptExecutionDisabled", value=True)
         await page.open(f"{http.base_url}/jobs")
-        assert await page.shows('<a href="/jobs/j1">/a</a>')
+        assert await page.shows('href="/jobs/j1" title="/a">/a</a>')
         assert iris.gateway.watching == 0
 
 

@@ -44,6 +44,16 @@ class Page:
     async def open(self, url: str) -> None:
         await self.send("Page.navigate", url=url)
 
+    async def value(self, expression: str) -> Any:
+        """What an expression of JavaScript comes to in the page."""
+        found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        return found.get("result", {}).get("value")
+
+    async def resize(self, width: int, height: int = 900) -> None:
+        """Make the window that large, in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        await self.send("Emulation.setDeviceMetricsOverride", **size)
+
     async def html(self) -> str:
         """The page as it is; nothing while another is coming in its place."""
         document = await self.send("DOM.getDocument")

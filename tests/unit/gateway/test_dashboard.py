@@ -2,90 +2,21 @@
 
 import re
 from hashlib import sha256
-from typing import Any
 
 import pytest
 
-from iris_core.codec import to_json
-from iris_core.messages import Answer
-from iris_core.reasons import Reason, ReasonCode
 from iris_core.states import DISPLAY_COLOURS, css_class
 from iris_core.views import InterruptionView
 from iris_gateway.auth import parse_tokens
-from tests.support.fake_state import FakeState, attempt_of
+from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
-
-WORKER = {
-    "id": "w 0",
-    "state": "degraded",
-    "attributes": {"zone": "eu-1"},
-    "total": {"cpu_millis": 8000, "memory_bytes": 1 << 30, "disk_bytes": 0, "chips": 4},
-    "committed": {"cpu_millis": 500, "memory_bytes": 0, "disk_bytes": 0, "chips": 4},
-    "tasks": ["/a/0"],
-    "building": 1,
-    "last_heartbeat_at": "2026-01-31T08:00:00Z",
-    "detail": "disk is full",
-}
-QUEUED = {
-    "position": 0,
-    "task": "/a/0",
-    "job": "/a",
-    "user": "ada",
-    "band": "batch",
-    "depth": 1,
-    "root_submitted_at": None,
-    "submitted_at": None,
-    "sequence": 1,
-    "tasks": 3,
-    "pending_reason": {"code": "no_workers", "message": "no worker has registered"},
-}
-SESSION = {"id": "j1-0", "job": "/a", "status": "running", "since": None, "tries": {"start": 2}, "kernels": []}
-QUOTA = {"user": "ada", "running_cpu": 500, "running_memory": 0, "running_accelerators": 0, "pending_tasks": 1}
-QUOTA |= {"max_running_cpu": 2000, "max_running_memory": 0, "max_running_accelerators": 0, "max_pending_tasks": 0}
-QUOTA |= {"max_band": "batch"}
-
-
-def listing(*items: Any) -> dict[str, Any]:
-    return {"items": list(items), "next_cursor": "7"}
+from tests.support.pages import fill, pages_of
 
 
 @pytest.fixture
 async def iris(iris: House) -> House:
-    """With one job whose first task has failed once on a lost worker, and one of everything."""
-    await iris.submit("/a", replicas=2, user="ada", env={"X": "<script>"})
-    state = iris.state
-    first, second = state.tasks["/a/0"], state.tasks["/a/1"]
-    first.state, first.attempts = "running", [attempt_of(0, "worker_failed"), attempt_of(1)]
-    first.attempts[0].error = "<b>lost</b>"
-    second.pending_reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores, the best host has 4 free")
-    await state.print(1, 0, "<i>hello</i>\n", attempt=1)
-    await state.tell_task("/a/0", "running")
-    state.pages = pages_of(state)
-    state.scripted["tree"] = Answer("ok", to_json({"job": state.jobs["/a"], "children": []}))
+    await fill(iris)
     return iris
-
-
-def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
-    return {
-        "tasks": listing(*state.tasks.values()),
-        "history": listing(),
-        "queue": listing(QUEUED),
-        "workers": listing(WORKER),
-        "worker": WORKER,
-        "slices": {"items": []},
-        "sessions": listing(SESSION),
-        "users": listing(QUOTA),
-        "why": {"ahead": 4},
-        "overview": {
-            "tasks": {"running": 1, "pending": 1},
-            "jobs": {"pending": 1},
-            "workers": {"degraded": 1},
-            "pending": 1,
-            "capacity": WORKER["total"],
-            "committed": WORKER["committed"],
-            "users": ["ada"],
-        },
-    }
 
 
 async def page(iris: House, path: str) -> str:
@@ -95,6 +26,7 @@ async def page(iris: House, path: str) -> str:
 
 
 PATHS = ["/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/sessions", "/users"]
+PATHS += ["/deployments", "/deployments/chat"]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/events"])
@@ -138,6 +70,50 @@ async def test_a_job_that_was_preempted_says_so_on_its_page_and_in_the_list(iris
     )
     for path in ("/jobs/%2Fa", "/jobs"):
         assert "0 of 2 now, preempted for /boss <time" in await page(iris, path)
+
+
+async def test_a_failed_job_says_which_last_lines_its_tasks_share(iris: House):
+    state = iris.state
+    for index, line in enumerate(("loss is nan at step 17", "loss is nan at step 20")):
+        task = state.tasks[f"/a/{index}"]
+        task.state, task.attempts = "failed", [attempt_of(0, "failed")]
+        task.attempts[0].stderr_tail = f"warning\nValueError: {line}\n"
+    state.jobs["/a"].task_counts = {"failed": 2}
+    text = await page(iris, "/jobs/%2Fa")
+    assert re.search(r"<b>2</b> <code>ValueError: loss is nan at step 17</code>", text)
+    assert "<title>2 of 2 failed: /a · Iris</title>" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("/a", "/jobs/%2Fa"),
+        ("/a/0", "/tasks/%2Fa%2F0"),
+        ("w 0", "/workers/w%200"),
+        ("tr", "/jobs?name_prefix=%2Ftr"),
+        ("", "/jobs"),
+    ],
+)
+async def test_a_search_leads_to_what_it_names(iris: House, words: str, path: str):
+    if words == "tr":
+        iris.state.scripted |= {what: refusal("not_found", "there is none") for what in ("worker", "deployment")}
+    response = await iris.http.get("/search", params={"q": words})
+    assert (response.status_code, response.headers["location"]) == (303, path)
+
+
+async def test_a_theme_is_kept_and_leads_back_to_a_page_of_ours_only(iris: House):
+    chosen = await iris.http.post("/theme", data={"theme": "dark", "back": "/jobs?state=failed"})
+    away = await iris.http.post("/theme", data={"theme": "light", "back": "//elsewhere.example/"})
+    assert [r.headers["location"] for r in (chosen, away)] == ["/jobs?state=failed", "/"]
+    assert '<html lang="en" data-theme="light">' in await page(iris, "/jobs")
+
+
+async def test_the_page_of_a_deployment_tells_its_routes_and_the_update_under_way(iris: House):
+    text = await page(iris, "/deployments/chat")
+    assert "update to revision 2: 1 new routes, 0 of them available, 2 old" in text
+    assert '<span class="badge kind-bad">unhealthy</span>' in text
+    assert "&lt;b&gt;503&lt;/b&gt; from /healthz" in text
+    assert "one new route serves; it waits to be resumed" in text
 
 
 async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: House):

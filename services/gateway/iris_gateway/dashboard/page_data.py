@@ -5,26 +5,45 @@ Out of scope: rendering (`templates`), and authorization (`pages`).
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from iris_core.messages import Caller
 from iris_gateway.auth import may_read
+from iris_gateway.dashboard.drawing import Axis
 from iris_gateway.event import Filter
 from iris_gateway.event_history import newest_first
 from iris_gateway.gateway import Gateway
 from iris_gateway.log_lines import LogLine
 from iris_gateway.logs import LogQuery, Reading
 from iris_gateway.parameters import identifier, job_reference, task_reference
+from iris_gateway.problem import ProblemResponse
 
 LOG_LINES = 200
 EVENTS = 100
+TASKS = 50
+FAILURES = 200
+"""Failed tasks that are looked at to group them."""
+GROUPS = 5
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
+_SEARCHED = (
+    ("task", "task", "/tasks"),
+    ("job", "job", "/jobs"),
+    ("worker", "id", "/workers"),
+    ("deployment", "deployment", "/deployments"),
+)
+"""Views of one thing: the name of each, of its argument, and where its page is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +51,26 @@ class PageData:
     """One request of a dashboard page.
 
     Attributes:
-        segments: the parameters of the path, decoded. query: the query parameters.
+        segments: the parameters of the path, decoded. query: the query parameters. now: the time, for ages.
     """
 
     gateway: Gateway
     caller: Caller
     segments: dict[str, str]
     query: dict[str, str]
+    now: datetime
 
     async def at(self, what: str, **arguments: object) -> Any:
         """One view. Raises Problem."""
         return msgspec.json.decode(await self.gateway.queries.ask(what, self.caller, **arguments))
 
-    async def page_of(self, what: str, *filters: str, **arguments: object) -> Any:
+    async def page_of(self, what: str, *filters: str, limit: int = 100, **arguments: object) -> Any:
         """One page of a listing, filtered and continued by the query; a few empty pages are skipped."""
         wanted = {name: self.query.get(name, "") for name in (*filters, "cursor")}
         left = PAGES
         while True:
             left -= 1
-            page = await self.at(what, limit=100, **wanted, **arguments)
+            page = await self.at(what, limit=limit, **wanted, **arguments)
             wanted["cursor"] = page.get("next_cursor") or ""
             if page["items"] or not wanted["cursor"] or not left:
                 return page
@@ -69,42 +89,76 @@ class PageData:
 
 
 async def overview(look: PageData) -> Facts:
-    slices = await look.all_of("slices")
-    waiting = (await look.at("queue", limit=5))["items"]
-    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
+    """Is anything wrong, what runs, what waits and why, how full are we?"""
     workers = await look.all_of("workers")
+    failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
+    failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
     return {
         "overview": await look.at("overview"),
-        "slices": slices,
-        "waiting": waiting,
-        "failed": failed[:10],
+        "slices": await look.all_of("slices"),
+        "waiting": (await look.at("queue", limit=6))["items"],
+        "running": await _latest(look, "running"),
+        "failed": failed[:8],
         "unwell": [worker for worker in workers if worker["state"] != "healthy"],
+        "deployments": (await look.at("deployments", limit=8))["items"],
     }
 
 
 async def _latest(look: PageData, state: str) -> list[Any]:
-    items: list[Any] = (await look.at("jobs", state=state, limit=5))["items"]
+    items: list[Any] = (await look.at("jobs", state=state, limit=8))["items"]
     return items
 
 
 async def jobs(look: PageData) -> Facts:
-    filters = ("state", "user", "band", "name_prefix")
+    filters = ("state", "user", "band", "name_prefix", "label")
     query = {name: look.query.get(name, "") for name in filters}
-    return {"jobs": await look.page_of("jobs", *filters), "query": query}
+    counts = (await look.at("overview"))["jobs"]
+    return {"jobs": await look.page_of("jobs", *filters, limit=TASKS), "query": query, "counts": counts}
 
 
 async def job(look: PageData) -> Facts:
+    """How far is it, what does it wait for, or why did it fail?"""
     name = job_reference(look.segments["job"])
     shown = await look.at("job", job=name)
     events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None)
+    failures = shown["task_counts"].get("failed", 0)
+    failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
     return {
+        "title": _title(shown),
         "job": shown,
-        "tasks": await look.page_of("tasks", "state", job=shown["id"]),
+        "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
+        "failures": failure_groups(failed),
+        "looked_at": len(failed),
+        "tasks": await look.page_of("tasks", "state", limit=TASKS, job=shown["id"]),
+        "query": {"state": look.query.get("state", "")},
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
         "lines": await tail(look, shown["user"], LogQuery(int(shown["id"][1:]))),
     }
+
+
+def _title(job: Mapping[str, Any]) -> str:
+    """The news first, for a row of tabs."""
+    failed = job["task_counts"].get("failed", 0)
+    return f"{failed} of {job['replicas']} failed: {job['name']}" if failed else f"{job['state']}: {job['name']}"
+
+
+def failure_groups(tasks: Sequence[Mapping[str, Any]]) -> list[Facts]:
+    """Failed tasks by the last line that each printed to stderr, numbers aside; the largest groups first."""
+    groups: dict[str, Facts] = {}
+    for one in tasks:
+        line = last_words(one)
+        group = groups.setdefault(_NUMBER.sub("#", line), {"line": line, "count": 0, "task": one["task"]})
+        group["count"] += 1
+    return sorted(groups.values(), key=lambda group: -group["count"])[:GROUPS]
+
+
+def last_words(task: Mapping[str, Any]) -> str:
+    """What a task's last attempt printed last to stderr, else why it ended."""
+    attempt = task["attempts"][-1] if task["attempts"] else {}
+    lines = (attempt.get("stderr_tail") or "").strip().splitlines()
+    return str(lines[-1] if lines else attempt.get("error") or task["error"] or f"exit code {task['exit_code']}")
 
 
 async def task(look: PageData) -> Facts:
@@ -118,6 +172,37 @@ async def task(look: PageData) -> Facts:
 
 async def queue(look: PageData) -> Facts:
     return {"queue": await look.page_of("queue")}
+
+
+async def deployments(look: PageData) -> Facts:
+    return {"deployments": await look.page_of("deployments"), "proxy_url": look.gateway.proxy_url}
+
+
+async def deployment(look: PageData) -> Facts:
+    """Is it serving?"""
+    name = identifier(look.segments["deployment"], "deployment")
+    shown = await look.at("deployment", deployment=name)
+    events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None)
+    return {
+        "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
+        "deployment": shown,
+        "routes": await look.page_of("deployment_routes", deployment=shown["name"]),
+        "history": (await look.at("deployment_history", deployment=shown["name"], limit=100))["items"],
+        "events": [event.shown() for event in events],
+        "proxy_url": look.gateway.proxy_url,
+    }
+
+
+async def found(look: PageData) -> str:
+    """The path of what a search names: a task, job, worker or deployment, else of the jobs that begin so."""
+    text = look.query.get("q", "").strip()
+    if not text:
+        return "/jobs"
+    for what, argument, path in _SEARCHED:
+        with contextlib.suppress(ProblemResponse):
+            await look.at(what, **{argument: text})
+            return f"{path}/{quote(text, safe='')}"
+    return f"/jobs?name_prefix={quote('/' + text.lstrip('/'), safe='')}"
 
 
 async def workers(look: PageData) -> Facts:

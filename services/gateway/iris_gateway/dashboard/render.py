@@ -1,36 +1,42 @@
 """Renders views as HTML: templates, and the formats of states, times and amounts.
 
-Pure except for reading the templates once. All values are escaped; only markup made here is marked safe. Source:
-docs/design/interfaces.md#dashboard.
+Pure except for reading the templates once. All values are escaped; only markup made here is marked safe.
+Source: docs/design/page.md, docs/design/interfaces.md#dashboard.
 """
 
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
-from iris_core.states import DISPLAY_COLOURS, SessionStatus, TaskState, css_class, display_name
+from iris_core.states import DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, css_class, display_name
+from iris_gateway.dashboard import drawing
+from iris_gateway.dashboard.glyphs import KIND_OF
 
 _KNOWN = {display_name(state): css_class(state) for state in TaskState}
-
-EVENT_TYPES = " ".join(
-    [f"{entity}.state.{display_name(state)}" for entity in ("task", "job") for state in TaskState if state]
-    + [f"session.state.{status.value.lower()}" for status in SessionStatus]
-)
+_STATES = {
+    **{entity: [display_name(state) for state in TaskState if state] for entity in ("task", "job")},
+    "session": [status.value.lower() for status in SessionStatus],
+    "deployment": [status.value for status in DeploymentLifecycle],
+    "route": [status.value for status in RouteStatus],
+}
+EVENT_TYPES = " ".join(f"{entity}.state.{word}" for entity, words in _STATES.items() for word in words)
 """Every type of event that pages subscribe to."""
 
 
 def badge(state: str) -> Markup:
-    """A state as a badge with its name; Task States's class, or a plain one for states of other entities."""
-    return Markup('<span class="badge {}">{}</span>').format(_KNOWN.get(state, "status-other"), state)
+    """A state as its glyph and its word; Task States's class, or the kind of a status that is not a task's."""
+    kind = _KNOWN.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
+    return Markup('<span class="badge {}">{}</span>').format(kind, state)
 
 
 def segment(name: str) -> str:
@@ -38,23 +44,38 @@ def segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def moment(text: str | None) -> Markup:
-    """An RFC 3339 time, shortened, in UTC."""
+@pass_context
+def moment(context: Context, text: str | None) -> Markup:
+    """An RFC 3339 time as how long ago it was; in full, in UTC, as its title."""
     if not text:
         return Markup('<span class="faint">–</span>')
     when = datetime.fromisoformat(text)
-    return Markup('<time datetime="{}">{}</time>').format(text, when.strftime("%Y-%m-%d %H:%M:%S"))
+    seconds = (context["now"] - when).total_seconds()
+    words = f"{coarse(seconds)} ago" if seconds >= 0 else f"in {coarse(-seconds)}"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, f"{when:%Y-%m-%d %H:%M:%S} UTC", words)
 
 
-def span(start: str | None, end: str | None) -> str:
-    """A duration; empty while it lasts."""
-    if not (start and end):
+@pass_context
+def moment_of_ms(context: Context, at_ms: int | None) -> Markup:
+    """A time in ms since the epoch, as `moment` does."""
+    return moment(context, datetime.fromtimestamp(at_ms / 1000, UTC).isoformat() if at_ms else None)
+
+
+def coarse(seconds: float) -> str:
+    """``12 s``, ``5 min``, ``3 h``, ``2 d``: the largest unit alone."""
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size or (unit == "min" and seconds >= size):
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@pass_context
+def span(context: Context, start: str | None, end: str | None, open_too: bool = False) -> str:
+    """How long something took; nothing while it lasts, or how long it has lasted by now when ``open_too``."""
+    if not (start and (end or open_too)):
         return ""
-    seconds = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    until = datetime.fromisoformat(end) if end else context["now"]
+    return drawing.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
 
 
 @cache
@@ -71,10 +92,14 @@ def environment() -> Environment:
         "badge": badge,
         "segment": segment,
         "moment": moment,
+        "moment_of_ms": moment_of_ms,
         "shell": shlex.join,
+        "bar": drawing.bar,
     }
     made.globals |= {
         "span": span,
+        "use": drawing.use,
+        "is_bad": drawing.is_bad,
         "event_types": EVENT_TYPES,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
@@ -83,11 +108,5 @@ def environment() -> Environment:
 
 
 def page(template: str, **facts: Any) -> str:
-    """One page."""
+    """One page. ``facts`` holds at least the title, and ``now`` when the page tells times."""
     return environment().get_template(template).render(facts)
-
-
-@cache
-def colours() -> str:
-    """Task States's table of classes and colours as CSS."""
-    return "".join(f".{css_class(state)} {{ --state: {colour}; }}\n" for state, colour in DISPLAY_COLOURS.items())

@@ -1,13 +1,16 @@
-// Keeps a page fresh: listens for events, and when something has happened puts the server's new page in place of
-// the old one. Without this script every page is complete; it only has to be loaded again.
+// Keeps a page fresh: listens for events, and when something has happened patches the page into what the server would
+// send now. Elements that did not change stay, so focus, selection and scroll positions do. Without this script every
+// page is complete; it only has to be loaded again.
 
-const main = document.querySelector("main");
 const live = document.querySelector(".live");
-const { events, within } = document.body.dataset;
+const { events, within, deployment } = document.body.dataset;
 const PAUSE_MS = 1000;
+const TICK_MS = 10000;
 
 let due = null;
 let busy = false;
+let source = null;
+let tookMs = 0;
 
 function say(words) {
   live.hidden = false;
@@ -15,33 +18,123 @@ function say(words) {
 }
 
 function soon() {
-  if (due === null) due = setTimeout(refresh, PAUSE_MS);
+  if (due === null) due = setTimeout(refresh, Math.max(PAUSE_MS, 4 * tookMs));
 }
 
 async function refresh() {
   due = null;
-  if (busy || document.hidden || main.contains(document.activeElement)) return soon();
+  if (busy || document.hidden) return;
   busy = true;
+  const began = performance.now();
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return say("not fresh: the gateway does not answer");
+    if (!answer.ok) return say(`not fresh since ${clock()}: the gateway does not answer`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const logs = [...main.querySelectorAll(".log")].map((log) => log.scrollTop);
-    main.replaceChildren(...page.querySelector("main").childNodes);
-    main.querySelectorAll(".log").forEach((log, at) => (log.scrollTop = logs[at] ?? 0));
+    document.title = page.title;
+    patch(document.querySelector("main"), page.querySelector("main"));
     say("live");
   } catch {
-    say("not fresh: the gateway cannot be reached");
+    say(`not fresh since ${clock()}: the gateway cannot be reached`);
   } finally {
     busy = false;
+    tookMs = performance.now() - began;
   }
 }
 
-if (!document.querySelector("form[method=post]")) {
+function clock() {
+  return new Date().toISOString().slice(11, 19);
+}
+
+// Make `old` equal to `fresh`, touching only what differs. Children with an id are matched by it, others by place.
+function patch(old, fresh) {
+  if (old.isEqualNode(fresh) || old.contains(typing())) return;
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const known = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+  let at = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    let found = wanted.id ? known.get(wanted.id) : at && !at.id && like(at, wanted) ? at : null;
+    if (found) {
+      if (found === at) at = at.nextSibling;
+      else old.insertBefore(found, at);
+      if (found.nodeType === Node.ELEMENT_NODE) patch(found, wanted);
+      else if (found.data !== wanted.data) found.data = wanted.data;
+    } else {
+      old.insertBefore(document.adoptNode(wanted), at);
+    }
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+function like(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+}
+
+// The element that somebody types into, which is left alone; nothing else is.
+function typing() {
+  const active = document.activeElement;
+  return active && active.matches("main input, main select, main textarea") ? active : null;
+}
+
+// Ages grow without asking the server.
+function tick() {
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    if (seconds < 0) continue;
+    const words = `${coarse(seconds)} ago`;
+    if (time.textContent !== words) time.textContent = words;
+  }
+}
+
+function coarse(seconds) {
+  for (const [unit, size, least] of [["d", 86400, 2], ["h", 3600, 2], ["min", 60, 1]]) {
+    if (seconds >= least * size) return `${Math.floor(seconds / size)} ${unit}`;
+  }
+  return `${Math.floor(seconds)} s`;
+}
+
+// One stream for each tab that can be seen: a browser opens six connections to a host at most.
+function listen() {
   const query = new URLSearchParams({ follow: "true" });
   if (within) query.set("within", within);
-  const source = new EventSource(`/v1/events?${query}`);
+  if (deployment) query.set("deployment", deployment);
+  source = new EventSource(`/v1/events?${query}`);
   source.onopen = () => say("live");
-  source.onerror = () => say("not fresh: reconnecting");
+  source.onerror = () => say(`not fresh since ${clock()}: reconnecting`);
   for (const type of events.split(" ")) source.addEventListener(type, soon);
+}
+
+function shown() {
+  if (document.hidden) {
+    source?.close();
+    source = null;
+  } else if (source === null) {
+    listen();
+    soon();
+  }
+}
+
+const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events" };
+let going = false;
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    document.querySelector(".find input").focus();
+  } else if (going && PLACES[event.key]) {
+    location.href = PLACES[event.key];
+  }
+  going = event.key === "g";
+}
+
+document.addEventListener("keydown", key);
+setInterval(tick, TICK_MS);
+if (document.body.hasAttribute("data-live")) {
+  document.addEventListener("visibilitychange", shown);
+  if (!document.hidden) listen();
 }

@@ -1,0 +1,121 @@
+"""What pages draw: proportional bars, bars of use, and the lanes of a timeline, as SVG with lengths in per cent.
+
+The content security policy forbids inline styles, so lengths are attributes; colours and heights come from the style
+sheet. Pure. Source: docs/design/page.md#components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from iris_core.states import TaskState, css_class, display_name
+
+ORDER = (
+    *("failed", "worker_failed", "unschedulable", "preempted", "killed"),
+    *("succeeded", "running", "building", "assigned", "pending"),
+)
+"""Of the parts of a bar: what has gone wrong first, what has not begun last."""
+CLASS = {display_name(state): css_class(state) for state in TaskState}
+_LEAST = 1.5
+"""Per cent; a smaller part would not be seen."""
+_BAD = frozenset({"failed", "worker_failed", "unschedulable", "preempted"})
+
+
+def bar(counts: Mapping[str, int]) -> Markup:
+    """Tasks by state, as parts of a whole."""
+    parts = [(state, counts[state]) for state in ORDER if counts.get(state)]
+    words = ", ".join(f"{count:,} {state}" for state, count in parts) or "no tasks"
+    total = sum(count for _, count in parts) or 1
+    widths = [max(_LEAST, 100 * count / total) for _, count in parts]
+    scale = 100 / max(sum(widths), 1)
+    at, rects = 0.0, Markup()
+    for (state, _), width in zip(parts, widths, strict=True):
+        rects += Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(CLASS[state], at, width * scale)
+        at += width * scale
+    return Markup('<svg class="bar" role="img" aria-label="{}">{}</svg>').format(words, rects)
+
+
+def use(used: int, total: int, words: str) -> Markup:
+    """How much of something is taken."""
+    share = min(100.0, 100 * used / total) if total else 0.0
+    rect = Markup('<rect width="{:.2f}%"/>').format(share)
+    return Markup('<svg class="bar use" role="img" aria-label="{}">{}</svg>').format(words, rect)
+
+
+class Axis:
+    """The time that a page shows, from ``began`` to ``ended``, both included.
+
+    Args:
+        began, ended: RFC 3339; ``ended`` None: until now.
+    """
+
+    def __init__(self, began: str, ended: str | None, now: datetime) -> None:
+        self._began = datetime.fromisoformat(began)
+        self._now = now
+        self._seconds = max(0.001, (self._moment(ended) - self._began).total_seconds())
+
+    def _moment(self, text: str | None) -> datetime:
+        return datetime.fromisoformat(text) if text else self._now
+
+    def at(self, text: str | None) -> float:
+        """Where a time lies, in per cent; None is now."""
+        share = (self._moment(text) - self._began).total_seconds() / self._seconds
+        return min(100.0, max(0.0, 100 * share))
+
+    def ticks(self, count: int = 4) -> list[tuple[float, str]]:
+        """Where to write how much time after the beginning."""
+        return [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
+
+    def lane(self, submitted: str, attempts: Sequence[Mapping[str, Any]], state: str) -> Markup:
+        """One task: a thin line while it waits, its build, and its run in the colour of the end of each attempt."""
+        parts, since = Markup(), submitted
+        for attempt in attempts:
+            begun = attempt["assigned_at"] or since
+            parts += self._rect("wait", since, begun)
+            ran, ended = attempt["started_at"], attempt["finished_at"]
+            parts += Markup('<g class="{}{}"><title>{}</title>{}</g>').format(
+                CLASS.get(attempt["state"], ""),
+                "" if attempt is attempts[-1] else " past",
+                _words(attempt),
+                self._rect("build", begun, ran or ended) + (self._rect("run", ran, ended) if ran else Markup()),
+            )
+            since = ended or since
+        if state == "pending":
+            parts += self._rect("wait", since, None)
+        return Markup('<svg class="lane" role="img" aria-label="{} attempts, {}">{}</svg>').format(
+            len(attempts), state, parts
+        )
+
+    def _rect(self, kind: str, began: str, ended: str | None) -> Markup:
+        start = self.at(began)
+        width = max(0.25 if kind == "run" else 0.0, self.at(ended) - start)
+        return Markup('<rect class="{}" x="{:.2f}%" width="{:.2f}%"/>').format(kind, min(start, 99.75), width)
+
+
+def _words(attempt: Mapping[str, Any]) -> str:
+    found = f"attempt {attempt['number']}: {attempt['state']} on {attempt['worker']}"
+    if attempt["exit_code"] is not None:
+        found += f", exit code {attempt['exit_code']}"
+    return found
+
+
+def is_bad(state: str) -> bool:
+    """Whether somebody should look at it."""
+    return state in _BAD
+
+
+def duration(seconds: float) -> str:
+    """``0.3 s``, ``12 s``, ``4 min 5 s``, ``2 h 3 min``, ``3 d 4 h``."""
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"

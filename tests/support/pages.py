@@ -1,0 +1,131 @@
+"""A gateway with one of everything to show on its pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iris_core.codec import to_json
+from iris_core.messages import Answer
+from iris_core.reasons import Reason, ReasonCode
+from tests.support.fake_state import FakeState, attempt_of
+from tests.support.gateway import House
+
+WORKER = {
+    "id": "w 0",
+    "state": "degraded",
+    "attributes": {"zone": "eu-1"},
+    "total": {"cpu_millis": 8000, "memory_bytes": 1 << 30, "disk_bytes": 0, "chips": 4},
+    "committed": {"cpu_millis": 500, "memory_bytes": 0, "disk_bytes": 0, "chips": 4},
+    "tasks": ["/a/0"],
+    "building": 1,
+    "last_heartbeat_at": "2026-01-31T08:00:00Z",
+    "detail": "disk is full",
+}
+QUEUED = {
+    "position": 0,
+    "task": "/a/0",
+    "job": "/a",
+    "user": "ada",
+    "band": "batch",
+    "depth": 1,
+    "root_submitted_at": None,
+    "submitted_at": None,
+    "sequence": 1,
+    "tasks": 3,
+    "pending_reason": {"code": "no_workers", "message": "no worker has registered"},
+}
+SESSION = {"id": "j1-0", "job": "/a", "status": "running", "since": None, "tries": {"start": 2}, "kernels": []}
+QUOTA = {"user": "ada", "running_cpu": 500, "running_memory": 0, "running_accelerators": 0, "pending_tasks": 1}
+QUOTA |= {"max_running_cpu": 2000, "max_running_memory": 0, "max_running_accelerators": 0, "max_pending_tasks": 0}
+QUOTA |= {"max_band": "batch"}
+
+
+ROUTE = {
+    "id": "r1-1",
+    "deployment": "chat",
+    "job": "/chat/r1-1",
+    "status": "unhealthy",
+    "revision": 1,
+    "worker": "w 0",
+    "address": "127.0.0.1:31000",
+    "since": "2026-01-31T08:00:00Z",
+    "created_at": "2026-01-31T08:00:00Z",
+    "ready": True,
+    "available": False,
+    "discovered": False,
+    "detail": "<b>503</b> from /healthz",
+    "pending_reason": None,
+}
+DEPLOYMENT = {
+    "id": "d1",
+    "name": "chat",
+    "status": "deploying",
+    "user": "ada",
+    "revision": 2,
+    "stable_revision": 1,
+    "replicas": 3,
+    "ready": 2,
+    "live": 3,
+    "spec": {"name": "chat", "template": {"command": ["serve", "a b"]}},
+    "revisions": [1, 2],
+    "created_at": "2026-01-31T08:00:00Z",
+    "since": "2026-01-31T08:00:00Z",
+    "update": {
+        "revision": 2,
+        "new": 1,
+        "available": 0,
+        "old": 2,
+        "paused": True,
+        "waiting_for": None,
+        "progress_at": "2026-01-31T08:00:00Z",
+        "falls_back_from": None,
+    },
+    "conditions": [{"code": "paused", "message": "one new route serves; it waits to be resumed"}],
+    "routes": [ROUTE],
+}
+
+
+def listing(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "next_cursor": "7"}
+
+
+def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
+    return {
+        "tasks": listing(*state.tasks.values()),
+        "history": listing(),
+        "queue": listing(QUEUED),
+        "workers": listing(WORKER),
+        "worker": WORKER,
+        "slices": {"items": []},
+        "sessions": listing(SESSION),
+        "users": listing(QUOTA),
+        "why": {"ahead": 4},
+        "deployments": listing(DEPLOYMENT),
+        "deployment": DEPLOYMENT,
+        "deployment_routes": listing(ROUTE),
+        "deployment_history": listing(),
+        "overview": {
+            "tasks": {"running": 1, "pending": 1},
+            "jobs": {"pending": 1},
+            "workers": {"degraded": 1},
+            "pending": 1,
+            "capacity": WORKER["total"],
+            "committed": WORKER["committed"],
+            "users": ["ada"],
+        },
+    }
+
+
+async def fill(iris: House) -> None:
+    """One job whose first task has failed once on a lost worker, and one of everything."""
+    if "/a" not in iris.state.jobs:
+        await iris.submit("/a", replicas=2, user="ada", env={"X": "<script>"})
+    state = iris.state
+    first, second = state.tasks["/a/0"], state.tasks["/a/1"]
+    first.state, first.attempts = "running", [attempt_of(0, "worker_failed"), attempt_of(1)]
+    first.attempts[0].error = "<b>lost</b>"
+    second.pending_reason = Reason(ReasonCode.NOT_ENOUGH_CPU, "asks for 8 cores, the best host has 4 free")
+    await state.print(1, 0, "<i>hello</i>\n", attempt=1)
+    await state.tell_task("/a/0", "running")
+    state.pages = pages_of(state)
+    state.scripted["tree"] = Answer("ok", to_json({"job": state.jobs["/a"], "children": []}))
