@@ -159,9 +159,12 @@ def _scaling(spec: DeploymentSpec) -> Mistakes:
 
 
 def _scaling_times(scaling: ScalingPolicy, at: str) -> Mistakes:
-    """Windows that lie in each other: a number that follows the load sooner than it is measured swings."""
-    yield from _seconds(f"{at}/cooldown_s", scaling.cooldown_s, 0)
+    """Windows that lie in each other: a number that falls sooner than the load is measured swings.
+
+    A new leader holds for one window, and so forgets no step.
+    """
     yield from _seconds(f"{at}/window_s", scaling.window_s, 1, MAX_WINDOW_S)
+    yield from _seconds(f"{at}/cooldown_s", scaling.cooldown_s, 0, scaling.window_s)
     yield from _seconds(f"{at}/panic_window_s", scaling.panic_window_s, 1, scaling.window_s)
     yield from _seconds(f"{at}/stabilization_s", scaling.stabilization_s, scaling.window_s)
 

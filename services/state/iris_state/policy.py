@@ -43,6 +43,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             follows keeps to it only while the processors of its machine are short.
         poison_window_s, poison_workers: a task is not tried again after so many different workers died alone, or their
             processes did, within so long of starting it; 0 workers: it always is.
+        prometheus: where the queries of scaling rules are asked, as ``http://prometheus:9090``; empty: nowhere.
+        prometheus_interval_s, prometheus_timeout_s: how often each is asked, and how long its answer may take.
         ping_interval_s, ping_timeout_s: how often a standby asks for the leader, and how long it waits for each answer.
         election_timeout_s: how long pings may have no responder before a standby takes over.
     """
@@ -90,6 +92,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     journal_part_bytes: int = PART_BYTES
     read_timeout_s: float = 2.0
     read_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    prometheus: str = ""
+    prometheus_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=30)] = 5.0
+    prometheus_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=30)] = 3.0
     ping_interval_s: float = 0.05
     ping_timeout_s: float = 0.25
     election_timeout_s: float = 0.3

@@ -10,9 +10,11 @@ import contextlib
 import logging
 import os
 import uuid
+from urllib.parse import urlsplit
 
 from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, Unavailable
 from iris_bus.run import Service, quiet_gc
+from iris_bus.settings import BadSetting
 from iris_bus.tracing import Tracer
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
@@ -84,6 +86,8 @@ class StateService:
 
 async def main(service: Service[Policy]) -> None:
     """Be the state service until told to stop; a replica that has been fenced ends at once."""
+    if urlsplit(service.settings.prometheus).scheme not in ("", "http", "https"):
+        raise BadSetting("[state] prometheus: an address like http://prometheus:9090, or empty")
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)

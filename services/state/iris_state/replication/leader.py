@@ -22,6 +22,7 @@ from iris_core.batching import Batcher
 from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
+from iris_core.tables.deployment import LIVE
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Load, Output, Request
@@ -31,6 +32,7 @@ from iris_state.orders import parts
 from iris_state.reads import TOO_LARGE, Reads, refusal
 from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
+from iris_state.replication.load_queries import LoadQueries
 from iris_state.replication.replica import Replica
 from iris_state.snapshots.snapshotter import Snapshotter
 
@@ -110,6 +112,7 @@ class Leader:
         commands = streams.read(subjects.COMMANDS.name, self._machine.cursor)
         commands.on_arrival(self._arrived.set)
         subscriptions: list[Subscription] = []
+        queries = LoadQueries(self._bus, self._policy, self._load_queries)
         try:
             for subject, callback in self._callbacks().items():
                 subscriptions.append(await self._bus.subscribe(subject, callback))
@@ -124,6 +127,7 @@ class Leader:
             for subscription in subscriptions:
                 await subscription.close()
             await commands.close()
+            await queries.close()
             await self._snapshots.close()
             if self._discovery is not None:
                 await self._discovery.close()
@@ -234,6 +238,11 @@ class Leader:
 
     def _on_heartbeat(self, message: Message) -> None:
         self._arrive(Heartbeat(message.subject, message.data))
+
+    def _load_queries(self) -> dict[str, str]:
+        """What Prometheus is asked for the deployments that are scaled by a query, by name."""
+        live = [one for one in self._machine.ledger.deployments.values() if one.status in LIVE]
+        return {one.name: one.spec.scaling.query for one in live if one.spec.scaling and one.spec.scaling.query}
 
     def _on_load(self, message: Message) -> None:
         self._arrive(Load(message.data))

@@ -332,6 +332,7 @@ def test_changed_bounds_hold_at_once(world: Serving):
     ("wrong", "pointer"),
     [
         ({"stabilization_s": 59.0}, "/scaling/stabilization_s"),  # ray#26455: it thrashes
+        ({"cooldown_s": 61.0}, "/scaling/cooldown_s"),
         ({"panic_window_s": 61.0}, "/scaling/panic_window_s"),
         ({"window_s": 601.0, "stabilization_s": 700.0}, "/scaling/window_s"),
         ({"minimum": 7}, "/scaling/minimum"),
