@@ -12,12 +12,24 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from operator import or_
 
+import msgspec
+
 from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
-from iris_core.serving import Discovery
-from iris_core.states import Budget, Cause, JobState, TaskState, WorkerState
+from iris_core.serving import DeploymentSpec, Discovery
+from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
-from iris_state.changes import Assigned, Commit, JobAdmitted, JobPruned, Led
+from iris_state.changes import (
+    Assigned,
+    Commit,
+    DeploymentChanged,
+    DeploymentCreated,
+    DeploymentMoved,
+    DeploymentScaled,
+    JobAdmitted,
+    JobPruned,
+    Led,
+)
 from iris_state.check import check
 from iris_state.deployments.records import discovery_of
 from iris_state.ledger import Ledger
@@ -56,6 +68,38 @@ class Heard:
     ids: list[tuple[int, int]] = field(default_factory=list)
     tasks: dict[str, list[TaskEvent]] = field(default_factory=lambda: defaultdict(list))
     jobs: dict[str, list[JobEvent]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass
+class Ruled:
+    """A deployment as its scaling rule may change it; ``rises``: when the rule raised the number, and from what."""
+
+    spec: DeploymentSpec | None = None
+    status: DeploymentLifecycle = DeploymentLifecycle.PENDING
+    rises: list[tuple[int, int]] = field(default_factory=list)
+
+    def change(self, spec: DeploymentSpec) -> None:
+        """Its owner wants something else; another rule knows of no step."""
+        if self.spec is None or spec.scaling != self.spec.scaling:
+            self.rises = []
+        self.spec = spec
+
+    def scale(self, change: DeploymentScaled, at_ms: int) -> None:
+        """The rule wants another number."""
+        expect(self.spec is not None and self.spec.scaling is not None, f"{change} without a rule")
+        assert self.spec is not None
+        rule = self.spec.scaling
+        assert rule is not None
+        before, after = self.spec.replicas, change.replicas
+        expect(before != after and rule.minimum <= after <= rule.maximum, f"{change} is no change within {rule}")
+        if after < before:
+            expect(self.status is not DeploymentLifecycle.DEPLOYING, f"{change} during an update")
+            expect(after > 0 or before == 1, f"{change} from {before}")
+        else:
+            self.rises.append((at_ms, before))
+            least = min(n for ms, n in self.rises if at_ms - ms < rule.cooldown_s * 1000)
+            expect(after <= max(2 * least, least + 4), f"{change} from {least} within {rule.cooldown_s} s")
+        self.spec = msgspec.structs.replace(self.spec, replicas=after)
 
 
 class Judge:
@@ -124,6 +168,7 @@ class Judge:
         self._gangs_succeeded_together(machine, heard)
         self._replays_are_equal(machine, policy)
         self._proxies_know_the_routes(machine)
+        self._scaling_keeps_to_its_rules()
         digest = hashlib.sha256()
         for entry in self._server.journal_of_all_times:
             digest.update(entry.data)
@@ -138,6 +183,21 @@ class Judge:
         known = machine.ledger.deployments
         wanted = {name: discovery_of(known[number]) for name, number in machine.ledger.deployment_names.items()}
         expect(sets == wanted, f"proxies know {sets}, the ledger {wanted}")
+
+    def _scaling_keeps_to_its_rules(self) -> None:
+        """What rules decide is within their bounds, moves in steps, and takes nothing away during an update."""
+        ruled: dict[int, Ruled] = defaultdict(Ruled)
+        for entry in self._server.journal_of_all_times:
+            commit = codec.unpack(entry.data, Commit)
+            for change in commit.changes:
+                if isinstance(change, DeploymentCreated):
+                    ruled[change.number].spec = change.spec
+                elif isinstance(change, DeploymentChanged):
+                    ruled[change.deployment].change(change.spec)
+                elif isinstance(change, DeploymentMoved):
+                    ruled[change.deployment].status = change.status
+                elif isinstance(change, DeploymentScaled):
+                    ruled[change.deployment].scale(change, commit.at_ms)
 
     def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
         expect(promises.answered == promises.asked, f"{promises.asked} asked, {promises.answered} answered")

@@ -25,7 +25,7 @@ from iris_state.changes import Answered, Commit, JobPruned, Led
 from iris_state.claims import CURRENT
 from iris_state.commands import execute
 from iris_state.deltas import DeltaBuilder
-from iris_state.deployments import rollout, routes
+from iris_state.deployments import rollout, routes, scaling
 from iris_state.inputs import Output
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
@@ -678,3 +678,23 @@ def an_update_keeps_to_no_surge(put: Put) -> None:
 def a_job_that_ends_leaves_its_route(put: Put) -> None:
     """A route is thought to live though its process is gone."""
     put(routes, "_ended", lambda *given: iter(()))
+
+
+# ── scaling by rule ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@plant()
+def a_rule_takes_any_step(put: Put) -> None:
+    """A scaling rule goes to whatever the load wants at once."""
+    put(scaling, "_highest", lambda now, memory: 1_000_000)
+
+
+@plant()
+def a_rule_ends_routes_during_an_update(put: Put) -> None:
+    """A scaling rule takes routes away while an update replaces them."""
+    held = scaling._held
+
+    def unaware(policy: Any, wanted: int, lowest: int, now_ms: int, now: Any, memory: Any) -> str:
+        return held(policy, wanted, lowest, now_ms, msgspec.structs.replace(now, updating=False), memory)
+
+    put(scaling, "_held", unaware)

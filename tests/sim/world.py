@@ -27,6 +27,7 @@ from iris_state.policy import Policy
 from iris_state.replication import leader
 from iris_state.replication.replica import Replica
 from iris_state.service import StateService
+from tests.sim import proxies
 from tests.sim.faults import EVERYTHING, SETTLE_S, STORM_S, Fault, Storm
 from tests.sim.host import Machine, Running, Worker
 from tests.sim.judge import Judge, Violation
@@ -120,7 +121,12 @@ class World:
         if self.rng.random() < 0.6:
             self._mains["scheduler-2"] = self._scheduler
         self._plan = wishes(self.rng, self.rng.randint(5, 14), STORM_S, hosts, large=self.large)
-        self._plan += rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
+        self._plan += proxies.scaled(
+            random.Random(f"{self.seed}/scaling"), rollouts(random.Random(f"{self.seed}/deployments"), STORM_S)
+        )
+        self._scaled = proxies.names(self._plan)
+        for name in ("proxy-0", "proxy-1") if self._scaled else ():
+            self._mains[name] = self._proxy
         self._plan.sort(key=lambda each: each[0])
         self._mains["people"] = self._people
         for name in self._mains:
@@ -170,6 +176,9 @@ class World:
         incarnation = f"{process.name}.{self._starts[process.name]}"
         worker = self.workers[process.name] = Worker(self.machines[process.name], link, process, incarnation)
         await worker.run()
+
+    async def _proxy(self, process: Process, link: Link) -> None:
+        await proxies.proxy(link, process.name, self._scaled, self.seed, STORM_S)
 
     async def _people(self, process: Process, link: Link) -> None:
         self.people = People(link, self.promises, self._plan)
