@@ -29,7 +29,7 @@ from iris_state.snapshots import snapshot
 from tests.golden.test_golden import summary
 from tests.sim.world import World
 
-SEED = 14
+SEED = 45
 LONGEST = 4096
 OUTSIDE: tuple[Any, ...] = (
     AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}, "_INBOX.a"),
