@@ -90,6 +90,12 @@ class Fleet:
 
     def add(self, service: str, name: str, *settings: str) -> Member:
         """Start one more. Raises AssertionError when it does not become ready."""
+        member = self.begin(service, name, *settings)
+        member.ready()
+        return member
+
+    def begin(self, service: str, name: str, *settings: str) -> Member:
+        """Start one more, and return at once."""
         [port] = free_ports(1)
         path = f"{self.path}:{os.environ['PATH']}" if self.path is not None else os.environ["PATH"]
         environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
@@ -97,7 +103,6 @@ class Fleet:
         member = Member(name, service, settings, port, self.root / f"{name}.log", environ)
         self.members.append(member)
         member.start()
-        member.ready()
         return member
 
     def add_worker(self, name: str, *settings: str) -> Member:
@@ -109,7 +114,7 @@ class Fleet:
         return [member for member in self.members if member.service == service]
 
     def close(self) -> None:
-        order = ("worker", "gateway", "scheduler", "state")
+        order = ("worker", "proxy", "gateway", "scheduler", "state")
         for member in sorted(self.members, key=lambda member: order.index(member.service)):
             if member.process is not None and member.process.poll() is None:
                 member.terminate()

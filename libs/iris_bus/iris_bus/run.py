@@ -31,11 +31,12 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from iris_bus import log_lines
+from iris_bus import log_lines, notify
 from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
+from iris_bus.notify import Notifier
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer, ServiceCollector
 from iris_bus.tracing import Tracer
@@ -50,6 +51,7 @@ StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
 OK = 0
 FAILED = 1
 _LAST_WORDS_S = 5.0
+_READY_LOOK_S = 0.1
 _GC_YOUNG = 50_000
 
 
@@ -138,6 +140,7 @@ class Service(Generic[S]):
         self.run = run
         self.stop = asyncio.Event()
         self.tracer = Tracer(name, run.otlp_endpoint)
+        self._notifier = Notifier(os.environ)
         self._connection: JetStreamConnection | None = None
         self._metrics: MetricsServer | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,8 +168,9 @@ class Service(Generic[S]):
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns the port, 0 when not
         served.
 
-        Raises OSError when the address is in use.
+        The same answer of ``ready`` goes to systemd. Raises OSError when the address is in use.
         """
+        self.announce(ready)
         if not self.run.metrics:
             return 0
         self.show_itself(registry)
@@ -174,6 +178,19 @@ class Service(Generic[S]):
         await self._metrics.start(self.run.metrics)
         log.info("metrics are served", extra={"port": self._metrics.port})
         return self._metrics.port
+
+    def announce(self, ready: Callable[[], bool] = lambda: True) -> None:
+        """Tell systemd as soon as this process is ready, and from then on that its loop turns."""
+        if self._notifier:
+            self.spawn(self._keep_notified(ready))
+
+    async def _keep_notified(self, ready: Callable[[], bool]) -> None:
+        while not ready():  # noqa: ASYNC110 - readiness of a service has no event
+            await asyncio.sleep(_READY_LOOK_S)
+        self._notifier.send(notify.READY)
+        while self._notifier.interval_s:
+            self._notifier.send(notify.ALIVE)
+            await asyncio.sleep(self._notifier.interval_s)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` concurrently with the main function. Its exception ends the process; the end of the process
@@ -220,6 +237,7 @@ class Service(Generic[S]):
             playing.cancel()
             return
         log.info("stopping")
+        self._notifier.send(notify.STOPPING)
         self.stop.set()
         asyncio.get_running_loop().call_later(self.run.drain_s, playing.cancel)
 

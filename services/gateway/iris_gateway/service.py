@@ -78,6 +78,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
     write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    service.announce()
     await service.stop.wait()
     gateway.closing = True
     await gateway.feed.close()

@@ -1,0 +1,34 @@
+"""What deploy/ names exists in the product: settings, variables, services and files."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from drawings.configuration import SECTIONS, struct_at
+from tests.house.repository import ROOT
+
+DEPLOY = ROOT / "deploy"
+FILES = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "grafana" not in path.parts]
+SET = re.compile(r"--set[ =\n\"',-]+(\w+)\.(\w+)=")
+VARIABLE = re.compile(r"\bIRIS_([A-Z]+)_([A-Z_]+)\b")
+SERVER = re.compile(r"iris[\" ,]+server[\" ,]+([a-z]+)")
+
+
+def keys(section: str) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(struct_at(SECTIONS[section][0]))}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_every_setting_and_service_exists(path: Path):
+    text = path.read_text()
+    named = [(section, key) for section, key in SET.findall(text)]
+    named += [(section.lower(), key.lower()) for section, key in VARIABLE.findall(text)]
+    assert [f"{section}.{key}" for section, key in named if section not in SECTIONS or key not in keys(section)] == []
+    assert set(SERVER.findall(text)) <= {"state", "scheduler", "gateway", "proxy", "worker"}
+
+
+def test_settings_are_found_in_the_files():
+    found = [match for path in FILES for match in SET.findall(path.read_text())]
+    assert ("nats", "nkey_seed") in found
