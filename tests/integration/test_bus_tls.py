@@ -1,13 +1,13 @@
 """The bus over TLS: the same messages, small and large, and a server that cannot show who it is refused."""
 
 import shutil
-import subprocess
 
 import pytest
 
 from iris_bus.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
+from tests.support.certificates import make_certificate
 from tests.support.nats_config import configured_nats
 
 pytestmark = [
@@ -19,12 +19,7 @@ pytestmark = [
 @pytest.fixture
 def certificate(tmp_path):
     """A certificate for loopback that vouches for itself, and its key."""
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = ["openssl", "req", "-x509", *kind, *names, "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True, timeout=20)
-    return cert, key
+    return make_certificate(tmp_path)
 
 
 @pytest.fixture

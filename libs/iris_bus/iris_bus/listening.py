@@ -35,10 +35,11 @@ def listen(section: str, host: str, port: int) -> socket.socket:
     return listening
 
 
-def write_port(listening: socket.socket, port_file: str) -> None:
+def write_port(listening: socket.socket, port_file: str, *, tls: bool = False) -> None:
     """Log the address, and write it to ``port_file`` atomically."""
     host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     log.info("listening on %s", url)
     if port_file:
         path = Path(port_file)

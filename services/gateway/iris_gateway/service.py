@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import uvicorn
 
+from iris_bus.certificate import Certificate, read_certificate
 from iris_bus.jetstream import JetStreamConnection
 from iris_bus.listening import listen, write_port
 from iris_bus.run import Service, run_service
@@ -63,6 +64,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    certificate = read_certificate("gateway", settings.tls_cert, settings.tls_key)
     listening = listen("gateway", *settings.address())
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
@@ -73,11 +75,13 @@ async def serve(service: Service[GatewaySettings]) -> None:
     service.spawn(gateway.discovered.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
-    server = HttpServer(gateway, settings)
+    server = HttpServer(gateway, settings, certificate)
+    if certificate is not None:
+        service.spawn(certificate.keep_reading())
     service.spawn(shrink_after_bursts(server.connections))
     serving = service.spawn(server.serve([listening]))
     await server.ready.wait()
-    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=certificate is not None)
     service.announce()
     await service.stop.wait()
     gateway.closing = True
@@ -132,7 +136,7 @@ def new_id() -> str:
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers; it reports when it listens."""
 
-    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
+    def __init__(self, gateway: Gateway, settings: GatewaySettings, certificate: Certificate | None = None) -> None:
         self.ready = asyncio.Event()
         self.connections = Connections(settings.head_s, settings.connections_per_address)
         config = uvicorn.Config(
@@ -148,6 +152,8 @@ class HttpServer(uvicorn.Server):
             timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         )
+        config.load()
+        config.ssl = certificate.context if certificate is not None else None
         super().__init__(config)
 
     @contextlib.contextmanager

@@ -18,6 +18,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
             admin.
         proxy_url: public address of the proxy of deployments, e.g. ``https://serve.example.org``; requests below
             ``/d/`` are redirected to it.
+        tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
+            that change are read again within seconds.
         port_file: file to which the address is written once the gateway is ready; also ``IRIS_PORT_FILE``.
         command_timeout_s: how long a submission may wait for the state service before it is answered 503.
         query_timeout_s: how long a read is retried while there is no leader.
@@ -56,6 +58,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     event_ring: int = 20_000
     keep_alive_s: float = 15.0
     drain_s: float = 5.0
+    tls_cert: str = ""
+    tls_key: str = ""
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -32,11 +33,11 @@ class Listener:
         self._accepting: asyncio.Server | None = None
         self._server: _Server | None = None
 
-    async def start(self, listening: socket.socket) -> None:
+    async def start(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         logging.getLogger("aiohttp.server").addFilter(_no_mistake_of_a_client)
         self._server = _Server(self._handle, self._settings)
         loop = asyncio.get_running_loop()
-        self._accepting = await loop.create_server(self._server, sock=listening, backlog=_BACKLOG)
+        self._accepting = await loop.create_server(self._server, sock=listening, ssl=tls, backlog=_BACKLOG)
 
     async def stop(self) -> None:
         """Accept nothing more, close idle connections, and give requests under way their time."""

@@ -11,6 +11,7 @@ import os
 import resource
 from pathlib import Path
 
+from iris_bus.certificate import read_certificate
 from iris_bus.contract import Watch
 from iris_bus.listening import listen, write_port
 from iris_bus.run import Service
@@ -35,6 +36,7 @@ async def main(service: Service[ProxySettings]) -> None:
     proxy = Proxy(settings, asyncio.get_running_loop().time)
     proxy.tokens = read_tokens(settings.token_file)
     listener = Listener(proxy.handle, settings)
+    certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
     listening = listen("proxy", *settings.address())
     connection = await service.connect()
     await connection.streams.ensure()
@@ -45,9 +47,11 @@ async def main(service: Service[ProxySettings]) -> None:
     service.spawn(reporter.run())
     if settings.token_file:
         service.spawn(keep_reading_tokens(proxy, settings.token_file))
-    await listener.start(listening)
+    if certificate is not None:
+        service.spawn(certificate.keep_reading())
+    await listener.start(listening, certificate.context if certificate is not None else None)
     await service.serve_metrics(proxy.metrics.registry)
-    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""))
+    write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=certificate is not None)
     await service.stop.wait()
     await listener.stop()
     reporter.leave()

@@ -19,6 +19,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         http: ``host:port``; port 0 takes a free one.
+        tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
+            that change are read again within seconds.
         port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
@@ -40,6 +42,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
     wake_s: PositiveSeconds = 30.0
     drain_s: PositiveSeconds = 20.0
+    tls_cert: str = ""
+    tls_key: str = ""
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting."""

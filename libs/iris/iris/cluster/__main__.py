@@ -60,6 +60,8 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
         settings = msgspec.convert({**msgspec.structs.asdict(read), **options.given}, ClusterSettings, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidOption(str(error)) from None
+    if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
+        raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
         http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))

@@ -1,0 +1,75 @@
+"""The certificate that a listener shows, read again when its files change. Out of scope: TLS towards NATS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from iris_bus.settings import BadSetting
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 5.0
+
+
+class Certificate:
+    """A certificate with its chain, and its key, in PEM files.
+
+    Attributes:
+        context: what a listener is given; a new certificate is for connections that begin after it.
+    """
+
+    def __init__(self, section: str, cert: str, key: str) -> None:
+        """Raises BadSetting when the files cannot be used."""
+        self._section = section
+        self._files = (Path(cert), Path(key or cert))
+        self.context = self._read()
+        self._seen = self._state()
+
+    def look(self) -> None:
+        """Take up files that have changed; those that cannot be used change nothing."""
+        seen = self._state()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._read()  # files that are being replaced may not belong together yet, and would spoil the context
+        except BadSetting as error:
+            log.warning("%s; the certificate stays as it was", error)
+            return
+        self.context.load_cert_chain(*self._files)
+        log.info("the certificate has changed")
+
+    async def keep_reading(self) -> None:
+        """Look every now and then, for ever."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(*self._files)
+        except (OSError, ValueError) as error:
+            raise BadSetting(f"[{self._section}] tls_cert, tls_key: {error}") from error
+        return context
+
+    def _state(self) -> list[tuple[int, int]]:
+        """What differs once a file has been written or replaced."""
+        found = []
+        for file in self._files:
+            try:
+                stat = file.stat()
+            except OSError:
+                continue
+            found.append((stat.st_mtime_ns, stat.st_ino))
+        return found
+
+
+def read_certificate(section: str, cert: str, key: str) -> Certificate | None:
+    """The certificate of a section's settings, None for plain HTTP. Raises BadSetting."""
+    if key and not cert:
+        raise BadSetting(f"[{section}] tls_key: there is a key and no tls_cert")
+    return Certificate(section, cert, key) if cert else None
