@@ -1,0 +1,188 @@
+"""The startup script of a TPU VM, with a metadata server on loopback and programs that note how they are called."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from iris_worker.settings import read_attributes
+from tests.house.repository import ROOT
+from tests.support.cluster import until
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(shutil.which("curl") is None, reason="the script needs curl"),
+]
+
+SCRIPT = ROOT / "deploy" / "tpu-vm" / "startup.sh"
+VM = {
+    "attributes/tpu-env": "ACCELERATOR_TYPE: 'v4-16'\nNODE_ID: 'train-0'\nZONE: 'us-central2-b'\n",
+    "attributes/agent-worker-number": "1",
+    "attributes/accelerator-type": "v4-16",
+    "attributes/iris-config": '[nats]\nurl = "nats://10.0.0.2:4222"\n',
+    "attributes/iris-nkey": "SUAEXAMPLE",
+    "attributes/iris-wheels": "/opt/wheels",
+    "attributes/iris-version": "0.1.0",
+    "preempted": "FALSE",
+    "maintenance-event": "NONE",
+}
+
+
+class Machine:
+    """A VM: its metadata, its root directory, and what its programs were called with."""
+
+    def __init__(self, root: Path, url: str, metadata: dict[str, str]) -> None:
+        self.root = root
+        self.metadata = metadata
+        self._calls = root / "calls"
+        programs = root / "programs"
+        programs.mkdir()
+        for name, text in {
+            "systemctl": f'echo "systemctl $*" >> {self._calls}',
+            "useradd": f'echo "useradd $*" >> {self._calls}',
+            "id": "exit 1",
+            "python3": f"""
+                echo "python3 $*" >> {self._calls}; mkdir -p "$3/bin"
+                printf '#!/bin/sh\\necho "pip $* from ${{PIP_FIND_LINKS:-index}}" >> {self._calls}\\n' > "$3/bin/pip"
+                printf '#!/bin/sh\\nexec {sys.executable} "$@"\\n' > "$3/bin/python"
+                chmod +x "$3"/bin/*""",
+        }.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
+        self.environ = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "STARTUP_ROOT": str(root),
+            "STARTUP_METADATA": url,
+            "STARTUP_POLL_S": "0.05",
+        }
+        self.script = root / "startup.sh"
+        for source in (
+            SCRIPT,
+            SCRIPT.parent / "iris-notice.service",
+            ROOT / "deploy" / "systemd" / "iris-worker.service",
+        ):
+            shutil.copy(source, root)
+
+    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.script, *words], env=self.environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def calls(self) -> list[str]:
+        """Since the last time."""
+        found = self._calls.read_text().splitlines() if self._calls.exists() else []
+        self._calls.unlink(missing_ok=True)
+        return found
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    metadata = dict(VM)
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            value = metadata.get(self.path.removeprefix("/instance/"))
+            allowed = self.headers.get("Metadata-Flavor") == "Google"
+            self.send_response(403 if not allowed else 404 if value is None else 200)
+            self.end_headers()
+            if allowed and value is not None:
+                self.wfile.write(value.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield Machine(tmp_path, f"http://127.0.0.1:{server.server_port}", metadata)
+    server.shutdown()
+    server.server_close()
+    serving.join()
+
+
+def worker_environment(machine: Machine) -> dict[str, str]:
+    lines = (machine.root / "etc/iris/worker.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_a_vm_becomes_the_worker_that_its_metadata_says(machine: Machine):
+    done = machine.start()
+    assert done.returncode == 0, done.stderr
+    given = worker_environment(machine)
+    assert (given["IRIS_WORKER_ID"], given["IRIS_WORKER_CHIPS"]) == ("train-0-w1", "4")
+    assert read_attributes(tuple(given["IRIS_WORKER_ATTRIBUTES"].split(","))) == {
+        "tpu-name": "train-0",
+        "tpu-worker-id": 1,
+        "tpu-topology": "v4-16",
+        "tpu-vm-count": 2,
+        "device-type": "tpu",
+        "device-variant": "v4-16",
+    }
+    assert (machine.root / "etc/iris/iris.toml").read_text() == VM["attributes/iris-config"]
+    key = machine.root / "etc/iris/worker.nk"
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("SUAEXAMPLE", 0o600)
+    calls = machine.calls()
+    assert "pip install --quiet iris[server]==0.1.0 from /opt/wheels" in calls
+    assert "systemctl restart iris-worker.service" in calls
+
+
+def test_a_second_boot_installs_nothing_and_disturbs_no_worker(machine: Machine):
+    machine.start()
+    machine.calls()
+    assert machine.start().returncode == 0
+    calls = machine.calls()
+    assert not any(call.startswith(("pip", "python3", "systemctl restart")) for call in calls)
+    assert "systemctl start iris-worker.service" in calls
+
+
+def test_a_changed_configuration_restarts_the_worker(machine: Machine):
+    machine.start()
+    machine.calls()
+    machine.metadata["attributes/iris-config"] = "[worker]\ndetect = false\n"
+    machine.start()
+    assert "systemctl restart iris-worker.service" in machine.calls()
+
+
+def test_without_wheels_the_index_is_used(machine: Machine):
+    del machine.metadata["attributes/iris-wheels"], machine.metadata["attributes/iris-version"]
+    assert machine.start().returncode == 0
+    assert "pip install --quiet iris[server] from index" in machine.calls()
+
+
+def test_a_vm_that_does_not_know_what_it_is_is_not_started(machine: Machine):
+    del machine.metadata["attributes/tpu-env"]
+    done = machine.start()
+    assert done.returncode == 1
+    assert "does not say which TPU VM this is" in done.stderr
+    assert not any(call.startswith("systemctl") for call in machine.calls())
+
+
+@pytest.mark.parametrize("notice", [("preempted", "TRUE"), ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")])
+def test_the_worker_is_stopped_on_notice_and_not_before(machine: Machine, notice: tuple[str, str]):
+    watching = subprocess.Popen([machine.script, "watch"], env=machine.environ, stdout=subprocess.DEVNULL)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            watching.wait(0.5)
+        assert machine.calls() == []
+        machine.metadata.update([notice])
+        until(lambda: watching.poll() is not None, "the watch ends")
+        assert (watching.returncode, machine.calls()) == (0, ["systemctl stop iris-worker.service"])
+    finally:
+        watching.kill()
+        watching.wait()
+
+
+def test_the_script_is_plain_shell():
+    if shutil.which("shellcheck") is None:
+        assert subprocess.run(["sh", "-n", SCRIPT], check=False, timeout=20).returncode == 0
+        pytest.skip("shellcheck is not installed; the script was parsed only")
+    done = subprocess.run(["shellcheck", "--severity=warning", SCRIPT], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
