@@ -47,21 +47,22 @@ class Load:
 
 
 class Fate(Enum):
-    """What is known of an order that was not taken."""
+    """What is known of an order that was not accepted."""
 
     UNKNOWN = auto()
-    """Nobody answered: it may still arrive, or was taken and the answer is lost."""
+    """No answer: it may still arrive, or was accepted and the answer is lost."""
     REFUSED = auto()
-    """The worker said that it did not take it; it may take the next."""
+    """The worker refused it; it may accept the next one."""
     NEVER = auto()
-    """It never reached the worker, or reached one that is stopping: it never will be taken."""
+    """It never reached the worker, or reached one that is stopping: it will never be executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """How the delivery of an order ended; ``error`` is empty when its worker took it, else ``fate`` says more.
+    """How the delivery of an order ended; ``error`` is empty when its worker accepted it, otherwise ``fate`` tells
+    more.
 
-    ``monotonic_ms``: the host's monotonic clock as it answered, 0 when it did not tell.
+    ``monotonic_ms``: the host's monotonic clock when it answered, 0: unknown.
     """
 
     worker: str
@@ -74,12 +75,12 @@ class DeliveryResult:
 Input = Command | Request | Heartbeat | Load | DeliveryResult
 
 TimerKey = tuple[str, Hashable]
-"""What has come due, and of whom."""
+"""The kind of a timer, and the key of its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """Something that has come due by the clock; ``judge`` says what follows from it."""
+    """A timeout that is due; ``judge`` computes its consequences."""
 
     keys: tuple[TimerKey, ...]
     judge: Callable[[], None]
@@ -87,7 +88,7 @@ class Timer:
 
 @dataclass(slots=True)
 class Output:
-    """What one round came to. Nothing of it may be sent before ``commit`` is durable.
+    """The result of one round. Nothing of it may be sent before ``commit`` is durable.
 
     Attributes:
         commit: the bytes to append, so that they end at ``sequence``; None when nothing changed.

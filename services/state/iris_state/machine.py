@@ -76,10 +76,10 @@ _DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS
 TRACES = 1000
 """Trace contexts in one answer to a plan."""
 _FOUND = frozenset({"accepted", "ok"})
-"""Answers with a job that was there before the command: one that is cancelled, or kept."""
+"""The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
 
 UNMARKED = 100
-"""Repeated commands that may be read without a commit; then one marks how far, so that they can be dropped."""
+"""Repeated commands that may be read without a commit; then one records the position, so that they can be deleted."""
 
 
 class Machine:
@@ -120,13 +120,13 @@ class Machine:
 
     @property
     def last_ms(self) -> int:
-        """The time of the last round, or of the last commit replayed."""
+        """The time of the last round, or of the last replayed commit."""
         return self.round.now_ms
 
     # ── recovery ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def restore(self, image: snapshot.Image) -> None:
-        """Begin with what a snapshot holds; only a machine that knows nothing yet may be asked."""
+        """Start from a snapshot; only allowed for a machine without records."""
         snapshot.restore(self.ledger, image)
         self.ledger.newly_queued.clear()
         self.retention.restore()
@@ -135,7 +135,7 @@ class Machine:
         self._marked = self.cursor
 
     def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
-        """Apply a commit of the past or of another replica; the public facts it makes. Raises DamagedCommit."""
+        """Apply an earlier commit, or one of another replica; returns its public facts. Raises DamagedCommit."""
         try:
             commit = codec.unpack(data, Commit)
         except Undecodable as error:
@@ -152,7 +152,7 @@ class Machine:
         return facts
 
     def bid(self, now_ms: int) -> bytes:
-        """The commit that makes this replica the leader, if the journal takes it behind `sequence`."""
+        """The commit that makes this replica the leader, if the journal accepts it after `sequence`."""
         led = Led(self.leader, self.ledger.epoch + 1)
         return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self.round.now_ms), [led]))
 
@@ -181,7 +181,7 @@ class Machine:
         return output
 
     def succeed(self, torn: Machine) -> None:
-        """Go on where a torn machine of the same leader ends, having read what stands in the journal."""
+        """Continue after a torn machine of the same leader, having replayed the journal."""
         self.serial, self.quarantine, self.timers.aside = torn.serial, torn.quarantine, torn.timers.aside
         self.silent_from_ms, self._torn_ms = torn.silent_from_ms, torn.round.now_ms
         self._heard_ms = dict(torn.ledger.heard.items())
@@ -225,7 +225,7 @@ class Machine:
         return output
 
     def next_due(self) -> int | None:
-        """When `step` should be called next though nothing arrives, ms; None when nothing is due ever."""
+        """When `step` should be called next if nothing arrives, ms; None when no timer is set."""
         return self.timers.next_due()
 
     def _finish(self) -> Output:
@@ -268,7 +268,7 @@ class Machine:
         return output
 
     def _discovery(self, changes: Iterable[Change]) -> list[Discovery]:
-        """The sets of routes as these changes leave them."""
+        """The sets of routes after these changes."""
         numbers = dict.fromkeys(one.deployment for one in changes if type(one) is RoutesDiscovered)
         known = self.ledger.deployments
         return [discovery_of(known[number]) for number in numbers if number in known]
@@ -285,13 +285,13 @@ class Machine:
     # ── what raises ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _mark(self) -> tuple[int, ...]:
-        """Where everything ends that an input adds to."""
+        """The lengths of all lists that an input appends to."""
         changes, facts, replies = len(self.round.changes), len(self.ledger.facts), len(self._replies)
         waiting = len(self._answers), len(self._snapshots), len(self._refused), len(self._reasons)
         return self.round.begun, changes, facts, replies, *waiting
 
     def _set_aside(self, one: Input | Timer, error: Exception, mark: tuple[int, ...]) -> None:
-        """Take back what an input or timer has added, and answer it. What it changed in the ledger stays there."""
+        """Undo what an input or timer has appended, and answer it. Its changes in the ledger stay."""
         begun, changes, facts, replies, answered, snapshots, refused, reasons = mark
         self.torn = self.round.begun != begun
         self.round.drop(changes)
@@ -317,7 +317,7 @@ class Machine:
             self._refuse_plan(one)
 
     def _refuse(self, subject: str, data: bytes, error: Exception, reply: str) -> None:
-        """Whoever wanted it is told that it will not be, and so is whoever asks for the same again."""
+        """Answer a command that raised, also when it is repeated."""
         kind = _COMMANDS.get(subject) or _DIRECT.get(subject)
         if kind is None:
             return
@@ -328,7 +328,7 @@ class Machine:
                 self._answers.append((reply or user_command.answer_to, Answer(Code.INTERNAL.value, _words(error))))
 
     def _refuse_plan(self, request: Request) -> None:
-        """None of it is taken: its jobs pause, and others have their turn."""
+        """Refuse a plan as a whole: its jobs pause, and others are placed."""
         with contextlib.suppress(Undecodable):
             plan = codec.unpack(request.data, Plan)
             refused = tuple((p.job, index, "set_aside") for p in plan.placements for index in p.indexes)
@@ -362,10 +362,10 @@ class Machine:
         elif request.subject == subjects.SNAPSHOT_FULL:
             self._snapshots.append(request)
 
-    # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_command(self, command: Command) -> None:
-        """A command is answered exactly once, and a poison one never blocks the line."""
+        """Answer a command exactly once; one that raises never blocks later ones."""
         kind = _COMMANDS.get(command.subject)
         try:
             if kind is None:
@@ -384,7 +384,7 @@ class Machine:
                 self._execute_once(_decode_command(request.data, kind), request.reply)
 
     def _execute_once(self, user_command: UserCommand, answer_to: str) -> None:
-        """Each request has its effect once, by whichever way and however often it comes."""
+        """Execute each request once, by whichever path and however often it arrives."""
         known = self.ledger.answers.get(user_command.request_id)
         if known is None:
             known = self._execute(user_command)
@@ -394,7 +394,7 @@ class Machine:
             self._answers.append((answer_to, self._worded(*known)))
 
     def _worded(self, status: str, body: bytes) -> Answer:
-        """What was answered; a job as it is now."""
+        """The stored answer; a job is shown as it is now."""
         if body.startswith(b"j"):
             job = self.ledger.find_job(body.decode())
             if job is None:
@@ -411,7 +411,7 @@ class Machine:
         return Answer(status, body)
 
     def _dead_letter(self, command: Command, kind: type[UserCommand] | None, why: str) -> None:
-        """A dead letter. Who sent it, if that can be made out, is told to try again: a later release may read it."""
+        """Record a dead letter. Its sender, if known, is asked to retry, because a later release may decode it."""
         body = views.refusal(why)
         self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
         sender = sender_of(command.data, kind) if kind is not None else ""
@@ -458,7 +458,7 @@ class Machine:
         return "created" if user_command.action == "create" else "accepted", deployment.id.encode()
 
     def _full(self) -> Iterable[bytes]:
-        """The whole picture as of the end of the round, when all that came before the request is true."""
+        """A full snapshot as of the end of the round, which includes everything before the request."""
         whole = deltas.full(self.ledger, self.sequence, self.round.now_ms, self.policy.max_building)
         return deltas.chunks(whole)
 
@@ -483,7 +483,7 @@ class Machine:
         return dict(islice(((job, traceparent) for job, traceparent in found if traceparent), TRACES))
 
     def _explain(self, plan: Plan) -> None:
-        """Keep why jobs wait, and tell replicas that follow."""
+        """Store the reasons of pending jobs, and send them to followers."""
         for update in plan.reasons:
             job = self.ledger.jobs.get(update.job)
             if job is not None and not job.is_terminal and job.is_waiting:
@@ -535,7 +535,7 @@ class Machine:
 
 
 def _words(error: Exception) -> bytes:
-    """What is answered to what raised; the log has the traceback."""
+    """The answer to an input that raised; the log has the traceback."""
     return views.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
 
 

@@ -32,7 +32,7 @@ from iris_state.retention import Retention
 from iris_state.timer_queue import TimerQueue
 
 PASSES = 100
-"""Over one deployment in one round; creating, updating and deleting 300 routes took four at most."""
+"""Passes over one deployment in one round, at most; creating, updating and deleting 300 routes took four."""
 
 _AVOIDED = frozenset(
     {Cause.UNDELIVERED, Cause.PREPARE_TIMEOUT, Cause.START_TIMEOUT, Cause.INFRASTRUCTURE, Cause.WORKER_CRASHED}
@@ -40,12 +40,12 @@ _AVOIDED = frozenset(
 
 
 class Round:
-    """Everything that changes passes through `apply`, and then through the reactions of each consumer.
+    """Every change passes through `apply`, and then through the reactions of each consumer.
 
     Attributes:
-        changes: what has been applied since the machine took them for a commit. now_ms: the time of the round.
-        begun: how many changes were ever begun to be applied.
-        stop_again: stops that could not be delivered, and when each is given again.
+        changes: the changes applied since the last commit. now_ms: the time of the round.
+        begun: how many changes have begun to be applied.
+        stop_again: stops that could not be delivered, and when each is sent again.
     """
 
     def __init__(self, ledger: Ledger, policy: Policy, retention: Retention) -> None:
@@ -66,7 +66,7 @@ class Round:
         self._reactions = bind(self.retention, self.orders, self.deltas, self.deployments, self)
 
     def replay(self, commit: Commit) -> None:
-        """Make the changes of a commit of the past true: what followed from them stands in it or in a later one."""
+        """Apply the changes of an earlier commit; their consequences are in it or in a later one."""
         for change in commit.changes:
             apply(self.ledger, change, commit.at_ms)
             for react in self._replay_reactions[type(change)]:
@@ -75,14 +75,14 @@ class Round:
         self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
-        """Judge claims and apply changes, one after the other: each is made only when the one before it is true."""
+        """Judge claims and apply changes one after the other: each after the one before it is applied."""
         for happening in happenings:
             change = conclude(self.ledger, happening, self.policy) if isinstance(happening, Claim) else happening
             if change is not None:
                 self.apply(change)
 
     def apply(self, change: Change) -> None:
-        """Make a change true, and note what must be told and asked because of it; `settle` asks."""
+        """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the checks."""
         self.begun += 1
         apply(self.ledger, change, self.now_ms)
         self.changes.append(change)
@@ -90,12 +90,12 @@ class Round:
             react(change)
 
     def drop(self, count: int) -> None:
-        """Forget the changes behind the first ``count``, and what was still to be asked because of them."""
+        """Drop the changes after the first ``count``, and their pending follow-up checks."""
         del self.changes[count:]
         self._claims.clear()
         self._dirty.clear()
 
-    # ── what follows from a change ──────────────────────────────────────────────────────────────────────────────
+    # ── consequences of a change ────────────────────────────────────────────────────────────────────────────────
 
     def _assigned(self, change: c.Assigned) -> None:
         if not self.ledger.jobs[change.job].started_ms:
@@ -142,7 +142,9 @@ class Round:
     )
 
     def settle(self) -> None:
-        """Let follow what follows: siblings, derived jobs, their rest and children, promoted sessions."""
+        """Apply the consequences until there are none: siblings, derived jobs, their tasks and children, promoted
+        sessions.
+        """
         while self._claims or self._dirty:
             while self._claims:
                 self.take((self._claims.popleft(),))
@@ -168,7 +170,7 @@ class Round:
         raise RuntimeError(f"deployment d{number} does not come to rest")
 
     def _derive(self, number: int, has_moved: bool) -> None:
-        """What one job is now, as its tasks are: its session first, then, when one of them has moved, the job."""
+        """Derive the state of one job from its tasks: its session first, then, when one of them has moved, the job."""
         job = self.ledger.jobs.get(number)
         if job is None:
             return
@@ -184,12 +186,12 @@ class Round:
             self.apply(moved)
 
     def _release(self, worker: str) -> None:
-        """Nothing new comes onto this host: its nominations are void."""
+        """This host accepts nothing new: withdraw its nominations."""
         for key in [key for key, nominated in self.ledger.nominations.items() if nominated == worker]:
             self.apply(Nominated(*key, ""))
 
     def _keep_off(self, moved: Moved) -> None:
-        """After a failure to deliver or build: this task stays off that worker for a growing while."""
+        """After a failure to deliver or build: the task avoids that worker for a growing time."""
         if moved.state is not TaskState.PENDING or not (moved.suspect or moved.cause in _AVOIDED):
             return
         task = self.ledger.jobs[moved.job].tasks[moved.index]
@@ -200,7 +202,7 @@ class Round:
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_delivered(self, delivered: DeliveryResult) -> None:
-        """A worker took an order, or it could not be delivered: the sessions in it are judged."""
+        """A worker accepted an order, or it could not be delivered: judge its sessions."""
         order = delivered.order
         if not delivered.error:
             self.take(liveness.on_reached(self.ledger, self.orders, delivered, self.now_ms))
@@ -214,14 +216,14 @@ class Round:
             never = self.deliveries.never_taken(delivered, session)
             if never:
                 self.take(coordinator.unread(self.ledger, self.policy, session, never, delivered.error, self.now_ms))
-            elif session not in self.deliveries.again:  # else another host has failed the same try of it
+            elif session not in self.deliveries.again:  # otherwise another host has failed the same try already
                 self._round_of(session, delivered.error)
                 self.deliveries.again.set(session, retry_ms)
         for stop in order.stop:
             self.stop_again.set((delivered.worker, stop.ref), retry_ms)
 
     def _round_of(self, session: SessionId, error: str = "") -> None:
-        """Show a session to the handler that answers for its status."""
+        """Run the handler of a session's status on it."""
         status, _ = coordinator.seen(self.ledger, session)
         rule = OWNER.get(status) if status is not None else None
         awaited = DELIVERING.get(rule.name) if rule is not None else None

@@ -30,7 +30,7 @@ _FULL_S = 1.0
 
 
 class StateService:
-    """One replica in whichever part it plays."""
+    """One replica, as follower or leader."""
 
     def __init__(self, replica: Replica, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
         self.replica = replica
@@ -58,7 +58,7 @@ class StateService:
         )
 
     async def run(self) -> None:
-        """Until told to stop. Raises Fenced when deposed: the process must end, and starts again as a standby."""
+        """Run until stopped. Raises Fenced when deposed: the process must end, and restarts as a follower."""
         await self.replica.connection.streams.ensure()
         await self.replica.recover()
         quiet_gc()
@@ -68,7 +68,7 @@ class StateService:
             await self._leader.run()
 
     async def _wait_for_its_turn(self, publisher: EventPublisher) -> bool:
-        """True when this replica leads, False when told to stop."""
+        """True when this replica leads, False when it is stopped."""
         standby = self._standby = Standby(self.replica, self._stop)
         while not self._stop.is_set():
             try:

@@ -25,7 +25,7 @@ class DiscoveryWriter:
     """The bucket of one leader.
 
     Args:
-        sets: of every deployment, as this leader found them; what else the bucket holds is removed.
+        sets: of every deployment when this leader began; other values in the bucket are removed.
     """
 
     def __init__(self, bucket: KeyValue, sets: Iterable[Discovery]) -> None:
@@ -38,7 +38,7 @@ class DiscoveryWriter:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def note(self, sets: Iterable[Discovery], gone: Iterable[str] = ()) -> None:
-        """These sets are durable; the names in ``gone`` are no deployments any more."""
+        """Queue durable sets for writing; the names in ``gone`` are deleted deployments."""
         self._wanted.update({one.deployment: one for one in sets})
         self._wanted.update(dict.fromkeys(gone))
         if self._wanted:
@@ -68,7 +68,7 @@ class DiscoveryWriter:
             await asyncio.sleep(AGAIN_S)
 
     async def _write(self) -> None:
-        """Raises Fenced when somebody else has written meanwhile, Full, Unavailable."""
+        """Raises Fenced when another writer has changed the value meanwhile, Full, Unavailable."""
         self._changed.clear()
         if self._stored is None:
             self._stored = dict(await self._bucket.all())
@@ -90,7 +90,7 @@ class DiscoveryWriter:
 
 
 def version_of(entry: Entry | None) -> int:
-    """Of the set that is stored; -1 when there is none, or none that can be read."""
+    """The version of the stored set; -1 when there is none, or it cannot be decoded."""
     if entry is None:
         return -1
     try:

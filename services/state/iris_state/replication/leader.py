@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 One = TypeVar("One", bound=Input)
 
 BATCH = 4000
-"""Inputs of one round at most."""
+"""Inputs of one round, at most."""
 LARGE_BATCH = 1000
-"""So many commands read from the inbox at once mean that more may lie behind them."""
+"""After a read of so many stored commands more of them may be stored."""
 DEFER = b""
 """What is answered to a command that would overtake what was stored before it.
 
@@ -57,7 +57,7 @@ _PAUSE_S = 0.05
 
 
 class Leader:
-    """A replica from the moment its epoch stands in the journal."""
+    """A replica from the time its epoch is in the journal."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Leader:
         return self._publisher.backlog
 
     async def run(self) -> None:
-        """Serve until told to stop. Raises Fenced when another replica has taken over."""
+        """Serve until stopped. Raises Fenced when another replica has taken over."""
         await self._publish_the_rest()
         streams = self._replica.connection.streams
         await self._look_how_much_is_stored()
@@ -138,7 +138,7 @@ class Leader:
         await self._drain()
 
     async def _publish_the_rest(self) -> None:
-        """Go on where the leader before this one stopped telling."""
+        """Publish the events that the previous leader has not published."""
         last_published = await self._publisher.resume()
         events = self._replica.unpublished.behind(last_published)
         if events is None:
@@ -203,7 +203,7 @@ class Leader:
         await self._begin()
 
     async def _begin(self) -> None:
-        """Say what a leader says first."""
+        """Send the first messages of a leader."""
         first = self._machine.lead(self._replica.clock.now_ms())
         if self._discovery is None:
             bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)
@@ -255,7 +255,7 @@ class Leader:
             self._bus.publish(message.reply, codec.pack(pong))
 
     async def _look_how_much_is_stored(self) -> None:
-        """Raises Unavailable."""
+        """Read how many commands are stored. Raises Unavailable."""
         self._stored = await self._replica.connection.streams.end(subjects.COMMANDS.name)
 
     def _arrive(self, one: Input) -> None:
@@ -263,7 +263,7 @@ class Leader:
         self._arrived.set()
 
     async def _wait(self) -> None:
-        """Until something arrives, something is due, or the process should end; longer under load (see `Batcher`)."""
+        """Wait for an input, a timer, or the stop; longer under load (see `Batcher`)."""
         wait = self._pace.wait_s(self._steady())
         if wait:
             await asyncio.sleep(wait)
@@ -299,7 +299,7 @@ class Leader:
         return time.perf_counter() - began
 
     def _answer_reads(self, questions: Sequence[Message]) -> None:
-        """Take up questions that came before the commit, and answer what there is time for now."""
+        """Queue the reads that came before the commit, and answer those for which there is time."""
         for question in questions:
             self._reads.ask(question.data, question.reply)
         for reply, data in self._reads.answers(self._machine.ledger, self._machine.sequence):
@@ -309,7 +309,7 @@ class Leader:
             log.error("a query was not answered, because it raised", exc_info=error)
 
     async def _confirm(self) -> None:
-        """Nobody else may have written since these requests came. Raises Fenced, Unavailable."""
+        """Check that no other replica has written since these requests came. Raises Fenced, Unavailable."""
         async with asyncio.timeout(_CONFIRM_S):
             while True:
                 with contextlib.suppress(Unavailable):
@@ -327,7 +327,7 @@ class Leader:
             self._notifications.add(output.delta, urgent=len(self._machine.ledger.queue) > 0)
 
     async def _send(self, output: Output) -> None:
-        """Hosts and whoever waits for an answer first, then the public; each leaves with a turn of the loop."""
+        """Send orders and answers first, then events; yields to the event loop after each."""
         for worker, order in output.orders.items():
             for part in parts(order):
                 self._deliver(worker, part)
@@ -343,7 +343,9 @@ class Leader:
             await asyncio.sleep(0)
 
     async def _answer(self, replies: Sequence[tuple[str, bytes]]) -> None:
-        """A large snapshot goes out no faster than the server takes it, or it would drop whoever asked for it."""
+        """Send an answer; the chunks of a large snapshot no faster than the server accepts them, so that none is
+        dropped.
+        """
         size = 0
         for subject, data in replies:
             if len(data) > MESSAGE_BYTES:
@@ -363,7 +365,7 @@ class Leader:
         task.add_done_callback(self._orders.discard)
 
     async def _deliver_one(self, worker: str, order: Order) -> None:
-        """Hand an order over and note how that ended; a worker that restarted has taken nothing."""
+        """Send an order and record the result; a worker that has restarted has executed nothing of it."""
         timeout, machine = self._policy.order_timeout_s, self._machine
         began_ms = self._replica.clock.now_ms()
         taken, fate = OrderTaken(""), Fate.UNKNOWN
@@ -382,21 +384,21 @@ class Leader:
             self._arrive(DeliveryResult(worker, order, error, fate, taken.monotonic_ms))
 
     def _note_reached(self, worker: str, reached: bool) -> None:
-        """Remember whom orders do not reach, of the hosts there are."""
+        """Record which of the known hosts orders do not reach."""
         (self._unreached.discard if reached else self._unreached.add)(worker)
         workers = self._machine.ledger.workers
         if len(self._unreached) > len(workers):
             self._unreached &= workers.keys()
 
     async def _drain(self) -> None:
-        """What was committed is told before the process ends."""
+        """Publish what was committed before the process ends."""
         await self._bus.flush()
         with contextlib.suppress(Unavailable):
             await self._publisher.drain(DRAIN_S)
 
 
 def _at_once(inputs: list[One]) -> tuple[list[One], list[One]]:
-    """What one round takes of them, and the rest: bounded by number and bytes, and never nothing."""
+    """The inputs of one round, and the rest: bounded by number and bytes, at least one."""
     size = count = 0
     for one in inputs[:BATCH]:
         size += 0 if isinstance(one, DeliveryResult) else len(one.data)
@@ -413,5 +415,5 @@ def _why_refused(worker: str, taken: OrderTaken) -> str:
 
 
 def _is_direct(one: Input) -> TypeGuard[Request]:
-    """Whether it is a command that somebody says to the leader itself."""
+    """Whether it is a command sent to the leader directly."""
     return isinstance(one, Request) and subjects.is_direct(one.subject)

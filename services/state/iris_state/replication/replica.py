@@ -36,7 +36,7 @@ class Replica:
 
     Attributes:
         machine: the records; replaced by `recover`.
-        unpublished: facts of the newest commits, for whoever takes over.
+        unpublished: facts of the newest commits, for the next leader.
     """
 
     def __init__(self, name: str, policy: Policy, connection: Connection, clock: Clock) -> None:
@@ -49,12 +49,12 @@ class Replica:
         self.unpublished = UnpublishedEvents()
 
     async def recover(self) -> None:
-        """Know everything up to the journal's present end.
+        """Apply everything up to the journal's present end.
 
-        Raises DamagedCommit when a commit is missing or is not what was written, TooNew, Unavailable.
+        Raises DamagedCommit when a commit is missing or damaged, TooNew, Unavailable.
         """
         for _ in range(_RECOVERIES):
-            with contextlib.suppress(Gap):  # somebody may have trimmed the journal behind a newer snapshot meanwhile
+            with contextlib.suppress(Gap):  # the journal may have been trimmed after a newer snapshot meanwhile
                 await self._recover()
                 return
         log.error("the journal does not reach back to the last event told: some events will never be told")
@@ -74,7 +74,7 @@ class Replica:
             raise DamagedCommit(end + 1, f"the journal ends at {end}, snapshots or events hold commit {known}")
         image = await newest(blobs, last_published if all_events else "")
         if all_events and not await streams.end(subjects.EVENTS.name):
-            image = None  # nothing was ever published, or power loss took it all: the whole journal tells it again
+            image = None  # nothing was ever published, or power loss has lost it: the whole journal is published again
         machine = Machine(self.policy, self.name)
         if image is not None:
             machine.restore(image)
@@ -85,7 +85,7 @@ class Replica:
             async for entry in await self.journal.replay(begin):
                 self.apply(entry.sequence, entry.data)
                 if entry.sequence % _TURN == 0:
-                    await asyncio.sleep(0)  # a leader that reads its records anew answers pings meanwhile
+                    await asyncio.sleep(0)  # a leader that reloads its records answers pings meanwhile
         except DamagedCommit as damaged:
             raise DamagedCommit(damaged.sequence, f"{damaged.why}; {self._whole(begin, end)}") from damaged
         self.clock.start_after(machine.last_ms)
@@ -100,7 +100,7 @@ class Replica:
         )
 
     def _whole(self, begin: int, end: int) -> str:
-        """How far the record could be read, for whoever has to mend it."""
+        """Up to which commit the journal could be read, for a repair."""
         machine = self.machine
         at = datetime.fromtimestamp(machine.last_ms / 1000, UTC).isoformat(timespec="milliseconds")
         return (
@@ -109,7 +109,7 @@ class Replica:
         )
 
     def apply(self, sequence: int, data: bytes) -> None:
-        """Take over one commit of the journal. Raises DamagedCommit."""
+        """Apply one commit of the journal. Raises DamagedCommit."""
         self.unpublished.add(sequence, self.machine.replay(sequence, data))
 
     def follow(self, entries: Sequence[JournalEntry]) -> None:
@@ -117,14 +117,14 @@ class Replica:
             self.apply(entry.sequence, entry.data)
 
     async def take_over(self, publisher: EventPublisher, epoch: int) -> bool:
-        """Catch up, and append an epoch of our own; False when somebody else was quicker.
+        """Catch up, and append an epoch of this replica; False when another replica was first.
 
         Args:
             epoch: the newest there was when nobody was found to lead.
 
         Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
         """
-        end = await self.journal.end()  # behind the last commit, if its writer ended in the middle of another
+        end = await self.journal.end()  # after the last commit, if its writer ended within another one
         async for entry in await self.journal.replay(self.machine.sequence):
             self.apply(entry.sequence, entry.data)
         if self.machine.ledger.epoch != epoch:
@@ -141,5 +141,5 @@ class Replica:
         return True
 
     async def still_leads(self) -> bool:
-        """Whether the journal still ends with our own commit. Raises Unavailable."""
+        """Whether the journal still ends with this replica's own commit. Raises Unavailable."""
         return await self.journal.end() == self.machine.sequence

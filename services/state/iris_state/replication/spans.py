@@ -12,7 +12,7 @@ from iris_state.inputs import Output
 
 
 def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, now_ms: int) -> None:
-    """A round is durable: ``judged_s`` seconds were spent on judging it, ``took_s`` on storing it until now."""
+    """A round is durable: it took ``judged_s`` seconds to judge and ``took_s`` to store."""
     if not tracer.records:
         return
     commit_ms = now_ms - took_s * 1000
@@ -24,7 +24,7 @@ def committed(tracer: Tracer, output: Output, judged_s: float, took_s: float, no
 
 
 def ordered(tracer: Tracer, order: Order, worker: str, began_ms: int, now_ms: int, error: str) -> None:
-    """An order has been answered, or given up with ``error``."""
+    """An order was answered, or failed with ``error``."""
     if not tracer.records:
         return
     for template in order.templates:

@@ -26,11 +26,11 @@ _SOMEBODY = "somebody"
 
 
 class Standby:
-    """Waits for its turn.
+    """Waits until there is no leader.
 
     Attributes:
-        leader: who was heard of last, empty for nobody.
-        epoch: the newest one when the leader was last asked for a sign of life.
+        leader: the last known leader, empty: none.
+        epoch: the newest one at the last ping.
     """
 
     def __init__(self, replica: Replica, stop: asyncio.Event) -> None:
@@ -53,12 +53,14 @@ class Standby:
         return bool(self._follower.leader_at) and self.behind <= LAG
 
     def _written_to_lately(self) -> bool:
-        """Whether who wrote last may still be about to listen: replicas that start together find one of them so."""
+        """Whether the last writer may be about to subscribe: replicas that start together detect one another by
+        that.
+        """
         age_ms = self._replica.clock.now_ms() - self._replica.machine.last_ms
         return age_ms < self._replica.policy.election_timeout_s * 1000
 
     async def wait(self) -> None:
-        """Return when nobody leads, or the process should end. Raises Gap when the journal was trimmed past us."""
+        """Return when there is no leader, or the process should end. Raises Gap when needed commits were trimmed."""
         watching = asyncio.create_task(self._watch())
         stopping = asyncio.create_task(self._stop.wait())
         for each in (watching, stopping):
@@ -91,7 +93,7 @@ class Standby:
             await reader.close()
 
     async def _watch(self) -> None:
-        """Return when nobody leads."""
+        """Return when there is no leader."""
         clock = asyncio.get_running_loop().time
         policy = self._replica.policy
         silent, unreachable_since = 0, 0.0
@@ -112,8 +114,8 @@ class Standby:
                 if not self._replica.connection.connected:
                     silent = 0
                 elif self._replica.machine.sequence != sequence:
-                    silent = 0  # what is appended is a sign of life, too
-                elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise it was we who stood still
+                    silent = 0  # an appended commit shows that the leader is alive, too
+                elif clock() - began < policy.ping_timeout_s + _STALL_S:  # otherwise this process itself was suspended
                     silent += 1
                 if silent >= _SILENT:
                     log.info("the leader is silent", extra={"leader": self.leader})
@@ -121,7 +123,7 @@ class Standby:
             await asyncio.sleep(policy.ping_interval_s)
 
     def _new_epoch(self) -> bool:
-        """Whether somebody has begun to lead, who may not listen to pings yet."""
+        """Whether a new leader has begun that may not answer pings yet."""
         epoch = self._replica.machine.ledger.epoch
         if epoch == self.epoch:
             return False
@@ -130,7 +132,7 @@ class Standby:
         return True
 
     async def _ping(self, timeout: float) -> None:
-        """Raises NoResponders when nobody leads, or only one who was deposed and does not know it yet; Unavailable."""
+        """Raises NoResponders when there is no leader, or only a deposed one that does not know it yet; Unavailable."""
         replica = self._replica
         answer = await replica.connection.bus.request(subjects.STATE_PING, b"", timeout=timeout)
         try:

@@ -16,14 +16,14 @@ from iris_state.deployments.records import PublicFact
 from iris_state.outbox import event_place, unheard
 
 _WHOLE = 1 << 62
-"""A place behind every event of a commit."""
+"""An index after every event of a commit."""
 
 
 class UnpublishedEvents:
     """The newest facts, oldest first.
 
     Args:
-        sequence: the commit behind which every fact will be here.
+        sequence: every fact after this commit is kept.
         last_published: the last event known to be published.
     """
 
@@ -41,14 +41,14 @@ class UnpublishedEvents:
             self._let_go()
 
     def note_published(self, last_published: str) -> None:
-        """Everything up to the event with this id has been published."""
+        """Everything up to the event with this id is published."""
         self._last_published = max(self._last_published, event_place(last_published))
         self._let_go()
 
     def behind(self, last_published: str) -> list[Publication] | None:
-        """Every event behind the one with this id, worded; None when some of them are no longer here.
+        """Every event after the one with this id; None when some of them are no longer kept.
 
-        An empty id means that the events have aged away since they were heard of.
+        An empty id means that the published events have expired.
         """
         place = event_place(last_published) if last_published else self._last_published
         if place < self._since:

@@ -17,7 +17,7 @@ _OPENED_AT_ONCE = 8
 
 
 class CompactedTasks(Sequence[Task]):
-    """The tasks of one job, decoded when somebody looks at them; what is written to a decoded task is lost."""
+    """The tasks of one job, decoded on access; changes of a decoded task are lost."""
 
     __slots__ = ("_count", "data")
 
@@ -53,7 +53,7 @@ def _as_raw(value: Any) -> Any:
 
 
 encoder = msgspec.msgpack.Encoder(enc_hook=_as_raw)
-"""Encodes records; sealed tasks are copied as they are."""
+"""Encodes records; compacted tasks are copied unchanged."""
 
 _decoder = msgspec.msgpack.Decoder(list[Task])
 
@@ -63,6 +63,6 @@ def is_compacted(job: Job) -> bool:
 
 
 def compact(job: Job) -> None:
-    """Keep the tasks of a job that nothing will change any more as bytes."""
+    """Replace the tasks of a finished job by their encoding."""
     if not is_compacted(job):
         job.tasks = CompactedTasks(encoder.encode(job.tasks), len(job.tasks))

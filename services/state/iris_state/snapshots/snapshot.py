@@ -31,22 +31,22 @@ _MAGIC = b"IRISSNAP"
 _HEAD = struct.Struct("<8sHIQQQ")
 _PASSES = 3
 _COMPACTED_TASKS = 50
-"""CompactedTasks tasks that are copied in the time one other is encoded."""
+"""So many compacted tasks are copied in the time in which one other task is encoded."""
 
 
 class Damaged(Exception):
-    """These bytes are not, or no longer, a snapshot."""
+    """The bytes are not a snapshot, or are damaged."""
 
 
 class TooNew(Exception):
-    """A later release wrote this snapshot; this one cannot know what it means."""
+    """The snapshot was written by a later release and cannot be read."""
 
 
 class Rest(msgspec.Struct, array_like=True):
     """Everything but the jobs. New fields go last, with a default.
 
     Attributes:
-        sequence: the last commit it holds. cursor: the last command that commit has read.
+        sequence: the last commit in it. cursor: the last command read by that commit.
         last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
     """
@@ -72,7 +72,7 @@ class Rest(msgspec.Struct, array_like=True):
 
 
 def _compacted_form() -> Any:
-    """A job whose tasks stay as they were encoded."""
+    """A job whose tasks stay encoded."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(Job):
         kind = msgspec.Raw if field.name == "tasks" else field.type
@@ -92,7 +92,7 @@ _decode_open = msgspec.msgpack.Decoder(list[Job]).decode
 
 
 class Cutter:
-    """One snapshot while it is taken. Call only between rounds, when everything applied is committed."""
+    """One snapshot in progress. Call it between rounds only, when everything applied is committed."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -103,7 +103,7 @@ class Cutter:
         self._passes = 0
 
     def note(self, changes: Iterable[c.Change]) -> None:
-        """What a commit changed has to be encoded again."""
+        """The records that a commit changed must be encoded again."""
         for change in changes:
             react = self.REACTIONS.get(type(change))
             if react is not None:
@@ -123,7 +123,7 @@ class Cutter:
                 _job_changed,
             ),
         },
-        nothing=(  # none of them is in the record of a job
+        nothing=(  # none of these is part of a job's record
             *(c.Nominated, c.Avoided, c.WorkerRegistered, c.WorkerMoved, c.WorkerForgotten),
             *(c.QuotaSet, c.Answered, c.Dropped, c.Led),
             *c.DEPLOYMENT_KINDS,
@@ -131,7 +131,7 @@ class Cutter:
     )
 
     def work(self, tasks: int) -> bool:
-        """Encode jobs with about so many tasks; True when the rest is little enough for `finish`."""
+        """Encode jobs with about so many tasks; True when `finish` can encode the rest."""
         while tasks > 0 and self._todo:
             tasks -= self._encode(self._todo.pop())
         if not self._todo and self._changed and self._passes < _PASSES:
@@ -140,14 +140,14 @@ class Cutter:
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
     def finish(self, sequence: int, cursor: int, at_ms: int, last_published: str) -> Draft:
-        """The snapshot of the ledger as it is now; what is left to do with it takes its time."""
+        """The snapshot of the ledger as it is now; its checksum is computed afterwards."""
         for number in {*self._changed, *self._todo}:
             self._encode(number)
         rest = encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, last_published))
         return Draft([rest], _array(self._compacted), _array(self._open))
 
     def _encode(self, number: int) -> int:
-        """Encode a job as it is now, or forget one that was forgotten meanwhile; how much work that was, in tasks."""
+        """Encode a job as it is now, or drop a deleted one; returns the amount of work in tasks."""
         self._compacted.pop(number, None)
         self._open.pop(number, None)
         job = self._ledger.jobs.get(number)
@@ -165,7 +165,7 @@ def _array(pieces: dict[int, bytes]) -> list[bytes]:
 
 
 class Draft:
-    """A snapshot in pieces, which nothing changes any more, until its checksum is known."""
+    """A snapshot in pieces, which no longer change, until its checksum is known."""
 
     def __init__(self, *parts: list[bytes]) -> None:
         self._sizes = [sum(map(len, part)) for part in parts]
@@ -174,7 +174,7 @@ class Draft:
         self._checksum = 0
 
     def work(self, size: int) -> bool:
-        """Sum up about so many bytes; True when that is done."""
+        """Add about so many bytes to the checksum; True when it is complete."""
         while size > 0 and self._at < len(self._pieces):
             piece = self._pieces[self._at]
             self._checksum = zlib.crc32(piece, self._checksum)
@@ -211,7 +211,7 @@ def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published
 
 
 def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: str = "") -> bytes:
-    """The snapshot of a ledger, all at once."""
+    """The snapshot of a ledger, in one step."""
     cutter = Cutter(ledger)
     while not cutter.work(1 << 30):
         pass
@@ -221,7 +221,7 @@ def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: 
 
 
 class Image(msgspec.Struct):
-    """A decoded snapshot, not yet anybody's ledger."""
+    """A decoded snapshot."""
 
     rest: Rest
     compacted: Sequence[Any]
@@ -263,14 +263,14 @@ def restore(ledger: Ledger, image: Image) -> None:
     ledger.quotas = {quota.user: quota for quota in rest.quotas}
     ledger.nominations = {(job, index): worker for job, index, worker in rest.nominations}
     jobs = [*map(_compacted_job, image.compacted), *image.open]
-    ended = {job.number for job in jobs if job.is_terminal}  # an earlier release kept what such jobs avoid
+    ended = {job.number for job in jobs if job.is_terminal}  # an earlier release kept the avoided workers of such jobs
     for number, index, name, until in rest.avoided:
         if number not in ended:
             ledger.avoided.setdefault((number, index), {})[name] = until
     jobs.sort(key=lambda job: job.number)
-    ledger.names = {}  # sorted at the end, all at once
+    ledger.names = {}  # sorted once at the end
     for record in jobs:
-        record.children = []  # filled again by those who name it as their parent
+        record.children = []  # filled by the children, which name their parent
         if is_compacted(record):
             ledger.file_job(record)
         else:
@@ -285,7 +285,7 @@ def restore(ledger: Ledger, image: Image) -> None:
 
 
 def _restore_spent_keys(ledger: Ledger, rest: Rest) -> None:
-    """An earlier release wrote down no times: its keys of forgotten jobs count from then on."""
+    """Add times to keys of an earlier release, which stored none: they count from the restore."""
     spent = dict(zip(rest.idempotency, rest.spent_ms, strict=False))
     for key, number in rest.idempotency.items():
         if number not in ledger.jobs:
@@ -306,12 +306,12 @@ def _compacted_job(stored: Any) -> Job:
 
 
 def name_of(sequence: int, cursor: int) -> str:
-    """What a snapshot is called: the last commit it holds and the last command that commit has read."""
+    """The name of a snapshot: its last commit, and the last command read by it."""
     return f"snapshot-{sequence:016d}-{cursor}"
 
 
 def place_of(name: str) -> tuple[int, int] | None:
-    """Commit and cursor of a snapshot's name; None when it is no snapshot's name."""
+    """Commit and cursor in a snapshot's name; None for another name."""
     match name.split("-"):
         case ["snapshot", sequence, cursor] if sequence.isdigit() and cursor.isdigit():
             return int(sequence), int(cursor)

@@ -25,18 +25,18 @@ log = logging.getLogger(__name__)
 KEPT = 3
 SLICE_TASKS = 2000
 SLICE_BYTES = 4 << 20
-"""Tasks encoded, or bytes summed up, between two rounds: a few milliseconds."""
+"""Tasks encoded, or bytes added to the checksum, between two rounds: a few milliseconds."""
 BYTES_A_CHANGE = 200
 """Of the last snapshot, for each change before the next: replaying what stands behind it takes about twice as long as
 reading it, and all snapshots together no longer than the work between them, however much the ledger holds."""
 OVERLOADED = 0.5
-"""How full the inbox may become before what has been read goes."""
+"""How full the inbox may become before read commands are deleted early."""
 _PAUSE_S = 0.1
 _LOOK_S = 2.0
 
 
 async def good(blobs: Blobs) -> AsyncIterator[Image]:
-    """Every snapshot that is whole, newest first. Raises TooNew when a later release wrote one, Unavailable."""
+    """Every intact snapshot, newest first. Raises TooNew when a later release wrote one, Unavailable."""
     for name in reversed(await _names(blobs)):
         try:
             data = await blobs.get(name)
@@ -47,10 +47,7 @@ async def good(blobs: Blobs) -> AsyncIterator[Image]:
 
 
 async def newest(blobs: Blobs, last_published: str) -> Image | None:
-    """The newest good snapshot whose events are all among those up to ``last_published``, if any;
-
-    None when there is none.
-    """
+    """The newest intact snapshot whose events are all published up to ``last_published``; None when there is none."""
     async for image in good(blobs):
         if not last_published or event_place(image.rest.last_published) <= event_place(last_published):
             return image
@@ -59,12 +56,12 @@ async def newest(blobs: Blobs, last_published: str) -> Image | None:
 
 
 async def newest_commit(blobs: Blobs) -> int:
-    """The newest commit that any snapshot holds, be it damaged; 0 without one. Raises Unavailable."""
+    """The newest commit in any snapshot, even a damaged one; 0 without one. Raises Unavailable."""
     return max((place[0] for name in await _names(blobs) if (place := place_of(name))), default=0)
 
 
 async def _names(blobs: Blobs) -> list[str]:
-    """Oldest commit first."""
+    """Names of snapshots, oldest commit first."""
     return sorted(name for name in await blobs.names() if place_of(name) is not None)
 
 
@@ -72,10 +69,10 @@ class Snapshotter:
     """One leader's snapshots.
 
     Args:
-        changes: take one after so many; the larger the last one was, the more.
-        after_s: take one so long after the first change.
-        settle_s: how long power loss may take back events that were published.
-        clock: seconds, steady.
+        changes: take a snapshot after so many changes; more after a large snapshot.
+        after_s: take one so many seconds after the first change.
+        settle_s: how long power loss may lose published events.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -111,13 +108,13 @@ class Snapshotter:
 
     @property
     def busy(self) -> bool:
-        """Whether `work` wants to be called soon."""
+        """Whether `work` should be called soon."""
         return self._cutter is not None or self._draft is not None
 
     def note(self, output: Output) -> None:
         """A round is committed and sent."""
         if output.commit is not None:
-            self._journalled = self._machine.cursor  # what was only answered again is not: it may be read again
+            self._journalled = self._machine.cursor  # a repeated command may be read again
         if output.events:
             self._last_published = output.events[-1].message_id
         if not output.changes:
@@ -129,11 +126,11 @@ class Snapshotter:
             self._cutter.note(output.changes)
 
     def start_at(self, last_published: str) -> None:
-        """The id of the last event of everything replayed."""
+        """The id of the last event of all replayed commits."""
         self._last_published = last_published
 
     def begin_anew(self, machine: Machine) -> None:
-        """The records were read anew: what was begun to be encoded is of others, and is due again at once."""
+        """The records were reloaded: a snapshot in progress is dropped, and due again at once."""
         if self._cutter is not None:
             self._changes = self._limit
         self._machine, self._cutter = machine, None
@@ -145,7 +142,7 @@ class Snapshotter:
         return self._changes >= limit or self._clock() - self._first_s >= self._after_s
 
     def work(self) -> None:
-        """Called between rounds: begin, go on with, or finish a snapshot."""
+        """Called between rounds: begin, continue or finish a snapshot."""
         if self._draft is not None:
             name, draft, last_published = self._draft
             if draft.work(SLICE_BYTES):
@@ -163,7 +160,7 @@ class Snapshotter:
         self._look_at_inbox()
 
     def _look_at_inbox(self) -> None:
-        """Every now and then while commands come."""
+        """Check the fill level of the inbox at intervals while commands arrive."""
         cursor, now_s = self._journalled, self._clock()
         busy = self._relieving is not None and not self._relieving.done()
         if cursor != self._relieved and not busy and now_s - self._looked_s >= _LOOK_S:
@@ -196,7 +193,7 @@ class Snapshotter:
         log.info("%s is kept", name, extra={"bytes": len(data)})
 
     async def _trim(self) -> None:
-        """Keep the newest few snapshots and one whose events are on disk, streams back to it or the last but one."""
+        """Keep the newest few snapshots and one whose events are on disk, and trim the streams behind them."""
         names = await _names(self._blobs)
         now_s = self._clock()
         self._seen = {name: self._seen.get(name, now_s) for name in names}

@@ -12,9 +12,9 @@ from iris_state.records import Job, Worker
 
 
 def warnings(ledger: Ledger, record: Job) -> list[str]:
-    """Why no host or group that is registered could take the job even if it were empty; nothing when one could.
+    """Why no registered host or group could run the job even if it were empty; empty when one could.
 
-    LOST hosts do not count, nor does a cluster without hosts, which may only be starting.
+    LOST hosts do not count, and without any hosts there is no warning, because the cluster may be starting.
     """
     spec = record.spec
     group_by = spec.coscheduling.group_by if spec.coscheduling is not None else ""

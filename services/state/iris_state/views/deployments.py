@@ -128,7 +128,7 @@ def _scaling(ledger: Ledger, record: Deployment) -> ScalingView | None:
 
 
 def conditions(ledger: Ledger, record: Deployment) -> Iterator[ConditionView]:
-    """What its owner should know, most pressing first."""
+    """The conditions of a deployment, most urgent first."""
     known = record.rollout
     if known.pacing.stopped:
         message = f"{pacing.STARTS} tries to start a route have failed, and no more are made until the deployment is"
@@ -164,7 +164,7 @@ def _last_failure(record: Deployment) -> str:
 
 
 def deployments(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Newest first; destroyed ones only when that status is asked for."""
+    """Deployments, newest first; destroyed ones only when that status is requested."""
     status, user = arguments.get("status"), arguments.get("user")
     last = behind(arguments)
     rows = ((n, ledger.deployments[n]) for n in sorted(ledger.deployments, reverse=True) if last is None or n < last)
@@ -177,7 +177,7 @@ def deployments(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def routes(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """The routes of a deployment, newest first, with the last few that have ended."""
+    """The routes of a deployment, newest first, including the last few that have ended."""
     record, last = found_deployment(ledger, arguments), behind(arguments)
     numbers = sorted(record.routes, reverse=True)
     rows = ((number, record.routes[number]) for number in numbers if last is None or number < last)
@@ -192,7 +192,7 @@ def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Why a deployment is as it is: what its owner should know, the routes that do not serve, the newest judgements."""
+    """Why a deployment has its status: conditions, routes that do not serve, and the newest judgements."""
     record = found_deployment(ledger, arguments)
     unhealthy = [route for route in record.held() if route.status is not RouteStatus.HEALTHY]
     return {

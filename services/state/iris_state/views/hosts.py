@@ -22,9 +22,9 @@ from iris_state.records import Worker
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
 TASKS = 200
-"""Open attempts that a host shows."""
+"""Open attempts shown for a host."""
 USERS = 200
-"""Users that the overview names; `users` lists all."""
+"""Users shown in the overview; `users` lists all."""
 
 
 def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
@@ -45,7 +45,7 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
 
 
 def workers(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """By id; the cursor is the last id looked at."""
+    """Workers by id; the cursor is the last id read."""
     last, state = behind_name(arguments), arguments.get("state")
     rows = ((cursor_of(id_), ledger.workers[id_]) for id_ in sorted(ledger.workers) if id_ > last)
 
@@ -106,7 +106,7 @@ def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
 
 
 def _is_free(ledger: Ledger, worker: Worker) -> bool:
-    """Whether a host runs nothing and takes work."""
+    """Whether a host has no open attempt and accepts work."""
     return worker.state is WorkerState.HEALTHY and not ledger.presence[worker.id].open
 
 
@@ -140,7 +140,7 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Commands that could not be read: how many ever, and of those still remembered their place and what was wrong."""
+    """Commands that could not be decoded: how many ever, and the sequence and error of the latest."""
     after = behind(arguments) or 0
     rows = (
         (command, body)

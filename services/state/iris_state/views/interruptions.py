@@ -11,7 +11,7 @@ from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job
 
 _LOOKED_AT = 256
-"""Tasks of a job that are looked at, so that a listing of large jobs stays quick."""
+"""Tasks of a job that are examined, which bounds the cost for large jobs."""
 
 _FOLLOWED = frozenset({Cause.COSCHEDULED_RESTART, Cause.COSCHEDULED_SIBLING})
 """Causes of members that ended only because another member of their gang did."""
@@ -26,7 +26,7 @@ _MESSAGES = {
 
 
 def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
-    """The latest of a job; None while none of its waiting tasks was ever placed."""
+    """The latest interruption of a job; None while no pending task of it was ever placed."""
     if record.is_terminal or not record.is_waiting:
         return None
     queued = ledger.queue.pending(record.number)
@@ -34,7 +34,7 @@ def of_job(ledger: Ledger, record: Job) -> InterruptionView | None:
 
 
 def of_tasks(record: Job, indexes: Iterable[int]) -> InterruptionView | None:
-    """The latest end of an attempt among those of these tasks that wait again."""
+    """The latest end of an attempt among the pending ones of these tasks."""
     ended = [
         (index, task.attempts[-1])
         for index in indexes

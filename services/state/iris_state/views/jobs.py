@@ -23,15 +23,15 @@ from iris_state.views.abridged import abridged
 from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
 
 TREE_JOBS = 500
-"""Jobs below the first that a tree shows."""
+"""Descendants of a job shown in a tree."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
 _LAST = "\U0010ffff"
-"""Behind every character of a name."""
+"""Sorts after every character of a name."""
 
 
 def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
-    """One job; in a listing (``whole`` False) with the beginning of its specification only."""
+    """One job; in a listing (``whole`` False) with a truncated specification."""
     parent = ledger.jobs.get(record.parent)
     head, _, _ = record.name.rpartition("/")
     spec = record.spec if whole else abridged(record.spec)
@@ -60,7 +60,7 @@ def job_view(ledger: Ledger, record: Job, *, whole: bool = True) -> JobView:
 
 
 def reason_of(ledger: Ledger, record: Job) -> Reason | None:
-    """Why the waiting tasks of a job wait; None when none does."""
+    """Why the pending tasks of a job are pending; None when none is."""
     if record.is_terminal or not record.is_waiting:
         return None
     if len(ledger.queue.pending(record.number)):
@@ -69,7 +69,7 @@ def reason_of(ledger: Ledger, record: Job) -> Reason | None:
 
 
 def reason_of_task(ledger: Ledger, record: Job, index: int) -> Reason | None:
-    """Why one task waits; None when it does not."""
+    """Why one task is pending; None when it is not."""
     task = record.tasks[index]
     if task.state is not TaskState.PENDING:
         return None
@@ -105,7 +105,7 @@ def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 
 
 def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
-    """What every listed job must have. Raises Refused for a parent that does not exist."""
+    """The fields that listed jobs must have. Raises Refused for an unknown parent."""
     given = {name: str(value) for name, value in arguments.items() if value not in (None, "")}
     fields: set[Field] = {(name, given[name]) for name in ("user", "label") if name in given}
     if "state" in given:
@@ -118,12 +118,12 @@ def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:
 
 
 def _named(kind: type[IntEnum], name: str) -> IntEnum | None:
-    """The member shown by this name; None, which no job has, for a name nobody knows."""
+    """The member with this name; None, which no job has, for an unknown name."""
     return kind.__members__.get(name.upper())
 
 
 def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
-    """The fewest numbers among which are all jobs with these fields and this prefix."""
+    """The smallest set of numbers that contains all jobs with these fields and this prefix."""
     numbers = min(map(ledger.index.of, fields), key=len, default=ledger.index.all)
     if prefix and len(numbers) > SCANNED:
         named = _with_prefix(ledger, prefix)
@@ -132,7 +132,7 @@ def _shortest(ledger: Ledger, fields: set[Field], prefix: str) -> SortedList:
 
 
 def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
-    """The numbers of the jobs whose names begin so; None when they are more than a page looks at."""
+    """The numbers of the jobs whose names have this prefix; None when they are more than one page reads."""
     between: Iterator[str] = ledger.names.irange(prefix, prefix + _LAST)  # type: ignore[attr-defined]
     names = list(islice(between, SCANNED + 1))
     numbers = set(map(ledger.names.__getitem__, names))
@@ -144,7 +144,9 @@ def _with_prefix(ledger: Ledger, prefix: str) -> set[int] | None:
 
 
 def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
-    """A job and the first `TREE_JOBS` below it, breadth first; ``children`` of a job says when some are left out."""
+    """A job and its first `TREE_JOBS` descendants, breadth first; ``children`` of a job shows when some are left
+    out.
+    """
     root = TreeView(job=job_view(ledger, found_job(ledger, arguments)), children=[])
     line = deque([(root, found_job(ledger, arguments))])
     left = TREE_JOBS
@@ -160,7 +162,7 @@ def tree(ledger: Ledger, arguments: dict[str, Any]) -> TreeView:
 
 
 def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Why a job's or task's waiting tasks wait, and what stands before them."""
+    """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
@@ -186,7 +188,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_that_waits(ledger: Ledger, record: Job) -> int:
-    """In the queue or, when none is, anywhere; the first task when none waits."""
+    """The first pending task in the queue or, when none is queued, anywhere; the first task when none is pending."""
     pending = ledger.queue.pending(record.number)
     if len(pending):
         return pending[0]
@@ -196,7 +198,9 @@ def _first_that_waits(ledger: Ledger, record: Job) -> int:
 
 
 def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Oldest first; in a job of many tasks or attempts, part by part. Of one task: its own, and those of its gang."""
+    """Judgements, oldest first; for a job of many tasks or attempts, part by part. With a task: its own and its
+    gang's.
+    """
     if arguments.get("task"):
         record, task = found_task(ledger, arguments)
     else:
@@ -208,7 +212,7 @@ def history(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 def _history_behind(
     record: Job, task: int | None, first: int, number: int, shown: int
 ) -> Iterator[tuple[str, HistoryEntry]]:
-    """The rows of a part behind the one that was shown, and of every part after it, with their cursors."""
+    """The rows of a part after the last one shown, and of every part after it, with their cursors."""
     begin = shown + 1
     for part in parts(record, (first, number), task):
         for at, entry in enumerate(entries(record, part, task)[begin:], begin):

@@ -16,11 +16,11 @@ T = TypeVar("T")
 MAX_PAGE = 500
 DEFAULT_PAGE = 100
 SCANNED = 2000
-"""Records one page looks at, at most."""
+"""Records that one page reads, at most."""
 MAX_TEXT = 4096
-"""Characters of an error or of the last lines of output that a view shows."""
+"""Characters of an error, or of the last output, in a view."""
 PAGE_BYTES = 1 << 20
-"""What one page holds at most, unless a single item is larger."""
+"""Bytes of one page, unless a single item is larger."""
 
 
 def found_job(ledger: Ledger, arguments: dict[str, Any]) -> Job:
@@ -48,13 +48,13 @@ def limit_of(arguments: dict[str, Any]) -> int:
 
 
 def behind(arguments: dict[str, Any]) -> int | None:
-    """The number a page goes on behind; cursors are opaque to everybody else."""
+    """The number after which a page continues; cursors are opaque to clients."""
     found = numbers_behind(arguments, 1)
     return found[0] if found is not None else None
 
 
 def numbers_behind(arguments: dict[str, Any], count: int) -> list[int] | None:
-    """So many numbers, joined by ``-``, that a page goes on behind; None for the first page."""
+    """The numbers, joined by ``-``, after which a page continues; None for the first page."""
     cursor = arguments.get("cursor")
     if not cursor:
         return None
@@ -65,7 +65,7 @@ def numbers_behind(arguments: dict[str, Any], count: int) -> list[int] | None:
 
 
 def behind_name(arguments: dict[str, Any]) -> str:
-    """The name a page goes on behind, empty for the first page; see `cursor_of`."""
+    """The name after which a page continues, empty for the first page; see `cursor_of`."""
     try:
         return bytes.fromhex(str(arguments.get("cursor") or "")).decode()
     except ValueError:
@@ -73,12 +73,12 @@ def behind_name(arguments: dict[str, Any]) -> str:
 
 
 def cursor_of(name: str) -> str:
-    """A name as a cursor: in a URL, and whatever it holds."""
+    """A name encoded as a cursor, valid in a URL."""
     return name.encode().hex()
 
 
 def always(record: object) -> bool:
-    """Every record of a listing is shown."""
+    """Accept every record."""
     return True
 
 
@@ -88,7 +88,7 @@ def page(
     arguments: dict[str, Any],
     wanted: Callable[[T], bool] = always,
 ) -> Page:
-    """Those of (position, record) rows that are wanted; the cursor names the last position looked at.
+    """The matching ones of (position, record) rows; the cursor is the last position read.
 
     Ends at the caller's limit, after `SCANNED` rows, or before `PAGE_BYTES` are exceeded, whichever comes first. So a
     page may be empty and not the last one: a listing ends where there is no cursor.
@@ -110,5 +110,5 @@ def page(
 
 
 def shortened(text: str, most: int) -> str:
-    """A text, or its last ``most`` characters behind three dots."""
+    """A text, or its last ``most`` characters after three dots."""
     return text if len(text) <= most else f"...{text[-most:]}"

@@ -24,7 +24,7 @@ def _cursor(key: PriorityKey) -> str:
 
 
 def _place(arguments: dict[str, Any]) -> PriorityKey | None:
-    """The place in the queue behind which a page begins, whether or not the job there still waits."""
+    """The key after which a page begins, whether or not that job is still pending."""
     cursor = str(arguments.get("cursor") or "")
     if not cursor:
         return None

@@ -44,7 +44,7 @@ def _kernel(record: Job, index: int) -> KernelView:
 def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     """Coscheduled sessions, and every session of one; newest job first, then by task."""
     status = arguments.get("status")
-    after = numbers_behind(arguments, 2)  # job and task of the last session looked at
+    after = numbers_behind(arguments, 2)  # job and task of the last session read
     if arguments.get("job"):
         numbers: Iterable[int] = (found_job(ledger, arguments).number,)
     else:
@@ -61,7 +61,7 @@ def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
 def _sessions_of(
     records: Iterable[Job], after: Sequence[int] | None, *, over: bool
 ) -> Iterable[tuple[str, tuple[Job, int] | None]]:
-    """Each session's position, job, and first task; without ``over``, a job that is over is one row of nothing."""
+    """Each session's position, job, and first task; without ``over``, a finished job is one empty row."""
     for record in records:
         begin = after[1] + 1 if after is not None and after[0] == record.number else 0
         if is_compacted(record) and not over:

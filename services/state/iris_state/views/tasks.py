@@ -14,7 +14,7 @@ from iris_state.views.jobs import reason_of_task
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
 
 ATTEMPT_BYTES = 1 << 18
-"""How much of its newest attempts a task shows, as JSON; `attempts` has all."""
+"""Bytes of the newest attempts shown for a task, as JSON; `attempts` has all."""
 
 
 def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
@@ -41,7 +41,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
 
 
 def _note(record: Job, task: Task) -> str | None:
-    """What a member of a gang waits for that has nothing left to do."""
+    """What a finished member of a gang waits for."""
     if not task.waits_for_gang:
         return None
     if record.leader_is_done:
@@ -51,14 +51,14 @@ def _note(record: Job, task: Task) -> str | None:
 
 
 def _error(task: Task) -> str:
-    """Why it ended, or how its last attempt did."""
+    """The error of a task's end, or of its last attempt."""
     if task.note or not task.attempts or task.state is TaskState.SUCCEEDED:
         return task.note
     return task.attempts[-1].error
 
 
 def _newest(made: Sequence[Attempt]) -> list[AttemptView]:
-    """The newest attempts, as far as there is room, oldest first; always the last one."""
+    """The newest attempts that fit, oldest first; always the last one."""
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
     for attempt in reversed(made):

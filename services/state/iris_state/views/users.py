@@ -21,12 +21,12 @@ def quota_view(ledger: Ledger, user: str) -> Struct:
 
 
 def quotas(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Everybody who has a quota, by name."""
+    """Users with a quota, by name."""
     return _page(ledger, ledger.quotas, arguments)
 
 
 def users(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Everybody who has a job on record, by name."""
+    """Users with a job on record, by name."""
     return _page(ledger, ledger.index.values("user"), arguments)
 
 
