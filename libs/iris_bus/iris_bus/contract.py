@@ -204,7 +204,7 @@ class Journal(Protocol):
     async def append(self, data: bytes, *, expected: int) -> int:
         """Store one commit if the journal still ends at ``expected``; return its sequence once it is durable.
 
-        Raises Fenced when somebody else has written, Unavailable when, after reading the tail back, it is still
+        Raises Fenced when another writer has appended, Unavailable when, after reading the tail back, it is still
         unknown whether it was stored.
         """
         ...

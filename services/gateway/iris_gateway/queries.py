@@ -47,7 +47,7 @@ class Queries:
 
     Args:
         position: of the newest write; every answer is at least as new.
-        retry_for_s: how long a question may take, and how long to go on asking while nobody leads.
+        retry_for_s: how long a read may take, and is retried while there is no leader.
         follower_s: how long a replica that follows may take before the leader is asked; one that has answered
             lately, twice as long.
     """

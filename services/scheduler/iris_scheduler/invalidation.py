@@ -1,8 +1,8 @@
 """Invalidates results of earlier cycles, so that only what may have changed is examined again.
 
 Free capacity shrinks by placement and grows only on workers that the mirror reports. So a class that did not fit still
-does not fit unless a grown worker has room for it, and a class that no eviction helped is still unschedulable unless a
-worker it may use has grown or other workers are reserved for gangs.
+does not fit unless a grown worker has enough free for it, and a class that no eviction helped is still unschedulable
+unless a worker it may use has grown or other workers are reserved for gangs.
 """
 
 from __future__ import annotations

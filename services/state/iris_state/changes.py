@@ -198,7 +198,7 @@ class QuotaSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
 class Answered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
     """A command's request id and its answer, so that a repeated request gets the same answer.
 
-    ``body`` is JSON, or the id of a job (``j7``) whose view is then made anew.
+    ``body`` is JSON, or the id of a job (``j7``) whose view is then made again.
     """
 
     request_id: str

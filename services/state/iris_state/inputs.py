@@ -95,9 +95,9 @@ class Output:
         delta: for the scheduler's mirror, present with every commit.
         facts: the facts that were worded, and refused: why placements of a plan were not taken, for the metrics.
         raised: inputs and timers that were set aside, by kind, and how they raised.
-        left: inputs to be judged when the machine has been read anew (see `Machine.torn`).
+        left: inputs to be judged when the machine has been reloaded (see `Machine.torn`).
         reasons: why jobs wait, for replicas that follow.
-        discovery: the sets of routes that have changed, for whoever sends requests to them; undiscovered: names of
+        discovery: the sets of routes that have changed, for proxies; undiscovered: names of
             deployments that are forgotten.
     """
 

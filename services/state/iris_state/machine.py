@@ -90,9 +90,9 @@ class Machine:
 
     Attributes:
         floor_ms: when this machine began to lead, or its service last stood still. silent_from_ms: from when on the
-            silence of hosts counts; one that goes on after a torn machine counts what that one has counted.
+            silence of hosts counts; a machine that follows a torn one takes over its value.
         sequence, previous: of the last commit in the journal, that is where it ends, and of the one before it.
-        torn: some changes of an input that was set aside stand in the ledger, which must be read anew.
+        torn: some changes of an input that was set aside stand in the ledger, which must be reloaded.
     """
 
     def __init__(self, policy: Policy, leader: str) -> None:
@@ -159,8 +159,8 @@ class Machine:
     def lead(self, now_ms: int) -> Output:
         """Our bid and all behind it was replayed: a full grace for every worker, every open order again.
 
-        After a torn machine workers have what is left of their grace, unless reading anew took long: inputs that go on
-        raising would keep dead hosts for ever.
+        After a torn machine workers have what is left of their grace, unless the reload took long: otherwise inputs
+        that raise again and again would keep dead hosts alive forever.
         """
         self.round.now_ms = self.floor_ms = now_ms = max(now_ms, self.round.now_ms)
         if now_ms - self._torn_ms > self.policy.stall_ms:
@@ -219,7 +219,7 @@ class Machine:
                 output.replies += [(read.reply, data) for data in self._full()]
             except InvariantBroken:
                 raise
-            except Exception as error:  # noqa: BLE001 - whoever asked is told so, and nobody else
+            except Exception as error:  # noqa: BLE001 - an error is the answer to this request only
                 output.raised.append((kind_of(read), error))
                 output.replies.append((read.reply, codec.pack(Answer(Code.INTERNAL.value, _words(error)))))
         return output
@@ -377,7 +377,7 @@ class Machine:
             self._execute_once(user_command, user_command.answer_to)
 
     def _on_direct(self, request: Request) -> None:
-        """A command said to the leader itself. What cannot be read is buried when it comes again, in the inbox."""
+        """A command sent to the leader directly. What cannot be read is buried when it comes again, in the inbox."""
         kind = _DIRECT.get(request.subject)
         if kind is not None:
             with contextlib.suppress(Undecodable):

@@ -1,8 +1,8 @@
 """Detects tasks that crash their workers, from what happened to the workers that started them. Pure.
 
 An attempt is suspect when its worker, or only the process of it, died alone and without a notice soon after the attempt
-had started. With suspects on several workers the task gets no retry, whatever its budget; an attempt that goes on for
-longer than the window clears the task. Spot capacity is taken with a notice, later, or by whole slices.
+had started. With suspects on several workers the task gets no retry, whatever its budget; an attempt that runs longer
+than the window clears the task. Spot capacity is taken with a notice, later, or by whole slices.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Reads:
             return answer(ledger, query, position)
         except InvariantBroken:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked is told so, and nobody else
+        except Exception as error:  # noqa: BLE001 - an error is the answer to this read only
             self._raised.append(error)
             return refusal(Code.INTERNAL, f"the state service could not answer: {type(error).__name__}")
 

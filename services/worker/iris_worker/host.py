@@ -116,7 +116,7 @@ def free_ports(names: tuple[str, ...], rest_s: Callable[[int], float] = lambda p
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of this host."""
+    """Whether a port of this host is free."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -36,7 +36,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         log_timeout_s: how long an attempt's end waits until its output is stored while the state service can be
             reached; while it cannot, the end waits with its output.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
-            an attempt may run before this worker ends it without being told.
+            an attempt may run before this worker ends it without an order.
         limit_memory: hold every process of a task to the memory the task asked for. core_bytes: of a core file.
         log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
             waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its

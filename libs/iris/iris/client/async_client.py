@@ -64,7 +64,7 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Let go of the kept connections and threads."""
+        """Close the kept-alive connections and the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.sync.close()
 
@@ -188,7 +188,7 @@ class AsyncClient:
             yield item
 
     async def read(self, stream: EventStream, items: Iterator[T]) -> AsyncIterator[T]:
-        """What is read from a stream; the thread that reads is let go when nobody iterates any more."""
+        """The items of a stream; the reading thread ends when the iteration does."""
         try:
             async for item in self.iterate(items):
                 yield item

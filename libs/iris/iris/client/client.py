@@ -82,7 +82,7 @@ class Client(GatewayApi):
     ) -> Mapped[R]:
         """Call a function once per item, each call a task of one job; see `mapping` for what can be sent.
 
-        Returns one future per item. A call that raises fails only its own future; the others go on. Raises
+        Returns one future per item. A call that raises fails only its own future; the others continue. Raises
         InvalidOption for no items, and what pickling raises.
         """
         from iris.client.mapping import COMMAND, Mapped, packed_call  # imported only for `map`

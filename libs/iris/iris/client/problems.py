@@ -11,7 +11,7 @@ IrisError
     │   ├── NotFound        404
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
-    ├── WaitTimeout         the job goes on, only the waiting ended
+    ├── WaitTimeout         the job continues, only the wait ended
     ├── DeploymentFailed    a deployment will not become what was waited for
     └── JobEnded            a job ended otherwise than by success
         ├── JobFailed

@@ -27,7 +27,7 @@ Freed = tuple[int, int, int, tuple[int, ...]]
 
 
 class Reservations:
-    """Which workers are kept for which gang in one cycle, and until when; their room is shut for everybody.
+    """Which workers are kept for which gang in one cycle, and until when; nothing else is placed there.
 
     ``placed_on``: by slot, the job of each task that has got its place there in this cycle.
     """

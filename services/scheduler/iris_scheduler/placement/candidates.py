@@ -1,4 +1,5 @@
-"""First fit for one class: iterates over the workers it may use, never back, because room only shrinks meanwhile.
+"""First fit for one class: iterates over the workers it may use, never back, because free capacity only shrinks
+meanwhile.
 
 Order and its reasons are in `placement.columns`. O(workers) per class and cycle, however many tasks the class has.
 """

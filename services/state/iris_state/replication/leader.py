@@ -188,7 +188,7 @@ class Leader:
         """Make the ledger again of what is durable: a part of what raised stands in it. What is ``left`` comes next.
 
         But for how orders of before were delivered: every open order is given again, and newer things were reported.
-        Raises Fenced when somebody else has written to the journal meanwhile, Unavailable.
+        Raises Fenced when another replica has written to the journal meanwhile, Unavailable.
         """
         torn = self._machine
         await self._replica.recover()
@@ -282,7 +282,8 @@ class Leader:
         self._arrived.clear()
 
     async def _commit(self, output: Output, requested: bool) -> float:
-        """Make sure that what is about to be said, or ``asked`` for, is, and stays, true; the seconds it took.
+        """Append the commit, or confirm the leadership where messages or reads (``asked``) need it; the seconds it
+        took.
 
         Raises Fenced, Full, Unavailable.
         """
@@ -321,7 +322,7 @@ class Leader:
     def _hint(self, output: Output) -> None:
         """Let schedulers plan while the commit becomes durable: a plan changes nothing until judged in a later one.
 
-        Whoever learnt of a commit that never came to be is put right by the next leader's first delta.
+        A scheduler that received the delta of a lost commit is corrected by the next leader's first delta.
         """
         if output.delta is not None:
             self._notifications.add(output.delta, urgent=len(self._machine.ledger.queue) > 0)

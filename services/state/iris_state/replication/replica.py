@@ -120,7 +120,7 @@ class Replica:
         """Catch up, and append an epoch of this replica; False when another replica was first.
 
         Args:
-            epoch: the newest there was when nobody was found to lead.
+            epoch: the newest one when no leader was found.
 
         Raises Gap when this replica has fallen behind what is kept, Full, Unavailable.
         """

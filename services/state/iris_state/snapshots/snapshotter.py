@@ -27,7 +27,7 @@ SLICE_TASKS = 2000
 SLICE_BYTES = 4 << 20
 """Tasks encoded, or bytes added to the checksum, between two rounds: a few milliseconds."""
 BYTES_A_CHANGE = 200
-"""Of the last snapshot, for each change before the next: replaying what stands behind it takes about twice as long as
+"""Of the last snapshot, for each change before the next: replaying the commits after it takes about twice as long as
 reading it, and all snapshots together no longer than the work between them, however much the ledger holds."""
 OVERLOADED = 0.5
 """How full the inbox may become before read commands are deleted early."""

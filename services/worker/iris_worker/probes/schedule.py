@@ -117,7 +117,7 @@ class ProbeSchedule:
         return taken
 
     def wait_s(self, now_s: float) -> float | None:
-        """How long no probe is due, after `take_due`; None until an attempt begins or an outcome is said."""
+        """How long no probe is due, after `take_due`; None: not before an attempt begins or an outcome is recorded."""
         if sum(one.under_way for one in self._probed.values()) >= self._at_once:
             return None
         first_s = min((one.due_s for one in self._probed.values() if not one.under_way), default=None)

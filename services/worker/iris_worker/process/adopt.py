@@ -65,7 +65,9 @@ def ended_by(status: int) -> Ended:
 
 
 def kill_orphans(attempts: str, alive: Collection[int]) -> int:
-    """End what was started below directory ``attempts`` in slots where nobody lives, and probes; how many that was."""
+    """Kill processes that were started below directory ``attempts`` in slots without a live attempt, and probes;
+    returns how many.
+    """
     found = [(pid, tree.started_ticks(pid), tree.slot_of(pid, attempts)) for pid in tree.all_pids()]
     orphans = [(pid, at) for pid, at, slot in found if slot is not None and (slot not in alive or tree.is_probe(pid))]
     return sum(signal_process(pid, at, signal.SIGKILL) for pid, at in orphans)

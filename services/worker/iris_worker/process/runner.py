@@ -90,7 +90,7 @@ class Runner:
         self._on_late = on_late
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = tree.Children()
-        self._foreign = self._children.pids()  # children that exist now are not attempts, whoever started them
+        self._foreign = self._children.pids()  # children that exist now are not attempts
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
@@ -346,7 +346,7 @@ def signal_group(group: int, number: int) -> bool:
 
 
 def signal_process(pid: int, ticks: int, number: int) -> bool:
-    """Signal the process that was started at ``ticks``; False when it is gone, whoever has its id since."""
+    """Signal the process that was started at ``ticks``; False when it has ended, also when its id was reused."""
     with contextlib.suppress(ProcessLookupError):
         if tree.started_ticks(pid) == ticks:
             os.kill(pid, number)

@@ -86,7 +86,7 @@ def repair(program: list[str], yes: bool) -> None:
 @click.option("--logs", is_flag=True, help="What tasks have printed as well.")
 @located
 def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
-    """Write the records and the bundles into FILE while the cluster goes on."""
+    """Write the records and the bundles into FILE while the cluster runs."""
     more = [*(["--events"] if events else []), *(["--logs"] if logs else [])]
     become([*program, "backup", *more, str(file.absolute())])
 

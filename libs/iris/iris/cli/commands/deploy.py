@@ -160,7 +160,9 @@ def create(
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @connected
 def update(client: Client, name: str, version: int | None, wait: bool, wait_timeout: str | None, **given: Any) -> int:
-    """Change what is said, and keep the rest. Another COMMAND, environment or resource is rolled out as a revision."""
+    """Change the given options, and keep the others. Another COMMAND, environment or resource is rolled out as a
+    revision.
+    """
     command, options = read_deploy_options(client, given)
     found = client.deployment(name)
     found.update(command, version=version, **options)
@@ -207,7 +209,7 @@ def pause(client: Client, name: str) -> None:
 @waiting
 @connected
 def resume(client: Client, name: str, wait: bool, wait_timeout: str | None) -> int:
-    """Go on with an update, and try again what failed to start."""
+    """Resume an update, and retry after failed starts."""
     found = client.deployment(name)
     found.resume()
     note(f"{found.name} goes on")
@@ -330,7 +332,7 @@ def watch(client: Client, name: str, template: Path, out: Path, then: str | None
 
     The template has: deployment, version, reason, and routes, each with id, address, host, port and state (healthy or
     stale). Changes in quick succession are one; the same bytes are no change. While the gateway cannot be reached the
-    file stays as it is. A COMMAND that fails is run again. It goes on until it is stopped.
+    file stays as it is. A COMMAND that fails is run again. The command runs until it is stopped.
     """
     from iris.cli.discovery_file import DiscoveryFile, follow
 

@@ -13,7 +13,7 @@ from iris.client.address import data_dir
 @click.command(cls=CliCommand)
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Which cluster.")
 def down(data: Path | None) -> int:
-    """Stop the cluster on this machine, tasks included. Its data stays, and `iris up` goes on where it was."""
+    """Stop the cluster on this machine, tasks included. Its data stays, and the next `iris up` continues from it."""
     from iris.cluster.teardown import tear_down
 
     return tear_down((data or data_dir()).absolute())

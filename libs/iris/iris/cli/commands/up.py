@@ -26,7 +26,7 @@ _HTTP = "Where the gateway listens; port 0 takes a free one.  [default: 127.0.0.
 def up(data: Path | None, config: Path | None, detach: bool, **given: Any) -> int:
     """Start a whole cluster on this machine: an embedded NATS server, every service its own process, workers.
 
-    Without --detach it stays until Ctrl-C. What is in --data stays, and the next `iris up` goes on where it was.
+    Without --detach it stays until Ctrl-C. What is in --data stays, and the next `iris up` continues from it.
     """
     from iris.cluster.launch import launch
 

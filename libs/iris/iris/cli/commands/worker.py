@@ -82,7 +82,7 @@ def act(client: Client, workers: tuple[str, ...], action: str) -> None:
 @click.argument("workers", nargs=-1, required=True, metavar="WORKER...")
 @connected
 def drain(client: Client, workers: tuple[str, ...]) -> None:
-    """Give hosts no new work; what runs there goes on."""
+    """Give hosts no new work; running tasks continue."""
     act(client, workers, "drain")
 
 
