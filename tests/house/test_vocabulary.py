@@ -1,4 +1,4 @@
-"""Names are the field's own: words that were given up for standard terms do not come back."""
+"""Names and prose use the field's terms: words that were replaced by standard terms do not come back."""
 
 import ast
 import re
@@ -33,6 +33,16 @@ RETIRED = {
     "wish": "command",
     "workshop": "executor",
 }
+RETIRED_PHRASES = {
+    "ails": "is wrong with",
+    "at one stroke": "atomically",
+    "held against": "compared with",
+    "in the midst": "within",
+    "is no news": "is unchanged",
+    "lets go": "releases or closes",
+    "spoken of": "named",
+    "what is wanted of": "the task of",
+}
 CONFIGURATION = "docs/configuration.md"
 
 
@@ -57,12 +67,23 @@ def retired(found: Iterator[str]) -> list[str]:
     return sorted({f"{name}: {RETIRED[word]}" for name in found for word in words(name) & RETIRED.keys()})
 
 
+def retired_phrases(text: str) -> list[str]:
+    """The phrases in a module's docstrings, comments and messages, also across the end of a line."""
+    folded = re.sub(r"[\s#]+", " ", text)
+    return [f"{phrase}: {term}" for phrase, term in RETIRED_PHRASES.items() if re.search(rf"\b{phrase}\b", folded)]
+
+
 def test_no_module_has_a_retired_name():
     assert retired(part for source in sources() for part in source.module.split(".")) == []
 
 
 def test_nothing_in_the_code_has_a_retired_name():
     assert [f"{source.path} {name}" for source in sources() for name in retired(names(source.tree))] == []
+
+
+def test_no_module_has_a_retired_phrase():
+    found = {source.path: retired_phrases((ROOT / source.path).read_text()) for source in sources()}
+    assert {path: phrases for path, phrases in found.items() if phrases} == {}
 
 
 def test_no_setting_has_a_retired_name():
@@ -80,3 +101,9 @@ def test_a_retired_name_is_noticed_with_the_term_to_use():
         "patience_s: timeout or retry",
         "wishes: command",
     ]
+
+
+def test_a_retired_phrase_is_noticed_with_what_to_write():
+    code = 'def f():\n    """What ails the host."""\n    return 1  # written at one\n    # stroke'
+    assert retired_phrases(code) == ["ails: is wrong with", "at one stroke: atomically"]
+    assert retired_phrases("fails = details") == []
