@@ -116,9 +116,9 @@ class Balancer:
 
     def _take(self, key: str, tried: Collection[RouteLoad]) -> RouteLoad | None:
         """A route with room, None when all are full or the first one comes. Raises ProxyRefusal when there is none."""
-        candidates = eligible(self.routes, tried, self._clock())
         if self._wakes:
             return None
+        candidates = eligible(self.routes, tried, self._clock())
         if not candidates:
             raise without_route(self._name, self._reason)
         route = choose(candidates, self.policy.max_outstanding, random.randrange, key)

@@ -105,7 +105,7 @@ def scaling_rule(found: Row) -> str:
 def scaling_lines(found: Row) -> Iterator[str]:
     """What holds the number of routes, and its last change by the rule."""
     known = found.get("scaling") or {}
-    if known.get("held"):
+    if known.get("held") and all(one["code"] != "load_unknown" for one in found["conditions"]):  # which says it too
         yield f"  the number of routes stays: {known['held']}"
     if known.get("last"):
         yield f"  {known['last']}  ({age(known['last_at'])} ago)"

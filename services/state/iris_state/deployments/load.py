@@ -40,8 +40,8 @@ class LoadBook:
 
     Attributes:
         policy: by which it is measured. proxies: by id. samples: of the last window.
-        busy_ms: when a request was under way last. asked: one has come since the last decision.
-        queried: when its query was answered last, and error: why it was not since.
+        busy_ms: when there was load last. asked: and since the last decision.
+        queried_ms: when its query was answered last, and error: why it was not since.
         decision: the newest.
     """
 
@@ -69,22 +69,22 @@ class LoadBook:
             self.queried_ms = now_ms
             self._sample(result.value, now_ms)
             if result.value > 0:
-                self.busy_ms = now_ms
+                self.asked, self.busy_ms = True, now_ms
 
     def unknown(self, now_ms: int, floor_ms: int) -> str:
         """Why the load is not known now, empty when it is. ``floor_ms``: since when this replica listens."""
         wait_ms = floor_ms + int(self.policy.window_s * 1000) - now_ms
         if wait_ms > 0:
             return f"this leader listens to the load for {self.policy.window_s:g} s before it decides"
-        if self.policy.query:
-            if self.error:
-                return f"its query is not answered: {self.error}"
-            return "its query is not answered" if now_ms - self.queried_ms > QUERY_SILENT_MS else ""
+        if self.policy.query and self.error:
+            return f"its query is not answered: {self.error}"
+        if self.policy.query and now_ms - self.queried_ms > QUERY_SILENT_MS:
+            return "its query is not answered"
         heard = {name: one for name, one in self.proxies.items() if now_ms - one.at_ms <= GONE_MS}
         silent = sorted(name for name, one in heard.items() if now_ms - one.at_ms > SILENT_MS)
         if silent:
             return f"the proxy {silent[0]} is silent, and its requests are not known"
-        return "" if heard else "no proxy reports its requests"
+        return "" if heard or self.policy.query else "no proxy reports its requests"
 
     def decide(self, deployment: Deployment, now_ms: int, floor_ms: int) -> ScalingDecision | None:
         """What the rule wants as of now; None so soon after the decision before."""

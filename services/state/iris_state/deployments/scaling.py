@@ -55,7 +55,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         replicas: wanted so far. live: there, starting ones included. ready: those that get requests.
         updating: an update is under way.
-        asked: a request has come since the decision before, or is waiting. busy_ms: when there was one last.
+        asked: there was load since the decision before: a request, or a query above 0. busy_ms: when there was last.
         unknown: why the load is not known, empty when it is.
         memory: of the decision before.
     """
@@ -91,9 +91,9 @@ def decide(policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: S
         reason = f"{policy.minimum} to {policy.maximum} routes are allowed"
         return _scaled(now, bounded, reason, _remember(policy, now, now_ms, bounded))
     if now.replicas == 0:
-        woken = now.asked
-        memory = _remember(policy, now, now_ms, int(woken))
-        return _scaled(now, 1, "a request has come", memory) if woken else ScalingDecision(0, "", memory)
+        memory = _remember(policy, now, now_ms, int(now.asked))
+        why = "its query is above 0, or a request has come" if policy.query else "a request has come"
+        return _scaled(now, 1, why, memory) if now.asked else ScalingDecision(0, "", memory)
     mean = _mean(samples, now_ms - policy.window_s * 1000)
     unknown = now.unknown or ("" if mean is not None else "there is no sample of its load")
     if unknown or mean is None:
@@ -126,7 +126,8 @@ def _by_load(policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: i
         reason = f"{measured}, and no more were wanted for {policy.stabilization_s:g} s"
         return _scaled(now, lowest, reason, memory, mean)
     if _is_idle(policy, now_ms, now):
-        return _scaled(now, 0, f"no request for {policy.stabilization_s:g} s", memory, mean)
+        what = "load" if policy.query else "request"
+        return _scaled(now, 0, f"no {what} for {policy.stabilization_s:g} s", memory, mean)
     over = max(stable, panic) > policy.maximum
     return ScalingDecision(now.replicas, f"at most {policy.maximum} are allowed: {measured}" * over, memory, mean)
 

@@ -235,6 +235,19 @@ def test_a_query_that_nobody_asks_holds_the_number(world: Serving):
     assert (world.record.spec.replicas, world.codes()) == (3, ["load_unknown"])
 
 
+def test_a_query_wakes_what_has_no_route_and_no_load_ends_the_last_one(world: Serving):
+    world.proxy_leaves("p")
+    world.queried = QueriedLoad("chat", 0.0)
+    world.create(1, scaling=ScalingPolicy(minimum=0, maximum=6, query="queue", per_route=100.0))
+    world.go(320)
+    assert decided(world) == ["scaled 1 -> 0: no load for 300 s"]
+    world.queried = QueriedLoad("chat", 250.0)
+    world.go(1)
+    assert decided(world)[1] == "scaled 0 -> 1: its query is above 0, or a request has come"
+    world.go(30)
+    assert world.record.spec.replicas == 3
+
+
 # ── zero ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 IDLE = ScalingPolicy(minimum=0, maximum=4, outstanding=5.0)
