@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -59,10 +60,10 @@ def results(state: FakeState, ref: AttemptRef) -> list[ProbeResult]:
     return [result for beat in beats for result in beat.probes if result.ref == ref]
 
 
-async def serve(state: FakeState, sick: Path, address: str = ADDRESS) -> AttemptRef:
+async def serve(state: FakeState, sick: Path, address: str = ADDRESS, **more: object) -> AttemptRef:
     """Run a service that is healthy while there is no such file."""
     probe = Probe(interval_s=0.2, failures=2)
-    return await state.run("python3", "-c", SERVICE, address, str(sick), ports=("http",), probe=probe)
+    return await state.run("python3", "-c", SERVICE, address, str(sick), ports=("http",), probe=probe, **more)
 
 
 def port_of(result: ProbeResult) -> str:
@@ -213,3 +214,20 @@ async def test_a_route_that_settles_is_probed_and_gets_term_when_its_worker_is_t
     ended = state.end_of(ref)
     assert ended is not None
     assert (ended.cause, ended.signal) == (Cause.CANCELLED, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+async def test_a_worker_that_is_told_to_end_says_so_before_its_routes_settle_and_get_term(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path, is_adopted: bool
+):
+    ref = await serve(state, tmp_path / "sick", settle_ms=1500)
+    await state.running(ref)
+    if is_adopted:
+        await worker.kill()
+        await worker.start()
+        await state.registration(2)
+    told_ms = time.time_ns() // 1_000_000
+    assert await worker.stop() == 0
+    assert state.leaving == ["stopping", "gone"]
+    ended_ms = next(stage.at_ms for stage in state.stages if stage.ref == ref and stage.ended is not None)
+    assert ended_ms - told_ms >= 1500

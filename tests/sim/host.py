@@ -150,7 +150,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         for one in todo:
             if isinstance(one, Kill):
-                loop.call_later(0.05, self._killed, one.ref)
+                loop.call_later(0.05 + one.settle_ms / 1000, self._killed, one.ref)
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
             else:
@@ -244,15 +244,22 @@ class Worker:
         return Register(machine.name, self.agent.incarnation, machine.attributes, machine.total, now_ms, stages)
 
     async def stop(self) -> None:
-        """Told to end: nothing new, an end to what runs, a last word."""
+        """Told to end: nothing new, an end to what runs, a last word. With routes it waits a while to be heard."""
+        self.agent.closing = True
+        said = asyncio.get_running_loop().create_task(self._say_that_it_stops())
+        if self.agent.settle_ms():
+            await asyncio.wait({said}, timeout=_REPORT_S)
         self._do(self.agent.stop_all(1000, self._now_ms()))
-        while await self._ask((), leaving="stopping") is None:
-            pass
+        await said
         while len(self.agent):
             await asyncio.sleep(_PULSE_S)
         for task in self._tasks:
             task.cancel()
         await self._ask(self.agent.report_all(), leaving="gone")
+
+    async def _say_that_it_stops(self) -> None:
+        while await self._ask((), leaving="stopping") is None:
+            pass
 
     async def _ask(
         self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""

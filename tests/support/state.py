@@ -7,6 +7,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from iris_bus.contract import Connection, Message
 from iris_core import codec, subjects
 from iris_core.messages import (
@@ -45,10 +47,12 @@ def template(
     memory_bytes: int = 0,
     probe: Probe | None = None,
     serves: str = "",
+    settle_ms: int = 0,
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = ResourceRequest(memory_bytes=memory_bytes)
-    return TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms, probe, serves)
+    work = TaskTemplate(job, name, command, env or {}, replicas, ask, "ann", bundle, ports, timeout_ms, probe, serves)
+    return msgspec.structs.replace(work, settle_ms=settle_ms)
 
 
 class FakeState:

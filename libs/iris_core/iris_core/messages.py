@@ -315,6 +315,7 @@ class TaskTemplate(_Message, frozen=True):
 
     ``serves``: for a route, the name of the port that serves its requests; its probe may use another one.
     ``traceparent``: the trace context that the job was submitted with.
+    ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
     """
 
     job: int
@@ -330,6 +331,7 @@ class TaskTemplate(_Message, frozen=True):
     probe: Probe | None = None
     serves: str = ""
     traceparent: str = ""
+    settle_ms: int = 0
 
 
 class Gang(_Message, frozen=True):

@@ -178,9 +178,12 @@ class OrderBook:
         )
 
     def _template(self, number: int) -> TaskTemplate:
-        """The template of a job's tasks, and for a route the port of requests."""
+        """The template of a job's tasks, and for a route the port of requests and its settle time."""
         made, found = template(self._ledger.jobs[number]), self._ledger.route_for(number)
-        return made if found is None else msgspec.structs.replace(made, serves=found[0].spec.port)
+        if found is None:
+            return made
+        spec = found[0].spec
+        return msgspec.structs.replace(made, serves=spec.port, settle_ms=int(spec.settle_s * 1000))
 
     def _stop(self, ref: AttemptRef, why: Cause) -> Stop:
         """How an attempt is ended: a route serves until proxies have stopped sending it requests, then finishes those

@@ -35,6 +35,7 @@ class LocalAttempt:
         barrier: whether it is prepared first and started by a later order.
         go: whether the start order has arrived.
         stopping: why it was ordered to end, None otherwise.
+        settle_ms: for a route, how long it serves after it has left discovery.
     """
 
     ref: AttemptRef
@@ -45,6 +46,7 @@ class LocalAttempt:
     go: bool = False
     launched: bool = False
     stopping: Cause | None = None
+    settle_ms: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -145,6 +147,7 @@ class Agent:
         if template is None:
             self._end(held, now_ms, Ended(Cause.INFRASTRUCTURE, error="the order does not say what to run"))
             return
+        held.settle_ms = template.settle_ms
         self.reports.add(held.stage)
         if template.bundle is not None:
             self._report(held, K.PULLING, now_ms)
@@ -216,15 +219,22 @@ class Agent:
         return todo
 
     def stop_all(self, grace_ms: int, now_ms: int) -> list[Instruction]:
-        """The worker shuts down: end all attempts and accept no new ones."""
+        """The worker shuts down: end all attempts and accept no new ones.
+
+        Routes serve for their settle time: the state service has taken them out of discovery.
+        """
         self.closing = True
         todo: list[Instruction] = []
         for held in self._held.values():
             if held.stopping is not None and not held.is_over:
-                # without the settle time: the route could serve longer than this worker
-                todo.append(Kill(held.ref, grace_ms))
-            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo)
+                # with this worker's grace period: the one of its order may be longer
+                todo.append(Kill(held.ref, grace_ms, held.settle_ms))
+            self._let_go(held, Cause.CANCELLED, grace_ms, now_ms, todo, held.settle_ms)
         return todo
+
+    def settle_ms(self) -> int:
+        """The longest settle time of the routes that run here."""
+        return max((held.settle_ms for held in self._held.values() if not held.is_over), default=0)
 
     # ── results of instructions ─────────────────────────────────────────────────────────────────────────────────
 
@@ -276,13 +286,13 @@ class Agent:
         error = "" if ended.signal in OUR_SIGNALS else ended.error
         return structs.replace(ended, cause=held.stopping, error=error)
 
-    def adopt(self, *stages: Stage) -> None:
+    def adopt(self, *stages: Stage, settle_ms: int = 0) -> None:
         """Adopt an attempt of the previous worker process; it runs or has ended, and what was reported of it is
         unknown.
         """
         last = stages[-1]
         self._seen.add(last.ref)
-        self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True)
+        self._held[last.ref] = LocalAttempt(last.ref, None, last, launched=True, settle_ms=settle_ms)
         for stage in stages:
             self.reports.add(stage)
 

@@ -111,15 +111,16 @@ class Executor:
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
         slot = self.slots.open(entry.started.slot)
         slot.ref = ref
-        self._agent.adopt(was_started(ref, entry))
+        probe = entry.started.probe
+        self._agent.adopt(was_started(ref, entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         self._ports.hold(ref, entry.started.ports.values())
         if entry.started.timeout_ms is not None:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if not self.runner.adopt(slot, entry.started.pid):
             self._on_over(slot, Exit(known=False))
-        elif entry.started.probe is not None:
-            self._probe(entry.started, entry.started.probe, adopted=True)
+        elif probe is not None:
+            self._probe(entry.started, probe, adopted=True)
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
         """Report an end with the registration, and send the output that is not stored yet."""
@@ -322,9 +323,12 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
     """The probe of a route as stored for the next worker process; only a command needs the environment."""
     probe = template.probe
-    if probe is None or probe.kind != "command":
-        return None if probe is None else StoredProbe(probe, template.serves)
-    return StoredProbe(probe, template.serves, {**env, environment.PROBE_VARIABLE: "1"}, limits)
+    if probe is None:
+        return None
+    stored = StoredProbe(probe, template.serves, settle_ms=template.settle_ms)
+    if probe.kind != "command":
+        return stored
+    return structs.replace(stored, env={**env, environment.PROBE_VARIABLE: "1"}, limits=limits)
 
 
 def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:

@@ -294,11 +294,14 @@ class WorkerService:
     # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _drain(self) -> None:
-        """Stop all attempts, and report their ends if the state service answers."""
-        grace_s = self.settings.stop_grace_s
-        self._spawn(self.reporter.leave("stopping"))
+        """Stop all attempts, and report their ends if the state service answers; routes leave discovery before."""
+        grace_s, settle_s = self.settings.stop_grace_s, self.agent.settle_ms() / 1000
+        self.agent.closing = True
+        reported = self._spawn(self.reporter.leave("stopping"))
+        if settle_s:
+            await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
         self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
-        if not await self._within(grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
+        if not await self._within(settle_s + grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
             self._executor.kill_all()
             await self._within(_LAST_WORDS_S, lambda: not self._executor.running)
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
@@ -319,10 +322,11 @@ class WorkerService:
                     await self._change.wait()
         return done()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
+        return task
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -423,7 +423,18 @@ def test_a_stop_says_how_long_a_process_serves_on_before_term(story: Story):
     assert todo == [Kill(ref_of("1-0-0"), 30_000, 2000)]
 
 
-def test_a_worker_that_ends_lets_nothing_serve_on(story: Story):
+def test_a_worker_that_ends_lets_a_job_serve_on_for_nobody(story: Story):
     story.play("run 1-0-0 -> taken, launch 1-0-0")
     story.agent.on_order(Order(SELF, 1, stop=(Stop(ref_of("1-0-0"), 30_000, settle_ms=2000),)), 0)
     assert story.agent.stop_all(1000, 0) == [Kill(ref_of("1-0-0"), 1000)]
+
+
+@pytest.mark.parametrize("told", [(), (Stop(ref_of("7-0-0"), 30_000, settle_ms=2000),)], ids=["by itself", "told"])
+def test_a_worker_that_ends_gives_a_route_its_time_to_settle_and_its_own_grace(story: Story, told: tuple[Stop, ...]):
+    ref, agent = ref_of("7-0-0"), story.agent
+    route = TaskTemplate(7, "/chat/r1-1", ("serve",), {}, 1, ResourceRequest(), settle_ms=2000)
+    agent.on_order(Order(SELF, 1, (route,), run=(ref,)), 0)
+    agent.next_launch()
+    agent.on_order(Order(SELF, 1, stop=told), 0)
+    assert agent.settle_ms() == 2000
+    assert agent.stop_all(1000, 0) == [Kill(ref, 1000, 2000)]

@@ -19,6 +19,7 @@ from iris_core.tables.task import TaskRule
 from iris_state import cascade
 from iris_state.changes import WorkerMoved, WorkerRegistered
 from iris_state.claims import Claim, Step
+from iris_state.deployments import routes
 from iris_state.ledger import Ledger
 from iris_state.records import Worker
 
@@ -37,11 +38,19 @@ def lose(
 
 
 def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
-    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left."""
+    """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left.
+
+    Its routes leave discovery at once; the worker lets them settle before it ends them.
+    """
     if how == "gone":
         yield from lose(ledger, worker, "it was stopped")
-    elif ledger.workers[worker].state is not WorkerState.DRAINING:
+        return
+    if ledger.workers[worker].state is not WorkerState.DRAINING:
         yield WorkerMoved(worker, WorkerState.DRAINING, "it is stopping", drained=False)
+    for number in dict.fromkeys(key[0] for key in ledger.presence[worker].open):
+        found = ledger.route_for(number)
+        if found is not None:
+            yield from routes.end(*found, f"worker {worker} is stopping")
 
 
 def on_register(ledger: Ledger, register: Register) -> Iterator[Step]:

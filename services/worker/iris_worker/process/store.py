@@ -28,12 +28,14 @@ class StoredProbe(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How an attempt is probed.
 
     ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port of requests.
+    ``settle_ms``: of the route.
     """
 
     probe: Probe
     serves: str = ""
     env: dict[str, str] = {}
     limits: Limits = ()
+    settle_ms: int = 0
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):

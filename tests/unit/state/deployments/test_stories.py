@@ -50,6 +50,28 @@ def test_a_route_that_is_killed_is_replaced_once(world: Serving):
     assert world.routes() == {"r1-1": "healthy", "r1-3": "healthy", "r1-4": "healthy"}
 
 
+def test_a_route_whose_worker_is_told_to_stop_leaves_discovery_before_it_ends_and_is_replaced(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.leave("w0", "stopping")  # both are there
+    assert world.routes() == {"r1-1": "terminating", "r1-2": "terminating", "r1-3": "degraded"}
+    assert world.serving() == {}
+    assert world.route("r1-1").reason == "worker w0 is stopping"
+    world.leave("w0", "gone")
+    world.go(30)
+    assert world.routes() == {"r1-3": "healthy", "r1-4": "healthy"}
+    assert {route.address.partition(":")[0] for route in world.discovered["chat"].routes} == {"w1"}
+
+
+def test_a_route_of_a_drained_worker_that_is_told_to_stop_leaves_as_well(world: Serving):
+    world.create(2)
+    world.go(10)
+    world.admin("drain", "w0")
+    assert world.serving() == {"r1-1": "healthy", "r1-2": "healthy"}
+    world.leave("w0", "stopping")
+    assert world.serving() == {}
+
+
 def test_scaling_out_and_in(world: Serving):
     world.create(3)
     world.go(10)
