@@ -87,8 +87,11 @@ class Follower:
                 self._bus.publish(message.reply, _BEHIND)
             else:
                 self._early.append((position, until_s, message))
+        committed_ms = machine.ledger.now_ms
+        machine.ledger.now_ms = max(committed_ms, self._replica.clock.now_ms())  # time passes without commits
         for reply, data in self._reads.answers(machine.ledger, machine.sequence):
             self._bus.publish(reply, data)
+        machine.ledger.now_ms = committed_ms
         for error in self._reads.take_raised():
             log.error("a query was not answered, because it raised", exc_info=error)
         wait_s = self._reads.wait_s() if self._reads else 0.0

@@ -29,6 +29,7 @@ from iris_state.clock import Clock
 from iris_state.follower import Follower
 from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
+from tests.support.serving import Serving
 from tests.support.states import ANN, House, house
 
 
@@ -104,4 +105,27 @@ async def test_a_follower_in_the_way_of_commits_answers_later_and_is_woken_for_i
     await woken.wait()
     follower.answer()
     assert codec.unpack((await answers[1]).data, Answer).status == "ok"
+    await follower.close()
+
+
+async def test_time_passes_for_who_follows_though_nothing_is_committed():
+    world = Serving()
+    world.create(1)
+    world.go(20)
+    memory = Memory()
+    clock = Clock(lambda: world.now_ms * 1_000_000, lambda: 0)
+    replica, asking = Replica("one", Policy(), memory.connect(), clock), memory.connect()
+    for sequence, data in world.commits:
+        facts = replica.machine.replay(sequence, data)
+        if any((fact.entity, fact.state) == ("route", "healthy") for fact in facts):
+            break  # what follows was committed when the route had been healthy for long enough
+    follower = Follower(replica, lambda: None, lambda: False)
+    await follower.start()
+    query = codec.pack(Query("deployment", {"deployment": "chat"}, ANN))
+    answer = asyncio.ensure_future(asking.bus.request(subjects.STATE_READ, query, timeout=10))
+    while not answer.done():
+        follower.answer()
+        await asyncio.sleep(0)
+    shown = codec.from_json(codec.unpack(answer.result().data, Answer).body, dict)
+    assert (shown["available"], shown["routes"][0]["available"]) == (1, True)
     await follower.close()
