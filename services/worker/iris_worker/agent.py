@@ -336,7 +336,7 @@ class Agent:
         for ref in refs:
             held = self._held.get(ref)
             if held is not None:
-                self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo)
+                self._let_go(held, Cause.CANCELLED, DROP_GRACE_MS, now_ms, todo, held.settle_ms)
         return todo
 
     def _missing(self, ref: AttemptRef, now_ms: int) -> None:
