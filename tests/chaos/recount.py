@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from iris.client.problems import ClientError
+from iris.client.problems import ClientError, TryAgain, Unreachable
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
-from iris_core.views import DeploymentEvent, RouteEvent, TaskEvent
+from iris_core.views import DeploymentEvent, LogLineView, RouteEvent, TaskEvent
 from tests.chaos.load import CHILD, PRINTED, Nomination
 from tests.chaos.serving import RolloutEvent, Rollouts
 from tests.support.cluster import Cluster
@@ -108,7 +108,7 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
     checked, wrong = 0, []
     for task in sorted({task for task, _ in runs.ended}):
         said: dict[int, list[str]] = defaultdict(list)
-        for line in cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False):
+        for line in _lines(cluster, task):
             if line.line.startswith("line "):
                 said[line.attempt].append(line.line)
         for attempt in cluster.client.task(task).attempts:
@@ -122,6 +122,18 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
                 word = "lost" if len(lines) <= len(PRINTED) else "doubled"
                 wrong.append(f"{word}: {what} of attempt {attempt.number} of {task}, which has {len(lines)}")
     return checked, wrong
+
+
+def _lines(cluster: Cluster, task: str) -> list[LogLineView]:
+    """What a task has printed; asked for again while the log stream has no leader. Raises ClientError."""
+    deadline = time.monotonic() + _SETTLE_S
+    while True:
+        try:
+            return list(cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False))
+        except (TryAgain, Unreachable):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(1.0)
 
 
 def unstarted(cluster: Cluster, tasks: Told) -> list[str]:
