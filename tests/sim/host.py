@@ -52,7 +52,7 @@ class Machine:
     """One host and what runs on it.
 
     Args:
-        started: told of each process, for whoever counts.
+        started: told of each process, for whoever counts. told_to_end: of each that is sent TERM.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Machine:
         fate: Fate,
         started: Callable[[Running], None],
         answers: Answers,
+        told_to_end: Callable[[AttemptRef], None],
     ) -> None:
         self.name = name
         self.attributes = attributes
@@ -69,6 +70,7 @@ class Machine:
         self.fate = fate
         self.started = started
         self.answers = answers
+        self.told_to_end = told_to_end
         self.running: dict[AttemptRef, Running] = {}
         self.unreachable_until_s = 0.0
         """Its worker says what it says and hears no order before that."""
@@ -93,7 +95,7 @@ class Worker:
         self._stall_detector = StallDetector(3.0, 10.0)
         self._heart = HeartbeatSchedule(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
-        self._registered = self._settled = False
+        self._registered = self._settled = self._unheard = False
         self._probed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
@@ -189,6 +191,8 @@ class Worker:
     def _killed(self, ref: AttemptRef) -> None:
         running = self.machine.running.get(ref)
         if running is not None and running.ended is None:
+            if not self._unheard:  # nobody could take its routes out of discovery
+                self.machine.told_to_end(ref)
             self._over(running, Ended(Cause.EXITED, None, 15))
 
     def _over(self, running: Running, ended: Ended) -> None:
@@ -249,6 +253,7 @@ class Worker:
         said = asyncio.get_running_loop().create_task(self._say_that_it_stops())
         if self.agent.settle_ms():
             await asyncio.wait({said}, timeout=_REPORT_S)
+            self._unheard = not said.done()
         self._do(self.agent.stop_all(1000, self._now_ms()))
         await said
         while len(self.agent):

@@ -16,8 +16,9 @@ import msgspec
 
 from iris_bus.memory_store import digest as digest_of
 from iris_core import codec, subjects
+from iris_core.messages import AttemptRef
 from iris_core.serving import DeploymentSpec, Discovery
-from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, TaskState, WorkerState
+from iris_core.states import Budget, Cause, DeploymentLifecycle, JobState, RouteStatus, TaskState, WorkerState
 from iris_core.views import JobEvent, TaskEvent
 from iris_state.changes import (
     Assigned,
@@ -40,8 +41,9 @@ from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
 from tests.sim.host import Running
 from tests.sim.network import Server
-from tests.sim.people import Promises
+from tests.sim.people import SETTLED_S, Promises
 from tests.support.growth import Growth, check_timeouts
+from tests.support.rollouts import Rollouts
 
 TICK_MS = 1000
 RESTORED_EVERY = 8
@@ -113,12 +115,14 @@ class Judge:
         self._given_up: set[str] = set()
         self._known: set[str] = set()
         self._gone: dict[str, tuple[float, int]] = {}
+        self._left: dict[int, tuple[float, float]] = {}
 
     def on_commit(self, machine: Machine) -> None:
         """A leader's commit is in the journal: its ledger must be whole."""
         self.commits += 1
         check(machine.ledger, machine.timers.aside)
         self._note_hosts(machine.ledger)
+        self._note_routes_that_leave(machine.ledger)
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
@@ -169,6 +173,8 @@ class Judge:
         self._replays_are_equal(machine, policy)
         self._proxies_know_the_routes(machine)
         self._scaling_keeps_to_its_rules()
+        self._rollouts_keep_to_their_bounds()
+        self._every_deployment_settled(promises)
         digest = hashlib.sha256()
         for entry in self._server.journal_of_all_times:
             digest.update(entry.data)
@@ -198,6 +204,30 @@ class Judge:
                     ruled[change.deployment].status = change.status
                 elif isinstance(change, DeploymentScaled):
                     ruled[change.deployment].scale(change, commit.at_ms)
+
+    def _rollouts_keep_to_their_bounds(self) -> None:
+        rollouts = Rollouts()
+        for sequence, commit in enumerate(_commits(self._server), 1):
+            for sentence in rollouts.look(commit):
+                raise Violation(f"commit {sequence}: {sentence}")
+
+    def _every_deployment_settled(self, promises: Promises) -> None:
+        """Once nothing is done to the cluster each gets ready, or says why not, before it is deleted."""
+        expect(not promises.unsettled, f"in {SETTLED_S:g} s of calm did not settle: {promises.unsettled}")
+
+    def on_term(self, ref: AttemptRef) -> None:
+        """A process is told to end: a route's left discovery so long before that nobody sends it requests any more."""
+        left_s = self._left.get(ref.job)
+        if left_s is not None:
+            at_s, settle_s = left_s
+            early = self._server.now - at_s < settle_s
+            expect(not early, f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM")
+
+    def _note_routes_that_leave(self, ledger: Ledger) -> None:
+        for deployment in ledger.deployments.values():
+            for route in deployment.held():
+                if route.status is RouteStatus.TERMINATING:
+                    self._left.setdefault(route.job, (self._server.now, deployment.spec.settle_s))
 
     def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
         expect(promises.answered == promises.asked, f"{promises.asked} asked, {promises.answered} answered")

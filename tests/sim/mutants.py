@@ -17,7 +17,8 @@ from iris_bus.contract import Fenced
 from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
-from iris_core.states import ACTIVE, Budget, Cause, Initiator, TaskState
+from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
+from iris_core.tables.route import LIVE
 from iris_state import cascade, check, conclude, coordinator, follower, ledger, machine, retention
 from iris_state import round as round_
 from iris_state.apply import WRITERS, tasks
@@ -25,10 +26,11 @@ from iris_state.changes import Answered, Commit, JobPruned, Led
 from iris_state.claims import CURRENT
 from iris_state.commands import execute
 from iris_state.deltas import DeltaBuilder
-from iris_state.deployments import rollout, routes, scaling
+from iris_state.deployments import health, rollout, routes, scaling
 from iris_state.inputs import Output
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
+from iris_state.orders import OrderBook
 from iris_state.plans import accept
 from iris_state.policy import Policy
 from iris_state.records import Task
@@ -38,6 +40,7 @@ from iris_state.replication.unpublished import UnpublishedEvents
 from iris_state.reports import liveness, progress
 from iris_state.snapshots import snapshot, snapshotter
 from iris_state.timer_queue import TimeoutQueue
+from iris_worker import agent
 from iris_worker.agent import Agent
 from iris_worker.reports import Reports
 from iris_worker.seen import SeenAttempts
@@ -678,6 +681,91 @@ def an_update_keeps_to_no_surge(put: Put) -> None:
 def a_job_that_ends_leaves_its_route(put: Put) -> None:
     """A route is thought to live though its process is gone."""
     put(routes, "_ended", lambda *given: iter(()))
+
+
+@plant()
+def what_is_still_ending_makes_room_for_new_routes(put: Put) -> None:
+    """An update holds more routes than it may, as long as old ones take to end."""
+    plan = rollout.plan
+
+    def hasty(wanted: Any, members: Any) -> Any:
+        return plan(wanted, [member for member in members if member.status in LIVE])
+
+    put(rollout, "plan", hasty)
+
+
+@plant()
+def an_update_ends_what_serves_too_soon(put: Put) -> None:
+    """Old routes go before new ones are available."""
+    plan = rollout.plan
+
+    def greedy(wanted: Any, members: Any) -> Any:
+        return plan(replace(wanted, unavailable=wanted.replicas), members)
+
+    put(rollout, "plan", greedy)
+
+
+@plant()
+def every_unhealthy_route_is_evicted_at_once(put: Put) -> None:
+    """However few are left."""
+    put(health, "fell_together", lambda *given: False)
+    one_by_one = health.evicted
+
+    def all_of_them(found: Any, probe: Any, unavailable: int, going: int, now_ms: int) -> Any:
+        return one_by_one(found, probe, 100, 0, now_ms)
+
+    put(routes, "evicted", all_of_them)
+
+
+@plant()
+def an_unhealthy_route_gets_requests(put: Put) -> None:
+    """It stays in discovery until it is evicted."""
+    told = routes.discovery
+
+    def unmoved(ledger: Ledger, deployment: Any) -> Iterator[Any]:
+        held = {route.number: route.status for route in deployment.held()}
+        for route in deployment.held():
+            if route.status is RouteStatus.UNHEALTHY and route.healthy_ms:
+                route.status = RouteStatus.HEALTHY
+        yield from list(told(ledger, deployment))
+        for number, status in held.items():
+            deployment.routes[number].status = status
+
+    put(routes, "discovery", unmoved)
+
+
+@plant()
+def a_route_gets_term_as_it_leaves_discovery(put: Put) -> None:
+    """Proxies that have not heard yet send it requests."""
+    stop = OrderBook._stop
+
+    def sudden(self: OrderBook, ref: Any, why: Any) -> Any:
+        return msgspec.structs.replace(stop(self, ref, why), settle_ms=0)
+
+    put(OrderBook, "_stop", sudden)
+
+
+@plant(faults.reboot, faults.deafen)
+def what_a_worker_is_told_with_an_answer_ends_at_once(put: Put) -> None:
+    """A route that is to stop serves on only if its order was the first to say so."""
+    let_go = Agent._let_go
+
+    def sudden(self: Agent, held: Any, why: Any, grace_ms: int, now_ms: int, todo: Any, settle_ms: int = 0) -> None:
+        let_go(self, held, why, grace_ms, now_ms, todo, 0 if grace_ms == agent.DROP_GRACE_MS else settle_ms)
+
+    put(Agent, "_let_go", sudden)
+
+
+@plant()
+def an_update_is_never_over(put: Put) -> None:
+    """All routes are of the new revision and it goes on."""
+    put(rollout, "is_complete", lambda *given: False)
+
+
+@plant()
+def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
+    """A service that always crashes is tried without end, and says nothing of it."""
+    put(routes, "_failed_start", lambda *given: iter(()))
 
 
 # ── scaling by rule ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -30,6 +30,8 @@ _AGAIN_S = 1.0
 _LOOK_S = 0.7
 _STRAIGHT_S = 0.25
 _TRIES = 400
+SETTLED_S = 180.0
+_IN_ITS_WAY = frozenset({"crash_loop", "back_off", "update_failed", "paused", "waiting_for_capacity"})
 _FORGOTTEN = re.compile(rb"has made job j(\d+), which has ended and is forgotten")
 
 
@@ -41,6 +43,7 @@ class Promises:
         created: job number by request id. keys: the job numbers each idempotency key was answered with.
         names: the name of each promised job. missed: promised jobs that somebody was told do not exist.
         forgotten: jobs that were said to be forgotten, each with the position of that answer.
+        unsettled: deployments that were neither ready nor said why not when nothing was done to the cluster any more.
     """
 
     created: dict[str, int] = field(default_factory=dict)
@@ -48,6 +51,7 @@ class Promises:
     names: dict[int, str] = field(default_factory=dict)
     missed: list[int] = field(default_factory=list)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)
     asked: int = 0
     answered: int = 0
 
@@ -72,13 +76,15 @@ class People:
 
     Args:
         plan: when what is wanted, made beforehand, so that chance is drawn in one place.
+        calm_s: after which nothing is done to the cluster any more.
     """
 
-    def __init__(self, link: Link, promises: Promises, plan: list[tuple[float, object]]) -> None:
+    def __init__(self, link: Link, promises: Promises, plan: list[tuple[float, object]], calm_s: float) -> None:
         self._bus = link.bus
         self._streams = link.streams
         self._promises = promises
         self._plan = plan
+        self._calm_s = calm_s
         self._waiting: dict[str, asyncio.Future[Answer]] = {}
         self._inbox = ""
         self._looks = self._said = self._position = 0
@@ -113,12 +119,27 @@ class People:
         await asyncio.gather(*asking)
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
+        await asyncio.sleep(max(0.0, began + self._calm_s - loop.time()))
+        await asyncio.gather(*(self._settle(command.name) for command in created))
         for command in created:  # a late create may have come after every other word about it
             delete = msgspec.structs.replace(command, action="delete", spec=None, request_id=f"{command.name}-at-last")
             while await self._ask(delete) == Code.INTERNAL:  # judging it raised, as a fault wanted
                 self._promises.asked += 1
                 delete = msgspec.structs.replace(delete, request_id=f"{delete.request_id}-again")
         await looking
+
+    async def _settle(self, name: str) -> None:
+        """Wait until a deployment is as its owner wants it, or says why it is not."""
+        question = codec.pack(Query("deployment", {"deployment": name}, USER, self._position))
+        until_s, last = asyncio.get_running_loop().time() + SETTLED_S, b""
+        while asyncio.get_running_loop().time() < until_s:
+            with contextlib.suppress(Unavailable):
+                answer = await self._read(question)
+                last = answer.body
+                if answer.status == "not_found" or (answer.status == "ok" and _is_settled(last)):
+                    return
+            await asyncio.sleep(_AGAIN_S)
+        self._promises.unsettled.append(f"{name}: {last.decode()}")
 
     async def _ask(self, command: object) -> str:
         """Until there is an answer; the same request every time. The answer's status, empty when there is none."""
@@ -192,6 +213,18 @@ class People:
         self._position = max(self._position, answer.position)
         if isinstance(command, SubmitJob):
             self._promises.note(command, answer)
+
+
+def _is_settled(body: bytes) -> bool:
+    """Whether a deployment is ready with every route that is wanted, or gone, or tells its owner what is in its way."""
+    seen = codec.from_json(body, dict)
+    told = {condition["code"] for condition in seen["conditions"]} & _IN_ITS_WAY
+    if seen["status"] in ("destroying", "destroyed"):
+        return True
+    if seen["live"] == seen["replicas"] <= seen["available"]:
+        update = seen["update"]
+        return seen["status"] == "ready" or bool(told and update and update["old"])
+    return bool(told)
 
 
 def _to(command: SubmitJob | CancelJob | AdminCommand | DeployCommand, inbox: str) -> object:

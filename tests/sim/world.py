@@ -115,7 +115,9 @@ class World:
     def _build(self) -> None:
         hosts = [f"w{n}" for n in range(self.rng.choice((3, 4, 5)))]
         for n, host in enumerate(hosts):
-            self.machines[host] = Machine(host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start, self._answers)
+            self.machines[host] = Machine(
+                host, {"rack": f"r{n % 2}"}, self._fate, self.judge.on_start, self._answers, self.judge.on_term
+            )
             self._mains[host] = self._worker
         self._mains |= {"state-0": self._state, "state-1": self._state, "scheduler": self._scheduler}
         if self.rng.random() < 0.6:
@@ -181,7 +183,7 @@ class World:
         await proxies.proxy(link, process.name, self._scaled, self.seed, STORM_S)
 
     async def _people(self, process: Process, link: Link) -> None:
-        self.people = People(link, self.promises, self._plan)
+        self.people = People(link, self.promises, self._plan, STORM_S)
         await self.people.run()
 
     def _fate(self, ref: AttemptRef) -> tuple[float, int]:
@@ -195,14 +197,15 @@ class World:
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
 
     def _answers(self, running: Running, now_s: float) -> tuple[int, int]:
-        """One probe a second: it passes after a while, unless the version is ``never``; some routes fall ill later."""
+        """One probe a second: it passes after a while, unless the version is ``never``; in the storm some fall ill."""
         rng = random.Random(f"{self.seed}/probe/{running.ref.job}/{running.ref.attempt}")
         ready_s, ill_s, well_s = rng.choice((0.0, 1.0, 4.0)), rng.choice((1e9, 1e9, 6.0, 20.0)), rng.choice((3.0, 30.0))
         leader = self.leader()
         job = leader.replica.machine.ledger.jobs.get(running.ref.job) if leader is not None else None
         never = job is not None and job.spec.command[1] == "never"
         past = range(int(now_s - running.since_s), -1, -1)
-        results = [not never and ready_s <= t and not ill_s <= t < ill_s + well_s for t in past]
+        ill_until_s = min(ill_s + well_s, STORM_S - running.since_s)
+        results = [not never and ready_s <= t and not ill_s <= t < ill_until_s for t in past]
         alike = next((n for n, passed in enumerate(results) if passed is not results[0]), len(results))
         return (alike, 0) if results[0] else (0, alike)
 
