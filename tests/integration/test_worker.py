@@ -508,7 +508,7 @@ async def test_an_end_that_nobody_heard_is_told_after_a_restart(
     assert stage.ended.exit_code == 9
 
 
-async def test_a_beat_that_tells_an_end_tells_the_start_before_it(state: FakeState, worker: WorkerProcess):
+async def test_a_heartbeat_that_tells_an_end_tells_the_start_before_it(state: FakeState, worker: WorkerProcess):
     """Reports are not answered, so heartbeats are all the state service may come to hear."""
     state.silent = True
     ref = await state.run("true")

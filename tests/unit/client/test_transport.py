@@ -45,12 +45,12 @@ def test_a_key_of_the_callers_own_is_used():
         assert keys(server) == ["mine"]
 
 
-def test_patience_ends_with_the_refusal_itself():
+def test_the_timeout_ends_with_the_refusal_itself():
     with answering(in_turn(problem(503, "unavailable", "soon"))) as server, pytest.raises(TryAgain, match="soon"):
         submit(server, retry_for_s=0.2)
 
 
-def test_a_wait_longer_than_the_patience_is_not_begun():
+def test_a_wait_longer_than_the_timeout_is_not_begun():
     given = problem(429, "over_quota", "too many")
     given.headers = {**given.headers, "Retry-After": "30"}
     with answering(in_turn(given)) as server:

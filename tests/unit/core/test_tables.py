@@ -345,7 +345,7 @@ def test_failure_and_expiry_together_give_up():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILURE, Outcome.SKIPPED])
-def test_patience_is_over_strictly_after_it(outcome):
+def test_a_timeout_expires_strictly_after_it(outcome):
     at = judge(outcome, limit=5, in_status_ms=10, timeout_ms=10)
     assert at is (SchedulingResult.NEED_RETRY if outcome is Outcome.FAILURE else SchedulingResult.SKIPPED)
     assert judge(outcome, limit=5, in_status_ms=11, timeout_ms=10) is SchedulingResult.EXPIRED
@@ -356,7 +356,7 @@ def test_success_comes_before_everything():
     assert made is SchedulingResult.SUCCESS
 
 
-def test_without_patience_nothing_expires():
+def test_without_a_timeout_nothing_expires():
     assert judge(Outcome.SKIPPED, in_status_ms=10**12, timeout_ms=None) is SchedulingResult.SKIPPED
 
 

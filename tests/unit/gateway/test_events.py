@@ -81,7 +81,7 @@ async def test_the_events_of_a_job_that_is_not_there_are_not_found(iris: House):
 
 
 @pytest.mark.parametrize("query", ["type=worker", "type=task.state.*", "order=up", "after=-1", "cursor=e", "within=a"])
-async def test_a_wrong_wish_is_refused(iris: House, query: str):
+async def test_an_invalid_filter_is_refused(iris: House, query: str):
     assert (await iris.http.get(f"/v1/events?{query}")).status_code in (404, 422)
 
 

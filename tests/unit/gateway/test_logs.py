@@ -100,7 +100,7 @@ async def test_a_task_that_printed_nothing_has_no_output(iris: House):
     assert await text(iris, "/v1/tasks/%2Fa%2F0/logs") == ""
 
 
-async def test_unknown_tasks_and_wrong_wishes_are_refused(printed: House):
+async def test_unknown_tasks_and_invalid_options_are_refused(printed: House):
     paths = ["/v1/tasks/%2Fa%2F9/logs", "/v1/tasks/j1%2F0/logs?attempt=-1", "/v1/jobs/j1/logs?attempt=last"]
     paths += ["/v1/tasks/j1%2F0/logs?attempt=0.5", "/v1/tasks/j1%2F0/logs?attempt=allx"]
     paths += ["/v1/jobs/j1/logs?tail=x", "/v1/jobs/j1/logs?since=yesterday", "/v1/jobs/j1/logs?stream=stdin"]

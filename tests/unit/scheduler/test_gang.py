@@ -166,7 +166,7 @@ def test_a_higher_band_may_use_what_is_kept_for_a_gang() -> None:
     assert story.cycle() == {"/urgent/0": "s1-1", "/urgent/1": "s2-1"}
 
 
-def test_the_next_cycle_comes_when_patience_ends() -> None:
+def test_the_next_cycle_comes_when_the_reservation_is_due() -> None:
     story = blocked()
     begun = story.now_ms
     assert story.look().wake_ms == begun + 300_001

@@ -82,7 +82,7 @@ def test_the_same_idempotency_key_is_one_job_for_ever(script):
     """)
 
 
-def test_an_idempotency_key_stands_for_one_wish_only(script):
+def test_an_idempotency_key_stands_for_one_request_only(script):
     script.play("""
         submit /a key=k cpu=1   -> created j1
         submit /b key=k cpu=1   -> idempotency_mismatch this idempotency key has made /a, which differs in name

@@ -106,7 +106,7 @@ def test_what_the_same_start_tells_the_second_time_counts(script):
     """)
 
 
-def test_a_beat_that_tells_a_whole_attempt_tells_it_in_order(script):
+def test_a_heartbeat_that_tells_a_whole_attempt_tells_it_in_order(script):
     world, host, stages = whole_attempt(script, KernelStatus.PREPARING, KernelStatus.RUNNING)
     output = world.step(heartbeat(1, world.now_ms, stages, incarnation=host.incarnation))
     assert not output.orders
@@ -235,7 +235,7 @@ def test_a_worker_nobody_knows_is_asked_to_register(script):
     script.play("told new -> register")
 
 
-def test_an_order_that_never_arrived_is_given_again_by_the_next_beat(script):
+def test_an_order_that_never_arrived_is_given_again_by_the_next_heartbeat(script):
     script.play("""
         worker w0
         orders w0 held
@@ -250,7 +250,7 @@ def test_an_order_that_never_arrived_is_given_again_by_the_next_beat(script):
     """)
 
 
-def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
+def test_an_attempt_a_heartbeat_does_not_speak_of_is_missing(script):
     script.play("""
         worker w0
         submit /a
@@ -265,7 +265,7 @@ def test_an_attempt_a_beat_does_not_speak_of_is_missing(script):
 
 
 @pytest.mark.parametrize("older_ms", [1000, 0])  # of one millisecond nobody knows which was first
-def test_a_beat_older_than_a_report_declares_nothing_missing(script, older_ms):
+def test_a_heartbeat_older_than_a_report_declares_nothing_missing(script, older_ms):
     script.play("""
         worker w0
         submit /a
@@ -400,7 +400,7 @@ def test_a_host_that_refuses_the_first_order_of_a_leader_is_asked_again(script):
     """)
 
 
-def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
+def test_a_heartbeat_that_arrives_after_a_later_one_changes_nothing(script):
     script.play("""
         worker w0
         submit /a
@@ -412,7 +412,7 @@ def test_a_beat_that_arrives_after_a_later_one_is_no_news(script):
     script.play("/a/0 -> RUNNING")
 
 
-def test_a_beat_twice_is_a_beat_once(script):
+def test_a_heartbeat_twice_is_a_heartbeat_once(script):
     script.play("""
         worker w0
         orders w0 held
@@ -427,7 +427,7 @@ def test_a_beat_twice_is_a_beat_once(script):
     script.play("told w0 -> nothing")
 
 
-def test_a_beat_heals_a_lost_report(script):
+def test_a_heartbeat_heals_a_lost_report(script):
     script.play("""
         worker w0
         submit /a
@@ -442,7 +442,7 @@ def test_a_beat_heals_a_lost_report(script):
     """)
 
 
-def test_a_beat_repeats_a_stop_that_was_not_heard(script):
+def test_a_heartbeat_repeats_a_stop_that_was_not_heard(script):
     script.play("""
         worker w0
         submit /a

@@ -61,14 +61,14 @@ def test_every_question_is_answered(house: Script, what: str, names: dict[str, A
 
 
 @given(st.sampled_from(["drain", "undrain", "mark_lost", "set_quota", "", "\0"]), TEXTS, CALLERS, given_some(LIMITS))
-def test_every_wish_of_an_operator_is_answered(action: str, target: str, caller: Caller, arguments: dict[str, Any]):
+def test_every_command_of_an_operator_is_answered(action: str, target: str, caller: Caller, arguments: dict[str, Any]):
     world = furnished().world
     assert world.admin(action, target, caller, **arguments).status in STATUSES
     assert world.replayed().sequence == world.machine.sequence
 
 
 @given(TEXTS, CALLERS, st.booleans())
-def test_every_wish_about_a_job_is_answered(name: str, caller: Caller, failed_only: bool):
+def test_every_command_about_a_job_is_answered(name: str, caller: Caller, failed_only: bool):
     world = furnished().world
     assert world.cancel(name, caller).status in STATUSES
     assert world.rerun(name, caller, failed_only=failed_only).status in STATUSES

@@ -128,7 +128,7 @@ def test_the_sixth_failure_gives_up_and_the_session_goes_elsewhere(script):
     """)
 
 
-def test_when_the_deaf_worker_wakes_up_it_runs_nothing_of_it(script):
+def test_when_the_unreachable_worker_wakes_up_it_runs_nothing_of_it(script):
     script.play(RACK)
     script.play("""
         orders a0 held
@@ -252,7 +252,7 @@ def test_a_start_that_is_not_taken_is_tried_again_and_given_up(script):
     """)
 
 
-def test_a_start_that_was_not_heard_is_given_again_by_the_next_beat(script):
+def test_a_start_that_was_not_heard_is_given_again_by_the_next_heartbeat(script):
     script.play(RACK)
     script.play("""
         schedule
@@ -269,7 +269,7 @@ def test_a_start_that_was_not_heard_is_given_again_by_the_next_beat(script):
     """)
 
 
-def test_a_member_that_is_prepared_before_the_others_is_not_started_by_a_beat(script):
+def test_a_member_that_is_prepared_before_the_others_is_not_started_by_a_heartbeat(script):
     script.play(RACK)
     script.play("""
         schedule
@@ -400,7 +400,7 @@ def test_a_slow_member_without_a_retry_left_ends_the_gang(script):
     """)
 
 
-def test_terminating_past_its_patience_is_over_for_the_user_and_not_for_the_worker(script):
+def test_terminating_past_its_timeout_is_over_for_the_user_and_not_for_the_worker(script):
     script.play(RACK)
     script.play("""
         schedule
@@ -437,7 +437,7 @@ def test_a_stage_within_a_status_does_not_restart_its_clock(script):
     """)
 
 
-def test_patience_is_configurable(script):
+def test_timeouts_are_configurable(script):
     script.play("""
         policy preparing_timeout_s=5
         worker w0

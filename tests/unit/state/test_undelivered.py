@@ -57,7 +57,7 @@ def test_what_a_stopping_worker_refuses_has_ended_at_once(script):
     """)
 
 
-def test_an_order_that_expired_unread_has_ended_with_the_next_beat(script):
+def test_an_order_that_expired_unread_has_ended_with_the_next_heartbeat(script):
     """The host heartbeats and is deaf: nothing of this attempt can ever start there, and its task waits no longer."""
     script.play(TWO)
     script.play("""
@@ -155,7 +155,7 @@ def test_a_gang_with_a_host_that_does_not_listen_is_placed_elsewhere_at_once(scr
     """)
 
 
-def test_a_deaf_host_of_a_gang_that_went_elsewhere_holds_nothing_for_long(script):
+def test_an_unreachable_host_of_a_gang_that_went_elsewhere_holds_nothing_for_long(script):
     script.play(RACK)
     script.play("""
         orders a1 deaf
@@ -253,7 +253,7 @@ def test_a_host_that_says_itself_what_ails_it_is_not_healed_by_an_order(script):
     """)
 
 
-def test_a_new_leader_does_not_take_a_deaf_host_for_healed(script):
+def test_a_new_leader_does_not_take_an_unreachable_host_for_healed(script):
     script.play("""
         worker w0
         orders w0 deaf

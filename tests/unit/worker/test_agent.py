@@ -251,7 +251,7 @@ def test_an_end_does_not_go_without_the_start_whose_report_is_still_under_way(st
     """)
 
 
-def test_a_beat_says_of_an_end_that_nobody_has_answered_what_came_before_it(story: Story):
+def test_a_heartbeat_says_of_an_end_that_nobody_has_answered_what_came_before_it(story: Story):
     story.play("""
         run 1-0-0      -> taken, launch 1-0-0
         tell           -> 1-0-0 PREPARING

@@ -34,21 +34,21 @@ def test_nothing_is_launched_on_contact_that_is_too_old(stall_detector: StallDet
     assert stall_detector.may_launch(114)
 
 
-def test_beats_are_due_at_fixed_times():
+def test_heartbeats_are_due_at_fixed_times():
     heart = HeartbeatSchedule("w0", "me", 5.0)
     lags = [heart.heartbeat((), at, 7)[1] for at in (100.0, 105.5, 110.0, 115.25)]
     assert lags == [0.0, 0.5, 0.0, 0.25]
     assert heart.wait_s(116.0) == 4.0
 
 
-def test_beats_that_were_missed_are_not_made_up_for():
+def test_heartbeats_that_were_missed_are_not_made_up_for():
     heart = HeartbeatSchedule("w0", "me", 5.0)
     heart.heartbeat((), 100.0, 7)
     assert heart.heartbeat((), 130.0, 7)[1] == 25.0
     assert heart.wait_s(130.0) == 5.0
 
 
-def test_a_beat_says_what_ails_the_host():
+def test_a_heartbeat_reports_the_fault_of_the_host():
     heart = HeartbeatSchedule("w0", "me", 5.0)
     assert heart.heartbeat((), 0.0, 7, "disk full") == (
         HeartbeatMessage("w0", "me", 1, 7, (), False, "disk full", 1),
@@ -83,6 +83,6 @@ def test_news_delay_no_heartbeat():
     assert heart.wait_s(104.9) == 0.0
 
 
-def test_a_beat_has_the_newest_result_of_each_probe():
+def test_a_heartbeat_has_the_newest_result_of_each_probe():
     result = ProbeResult(AttemptRef(1, 0, 0), "10.0.0.4:31002", 3)
     assert HeartbeatSchedule("w0", "me", 5.0).heartbeat((), 0.0, 7, "", (result,))[0].probes == (result,)
