@@ -17,7 +17,7 @@ from iris_core.units import BYTES, COUNT, Unit
 
 @dataclass(frozen=True, slots=True)
 class UserLimit:
-    """One limit. 0 is unlimited, except for limits of concurrent connections, where 0 allows none.
+    """One limit. 0 is unlimited, except for limits on open streams and uploads, where 0 allows none.
 
     Attributes:
         name: the field of `Quota` or the key of ``[gateway]``; in JSON it has the same name.
