@@ -390,3 +390,14 @@ def test_help_of_a_service_is_its_own_and_names_its_keys():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "usage: iris server worker" in done.stdout
     assert "bundles_kept" in done.stdout
+
+
+def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
+    refused = problem(503, "unavailable", "no replica of the state service leads")
+    refused.headers = {**refused.headers, "Retry-After": "1"}
+    with answering(in_turn(refused)) as server:
+        code, _, err = iris("--url", server.url, "--retry-for", "2s", "ls")
+        at_once = iris("--url", server.url, "--retry-for", "0s", "ls")
+    assert code == at_once[0] == ExitCode.TRY_AGAIN
+    assert err.count("waiting: no replica of the state service leads; trying again for up to 2 s") == 1
+    assert "waiting" not in at_once[2]

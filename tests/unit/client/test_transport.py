@@ -151,3 +151,26 @@ def test_what_an_event_has_told_is_known_to_later_reads():
         client.job("/train")
 
         assert server.requests[-1].headers["Iris-Position"] == "57"
+
+
+def test_why_a_request_waits_is_said_once_for_each_reason():
+    refused = problem(503, "unavailable", "no replica of the state service leads")
+    refused.headers = {**refused.headers, "Retry-After": "1"}
+    with answering(in_turn(refused, refused, Said(201, job_view()))) as server, Client(server.url) as client:
+        said = []
+        client.transport.on_wait = lambda why, seconds: said.append((why, round(seconds, -1)))
+        client.submit(SPEC)
+
+    assert said == [("no replica of the state service leads", 90)]
+
+
+def test_a_short_wait_is_not_worth_a_word():
+    with (
+        answering(in_turn(problem(503, "unavailable", "soon"), Said(201, job_view()))) as server,
+        Client(server.url) as client,
+    ):
+        said = []
+        client.transport.on_wait = lambda why, seconds: said.append(why)
+        client.submit(SPEC)
+
+    assert said == []

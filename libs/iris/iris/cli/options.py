@@ -12,6 +12,8 @@ from click.shell_completion import CompletionItem
 
 from iris.client.client import Client
 from iris.client.problems import ClientError
+from iris.client.transport import RETRY_FOR_S
+from iris.client.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,10 +35,20 @@ def connected(command: F) -> F:
     return with_client  # type: ignore[return-value]
 
 
-def connect(ctx: click.Context, url: str | None = None, context: str | None = None) -> Client:
-    """A client of the gateway in this command's options, else in those before its name."""
+def connect(
+    ctx: click.Context, url: str | None = None, context: str | None = None, *, retry_for_s: float = RETRY_FOR_S
+) -> Client:
+    """A client of the gateway in this command's options, else in those before its name; it prints why it waits."""
     above = ctx.find_root().obj or {}
-    return Client(url or above.get("url"), context=context or above.get("context"))
+    if above.get("retry_for"):
+        retry_for_s = parse_duration(above["retry_for"])
+    client = Client(url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s)
+    client.transport.on_wait = say_wait
+    return client
+
+
+def say_wait(why: str, seconds: float) -> None:
+    click.echo(f"waiting: {why}; trying again for up to {seconds:.0f} s", err=True)
 
 
 def form_option(default: str = "table", forms: Sequence[str] = FORMS) -> Callable[[F], F]:
@@ -63,7 +75,7 @@ class Name(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            with connect(ctx) as client:
+            with connect(ctx, retry_for_s=0.0) as client:
                 found = client.pages("/v1/jobs", dict, {"name_prefix": full(incomplete) if incomplete else None}, 50)
                 return [CompletionItem(job["name"], help=job["state"]) for job in found]
         except ClientError:

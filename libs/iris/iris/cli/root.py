@@ -80,14 +80,17 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
+@click.option(
+    "--retry-for", help="Go on trying for so long when the cluster does not answer: 90s, 5m, 0s.", metavar="TIME"
+)
 @click.version_option(package_name="iris", prog_name="iris")
 @click.pass_context
-def root(ctx: click.Context, url: str | None, context: str | None) -> None:
+def root(ctx: click.Context, url: str | None, context: str | None, retry_for: str | None) -> None:
     """Jobs on clusters of CPUs, GPUs and TPU slices.
 
     The gateway is found through --url, IRIS_URL, the context, or the local cluster that is up.
     """
-    ctx.obj = {"url": url, "context": context}
+    ctx.obj = {"url": url, "context": context, "retry_for": retry_for}
 
 
 def invoke(arguments: list[str]) -> int:

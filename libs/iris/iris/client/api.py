@@ -16,7 +16,7 @@ from iris.client.address import Address, find_gateway
 from iris.client.decode import from_json
 from iris.client.event_stream import EventStream
 from iris.client.events import Event, read_events, read_lines
-from iris.client.transport import HttpRequest, Response, Transport, UrlQuery, in_path
+from iris.client.transport import RETRY_FOR_S, HttpRequest, Response, Transport, UrlQuery, in_path
 from iris_core.views import JobView, LogLineView, TaskView
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class GatewayApi:
         token: str | None = None,
         context: str | None = None,
         timeout_s: float = 30.0,
-        retry_for_s: float = 30.0,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         found = find_gateway(url, context=None if url else context)
         inside_task = "IRIS_JOB" in os.environ

@@ -20,7 +20,7 @@ from iris.client.events import Event, read_events, read_lines
 from iris.client.job_options import CommandLine, JobOptions
 from iris.client.jobs import TERMINAL, Job
 from iris.client.problems import gave_up
-from iris.client.transport import UrlQuery
+from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.spec import JobSpec
 from iris_core.views import (
     DeploymentView,
@@ -52,7 +52,7 @@ class AsyncClient:
         token: str | None = None,
         context: str | None = None,
         timeout_s: float = 30.0,
-        retry_for_s: float = 30.0,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         self.sync = Client(url, token=token, context=context, timeout_s=timeout_s, retry_for_s=retry_for_s)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="iris-client")

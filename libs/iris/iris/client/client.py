@@ -42,7 +42,9 @@ class Client(GatewayApi):
     Args:
         url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context, the local cluster.
         token: bearer token; left out, ``IRIS_TOKEN`` or the context's. context: a named gateway.
-        timeout_s: how long one answer may take. retry_for_s: how long a request is repeated while the gateway restarts.
+        timeout_s: how long one answer may take.
+        retry_for_s: how long a request is repeated, under one idempotency key, while the gateway restarts or cannot
+            reach the state service; 0: never. The log says why it waits.
 
     Raises NoGateway when nothing says where the gateway is. Every method may raise Problem and Unreachable.
     """

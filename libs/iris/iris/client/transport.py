@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import random
 import socket
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 from urllib.parse import quote, urlencode, urlsplit
@@ -21,11 +22,19 @@ from urllib.parse import quote, urlencode, urlsplit
 from iris.client.address import Address
 from iris.client.problems import TryAgain, Unreachable, problem_from
 
+log = logging.getLogger(__name__)
+
 UrlQuery = Mapping[str, str | int | bool | None]
 BROKEN = (OSError, http.client.HTTPException)
 """The exceptions of a broken connection."""
 
 POSITION = "Iris-Position"
+RETRY_FOR_S = 90.0
+"""Longer than a state service that is down for a minute."""
+_LONGEST_ASKED_S = 10.0
+"""A request that the gateway asks to retry later than that (over quota) is not retried."""
+_UNSAID_S = 1.0
+"""Shorter waits are not reported."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
 
@@ -87,6 +96,11 @@ def position_of(response: http.client.HTTPResponse) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def log_wait(why: str, seconds: float) -> None:
+    """Log why a request is retried, and for how long it may be."""
+    log.warning("%s; trying again for up to %.0f s", why, seconds)
+
+
 class Transport:
     """Sends requests to one gateway.
 
@@ -98,34 +112,46 @@ class Transport:
 
     Attributes:
         position: journal position of the newest response or event; later reads are at least as new.
+        on_wait: called with the reason why a request is retried and the seconds for which it may be, once per reason.
     """
 
     def __init__(
-        self, address: Address, *, timeout_s: float = 30.0, retry_for_s: float = 30.0, first_timeout_s: float = 0.0
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 30.0,
+        retry_for_s: float = RETRY_FOR_S,
+        first_timeout_s: float = 0.0,
     ) -> None:
         self.address = address
         self.retry_for_s = retry_for_s
         self._first_timeout_s = first_timeout_s
         self._timeout_s = timeout_s
         self.position = 0
+        self.on_wait: Callable[[str, float], None] = log_wait
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._answered = False
         self._closed = False
 
     def send(self, request: HttpRequest) -> Response:
         """The response. Raises Problem for one of 400 or more, Unreachable when none arrives in time."""
-        start, pause = time.monotonic(), _FIRST_PAUSE_S
+        start, pause, said = time.monotonic(), _FIRST_PAUSE_S, ""
         while True:
             try:
                 return self._send_once(request)
             except TryAgain as problem:
-                wait = max(pause, problem.retry_after_s or 0.0)
-                if time.monotonic() + wait > start + self.retry_for_s:
+                why, wait, until = str(problem), max(pause, problem.retry_after_s or 0.0), start + self.retry_for_s
+                if wait > _LONGEST_ASKED_S or time.monotonic() + wait > until:
                     raise
             except BROKEN as error:
-                wait = pause
-                if time.monotonic() + wait > start + self.current_timeout_s:
-                    raise self.unreachable(error) from error
+                unreachable, wait, until = self.unreachable(error), pause, start + self.current_timeout_s
+                why = str(unreachable)
+                if time.monotonic() + wait > until:
+                    raise unreachable from error
+            now = time.monotonic()
+            if why != said and now + wait > start + _UNSAID_S:
+                said = why
+                self.on_wait(why, until - now)
             time.sleep(wait * random.uniform(1.0, 1.3))  # never sooner than requested, and not all clients at once
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
