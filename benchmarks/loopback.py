@@ -32,7 +32,7 @@ from iris_scheduler.cache import Cache
 from iris_scheduler.mirror import Mirror
 from iris_scheduler.plan import plan
 from iris_scheduler.settings import SchedulerSettings
-from iris_state.machine import Command, Input, Machine, Output, Request
+from iris_state.machine import Input, Machine, Output, Request
 from iris_state.policy import Policy
 from iris_worker.agent import Agent
 
@@ -57,7 +57,7 @@ class Loopback:
         self.now_ms = 1_000_000
         self.machine = Machine(Policy(max_building=slots), "leader")
         self._agents = {f"host-{n}": Agent(f"start-{n}") for n in range(hosts)}
-        self._inbox: list[Input] = []
+        self._inputs: list[Input] = []
         self._told: dict[str, tuple[Stage, ...]] = {}
         self._commands = 0
         self._settings = SchedulerSettings()
@@ -67,8 +67,8 @@ class Loopback:
         for name, agent in self._agents.items():
             register = Register(name, agent.incarnation, {}, Amount(slots * 1000, 1 << 40, 1 << 40, 0), self.now_ms)
             self._ask(WorkerReport(name, agent.incarnation, register=register))
-        self.machine.step(self._inbox, self.now_ms)
-        self._inbox = []
+        self.machine.step(self._inputs, self.now_ms)
+        self._inputs = []
         self._mirror = Mirror.of([codec.unpack(self._full(), FullSnapshot)])
         self.counts.clear()
 
@@ -77,15 +77,15 @@ class Loopback:
         return output.replies[0][1]
 
     def submit(self, name: str, tasks: int) -> None:
-        """Put one job into the inbox."""
+        """Submit one job."""
         self._commands += 1
         spec = JobSpec(name=name, command=("/bin/true",), replicas=tasks)
-        command = SubmitJob(spec, Caller("ann"), f"request-{self._commands}", self.now_ms, answer_to="answers")
-        self._inbox.append(Command(self._commands, subjects.CMD_SUBMIT, codec.pack(command)))
+        command = SubmitJob(spec, Caller("ann"), f"request-{self._commands}", self.now_ms)
+        self._inputs.append(Request(subjects.CMD_SUBMIT, codec.pack(command), "answers"))
 
     def run(self) -> None:
         """Turn until everything has ended. Raises RuntimeError when nothing moves though something waits."""
-        while self._inbox:
+        while self._inputs:
             self.turn()
         if len(self.machine.ledger.queue):
             raise RuntimeError(f"{len(self.machine.ledger.queue)} tasks wait for nothing")
@@ -93,7 +93,7 @@ class Loopback:
     def turn(self) -> None:
         """One commit, and everything that hosts and scheduler make of it."""
         self.now_ms += 1
-        inputs, self._inbox = self._inbox, []
+        inputs, self._inputs = self._inputs, []
         began = time.process_time()
         output = self.machine.step(inputs, self.now_ms)
         self.cpu_s["state"] += time.process_time() - began
@@ -134,7 +134,7 @@ class Loopback:
         self.cpu_s["scheduler"] += time.process_time() - began
         if data is not None:
             self._message("plans", data)
-            self._inbox.append(Request(subjects.STATE_PLAN, data, "plan"))
+            self._inputs.append(Request(subjects.STATE_PLAN, data, "plan"))
 
     def _carry_out(self, name: str, order: Order) -> None:
         data = codec.pack(order)
@@ -159,7 +159,7 @@ class Loopback:
     def _ask(self, report: WorkerReport) -> None:
         data = codec.pack(report)
         self._message("reports", data)
-        self._inbox.append(Request(subjects.report(report.worker), data, _REPORTS + report.worker))
+        self._inputs.append(Request(subjects.report(report.worker), data, _REPORTS + report.worker))
 
     def _answer(self, output: Output) -> None:
         for reply, data in output.replies:

@@ -1,4 +1,7 @@
-"""Submit a job durably with nothing but a NATS client: `python submit.py NATS_URL NAME COMMAND...`."""
+"""Submit a job with nothing but a NATS client: `python submit.py NATS_URL NAME COMMAND...`.
+
+A request to the leader of the state service, repeated under one id until it is answered: it takes effect once.
+"""
 
 import asyncio
 import sys
@@ -6,27 +9,28 @@ import time
 import uuid
 
 import nats
+from nats.errors import NoRespondersError
 
 from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, SubmitJob
 from iris_core.spec import JobSpec
+from iris_core.subjects import CMD_SUBMIT
 
 
 async def main(url: str, name: str, *command: str) -> None:
     client = await nats.connect(url)
-    inbox = client.new_inbox()
-    answers = await client.subscribe(inbox)
-    request = SubmitJob(
-        JobSpec(name=name, command=command),
-        Caller("ann"),
-        uuid.uuid4().hex,
-        time.time_ns() // 1_000_000,
-        answer_to=inbox,
-    )
-    stored = await client.jetstream().publish("iris.cmd.submit", pack(request))
-    print(f"stored as command {stored.seq}: it will be carried out", flush=True)
-    answer = unpack((await answers.next_msg(timeout=60)).data, Answer)
-    print(answer.status, answer.body.decode())
+    spec = JobSpec(name=name, command=command)
+    request = pack(SubmitJob(spec, Caller("ann"), uuid.uuid4().hex, time.time_ns() // 1_000_000))
+    for pause_s in (0.1, 0.5, 1, 2, 5, 10, 10, 10, 10, 10):  # about a minute
+        try:
+            answer = unpack((await client.request(CMD_SUBMIT, request, timeout=pause_s)).data, Answer)
+        except (NoRespondersError, TimeoutError):
+            print("the state service does not answer; trying again", file=sys.stderr)
+        else:
+            print(answer.status, answer.body.decode())
+            if answer.status != "unavailable":  # the leader takes no more just now
+                break
+        await asyncio.sleep(pause_s)
     await client.close()
 
 

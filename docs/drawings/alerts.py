@@ -85,13 +85,6 @@ ALERTS = (
         "The state service has set aside an input of kind {{ $labels.kind }}.",
     ),
     Alert(
-        "IrisDeadLetters",
-        "max(increase(iris_dead_letters_total[15m])) > 0",
-        "0m",
-        "ticket",
-        "Commands have arrived that the state service cannot decode.",
-    ),
-    Alert(
         "IrisSchedulerStale",
         "iris_snapshot_age_seconds > 60 or iris_snapshot_age_seconds < 0",
         "2m",

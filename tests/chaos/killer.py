@@ -49,7 +49,7 @@ _STOP_S = 0.5
 """What is told to stop may still answer for so long."""
 _SILENCE_S = (12.0, 16.0)
 """For all servers: longer than a report or a batch of output waits for its answer."""
-_STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS, subjects.COMMANDS)
+_STEPS_DOWN = (subjects.LOGS, subjects.LOGS, subjects.JOURNAL, subjects.EVENTS)
 _MISSED = (LookupError, ProcessLookupError, FileNotFoundError, psutil.NoSuchProcess, StopIteration)
 """There was nothing to strike."""
 _ENDS = ("kill", "stop")

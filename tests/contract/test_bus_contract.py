@@ -177,23 +177,16 @@ async def test_a_closed_connection_says_so(another):
 
 
 async def test_stored_messages_are_numbered_and_read_in_order(bus):
-    numbers = [await bus.streams.publish("iris.cmd.submit", b"%d" % n, headers={"a": "b"}) for n in range(5)]
-    reader = bus.streams.read("IRIS_COMMANDS", 2)
+    numbers = [await bus.streams.publish("iris.log.w.0.0", b"%d" % n, headers={"a": "b"}) for n in range(5)]
+    reader = bus.streams.read("IRIS_LOGS", 2)
     messages = [*await reader.batch(wait=5)]
     await reader.close()
     assert numbers == [1, 2, 3, 4, 5]
     assert [(m.subject, m.data, m.headers, m.sequence) for m in messages] == [
-        ("iris.cmd.submit", b"2", {"a": "b"}, 3),
-        ("iris.cmd.submit", b"3", {"a": "b"}, 4),
-        ("iris.cmd.submit", b"4", {"a": "b"}, 5),
+        ("iris.log.0.0", b"2", {"a": "b"}, 3),
+        ("iris.log.0.0", b"3", {"a": "b"}, 4),
+        ("iris.log.0.0", b"4", {"a": "b"}, 5),
     ]
-
-
-async def test_the_same_message_id_is_stored_once(bus):
-    first = await bus.streams.publish("iris.cmd.submit", b"1", message_id="a")
-    again = await bus.streams.publish("iris.cmd.submit", b"1", message_id="a")
-    other = await bus.streams.publish("iris.cmd.submit", b"1", message_id="b")
-    assert (first, again, other) == (1, 1, 2)
 
 
 async def test_a_subject_no_stream_takes_is_no_responders(bus):
@@ -202,21 +195,21 @@ async def test_a_subject_no_stream_takes_is_no_responders(bus):
 
 
 async def test_a_reader_goes_on_with_what_arrives(bus):
-    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    reader = bus.streams.read("IRIS_LOGS", 0)
     assert await reader.batch(wait=0.05) == []
-    await bus.streams.publish("iris.cmd.submit", b"1")
+    await bus.streams.publish("iris.log.w.0.0", b"1")
     assert [m.data for m in await reader.batch(wait=5)] == [b"1"]
-    await bus.streams.publish("iris.cmd.cancel", b"2")
+    await bus.streams.publish("iris.log.w.0.1", b"2")
     assert [m.data for m in await reader.batch(wait=5)] == [b"2"]
     await reader.close()
 
 
 async def test_a_reader_says_when_there_is_something_to_take(bus):
-    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    reader = bus.streams.read("IRIS_LOGS", 0)
     news = asyncio.Event()
     reader.on_arrival(news.set)
     assert reader.take() == []
-    await bus.streams.publish("iris.cmd.submit", b"1")
+    await bus.streams.publish("iris.log.w.0.0", b"1")
     async with asyncio.timeout(5):
         await news.wait()
     assert [m.data for m in reader.take()] == [b"1"]
@@ -225,8 +218,8 @@ async def test_a_reader_says_when_there_is_something_to_take(bus):
 
 async def test_a_reader_takes_no_more_than_it_is_asked_to(bus):
     for n in range(5):
-        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
-    reader = bus.streams.read("IRIS_COMMANDS", 0)
+        await bus.streams.publish("iris.log.w.0.0", b"%d" % n)
+    reader = bus.streams.read("IRIS_LOGS", 0)
     got = []
     async with asyncio.timeout(5):
         while len(got) < 5:
@@ -259,8 +252,8 @@ async def test_many_messages_arrive_whole_and_in_order(bus):
 
 
 async def test_a_closed_reader_gives_nothing_more(bus):
-    await bus.streams.publish("iris.cmd.submit", b"1")
-    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    await bus.streams.publish("iris.log.w.0.0", b"1")
+    reader = bus.streams.read("IRIS_LOGS", 0)
     await reader.batch(wait=5)
     await reader.close()
     with pytest.raises(Unavailable):
@@ -269,9 +262,9 @@ async def test_a_closed_reader_gives_nothing_more(bus):
 
 async def test_reading_behind_what_was_trimmed_is_a_gap(bus):
     for n in range(10):
-        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
-    await bus.streams.trim("IRIS_COMMANDS", 6)
-    reader = bus.streams.read("IRIS_COMMANDS", 3)
+        await bus.streams.publish("iris.log.w.0.0", b"%d" % n)
+    await bus.streams.trim("IRIS_LOGS", 6)
+    reader = bus.streams.read("IRIS_LOGS", 3)
     with pytest.raises(Gap):
         await reader.batch(wait=5)
     await reader.close()
@@ -279,36 +272,29 @@ async def test_reading_behind_what_was_trimmed_is_a_gap(bus):
 
 async def test_reading_from_zero_begins_at_the_oldest_that_is_kept(bus):
     for n in range(1, 11):
-        await bus.streams.publish("iris.cmd.submit", b"%d" % n)
-    await bus.streams.trim("IRIS_COMMANDS", 9)
-    assert await read(bus.streams.read("IRIS_COMMANDS", 0), 2) == [b"9", b"10"]
+        await bus.streams.publish("iris.log.w.0.0", b"%d" % n)
+    await bus.streams.trim("IRIS_LOGS", 9)
+    assert await read(bus.streams.read("IRIS_LOGS", 0), 2) == [b"9", b"10"]
 
 
 async def test_trimming_to_the_end_leaves_readers_where_they_are(bus):
-    await bus.streams.publish("iris.cmd.submit", b"1")
-    reader = bus.streams.read("IRIS_COMMANDS", 0)
+    await bus.streams.publish("iris.log.w.0.0", b"1")
+    reader = bus.streams.read("IRIS_LOGS", 0)
     assert [m.data for m in await reader.batch(wait=5)] == [b"1"]
-    await bus.streams.trim("IRIS_COMMANDS", 2)
-    assert await bus.streams.publish("iris.cmd.submit", b"2") == 2
+    await bus.streams.trim("IRIS_LOGS", 2)
+    assert await bus.streams.publish("iris.log.w.0.0", b"2") == 2
     assert [m.data for m in await reader.batch(wait=5)] == [b"2"]
     await reader.close()
 
 
-async def test_a_stream_says_how_full_it_is(bus):
-    assert await bus.streams.fill("IRIS_COMMANDS") == 0
-    await bus.streams.publish("iris.cmd.submit", b"x" * 4000)
-    assert 0 < await bus.streams.fill("IRIS_COMMANDS") < 0.001
-    assert await bus.streams.fill("IRIS_JOURNAL") == 0
-
-
 async def test_the_last_message_of_a_stream_or_subject(bus):
-    assert await bus.streams.last("IRIS_COMMANDS") is None
-    await bus.streams.publish("iris.cmd.submit", b"1")
-    await bus.streams.publish("iris.cmd.cancel", b"2")
-    newest = await bus.streams.last("IRIS_COMMANDS")
-    of_subject = await bus.streams.last("IRIS_COMMANDS", subject="iris.cmd.submit")
+    assert await bus.streams.last("IRIS_LOGS") is None
+    await bus.streams.publish("iris.log.w.0.0", b"1")
+    await bus.streams.publish("iris.log.w.0.1", b"2")
+    newest = await bus.streams.last("IRIS_LOGS")
+    of_subject = await bus.streams.last("IRIS_LOGS", subject="iris.log.0.0")
     assert (newest.data, newest.sequence, of_subject.data) == (b"2", 2, b"1")
-    assert await bus.streams.last("IRIS_COMMANDS", subject="iris.cmd.scale") is None
+    assert await bus.streams.last("IRIS_LOGS", subject="iris.log.0.2") is None
 
 
 async def test_the_end_of_a_stream_is_remembered_when_its_messages_are_forgotten(bus):

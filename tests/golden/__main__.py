@@ -32,8 +32,8 @@ from tests.sim.world import World
 SEED = 45
 LONGEST = 4096
 OUTSIDE: tuple[Any, ...] = (
-    AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}, "_INBOX.a"),
-    RerunJob("/a", Caller("ann"), "r", 7, True, "_INBOX.a"),
+    AdminCommand("drain", "w0", Caller("root", "admin"), "r", 7, {"reason": "a new disk"}),
+    RerunJob("/a", Caller("ann"), "r", 7, True),
     LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True),
     TaskOutput(
         AttemptRef(1, 0, 2), (LogChunk("stderr", 7, 40, b"caf\xc3\xa9\n", 3, True, 1, "log_attempt_bytes = 40"),)
@@ -54,7 +54,7 @@ def main(release: str) -> None:
     for sequence, data in enumerate(journal, 1):
         machine.replay(sequence, data)
         if sequence == len(journal) * 2 // 3:
-            cut = snapshot.cut(machine.ledger, machine.sequence, machine.cursor, machine.last_ms, f"{sequence}.0")
+            cut = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms, f"{sequence}.0")
             (where / "snapshot").write_bytes(cut)
     (where / "summary.json").write_text(json.dumps(summary(machine), indent=1) + "\n")
 

@@ -22,7 +22,6 @@ def summary(machine: Machine) -> dict[str, Any]:
     """A ledger as names, states and counters, which outlive every change of its encoding."""
     return {
         "sequence": machine.sequence,
-        "cursor": machine.cursor,
         "epoch": machine.ledger.epoch,
         "jobs": {
             job.id: {

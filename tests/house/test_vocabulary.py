@@ -9,7 +9,7 @@ from tests.house.repository import ROOT, sources
 RETIRED = {
     "alarm": "timer",
     "beat": "heartbeat",
-    "bury": "dead-letter",
+    "bury": "refuse",
     "deaf": "unreachable",
     "dice": "rng",
     "herald": "reporter",

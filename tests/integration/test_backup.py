@@ -107,7 +107,7 @@ async def records_of(url: str, file: Path) -> dict[str, str]:
         messages = {m.sequence: m.data async for m in connection.raw(subjects.JOURNAL.name).readable(begin, end)}
         found = survey(messages, begin, end)
         assert found.lost == []
-        return digests(snapshot.cut(salvage(Policy(), image, found).machine.ledger, end, 0, 0))
+        return digests(snapshot.cut(salvage(Policy(), image, found).machine.ledger, end, 0))
     finally:
         await connection.close()
 

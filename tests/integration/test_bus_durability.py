@@ -109,47 +109,48 @@ async def test_a_server_that_stays_away_makes_an_append_unavailable(own_nats, ke
 
 
 async def test_a_reader_misses_and_repeats_nothing_over_restarts(own_nats, kept):
-    reader = kept.streams.read("IRIS_COMMANDS", 0)
+    journal = kept.journal()
+    reader = await journal.tail(0)
     enough = asyncio.Event()
 
     async def write() -> int:
         n = 0
         while not enough.is_set():
-            n += 1
-            await kept.streams.publish("iris.cmd.submit", b"%d" % n, message_id=f"{n}", timeout=20)
+            n = await journal.append(b"%d" % (n + 1), expected=n)
         return n
 
     writing = asyncio.create_task(write())
+    got: list[bytes] = []
     for _ in range(3):
-        await reader.batch(wait=10)
+        got += [entry.data for entry in await reader.batch(wait=10)]
         await crash(own_nats, kept)
     enough.set()
     written = await writing
+    while len(got) < written and (more := await reader.batch(wait=10)):
+        got += [entry.data for entry in more]
     await reader.close()
-    reader = kept.streams.read("IRIS_COMMANDS", 0)
-    assert await everything(kept, "IRIS_COMMANDS", written) == [b"%d" % n for n in range(1, written + 1)]
-    await reader.close()
+    assert got == [b"%d" % n for n in range(1, written + 1)]
 
 
 async def test_a_reader_whose_consumer_is_deleted_makes_another(kept):
-    reader = kept.streams.read("IRIS_COMMANDS", 0)
-    await kept.streams.publish("iris.cmd.submit", b"1")
+    reader = kept.streams.read("IRIS_LOGS", 0)
+    await kept.streams.publish("iris.log.w.0.0", b"1")
     await reader.batch(wait=5)
-    names = await kept._api.call("CONSUMER.NAMES.IRIS_COMMANDS", {}, dict)
+    names = await kept._api.call("CONSUMER.NAMES.IRIS_LOGS", {}, dict)
     for name in names["consumers"]:
-        await kept._api.call(f"CONSUMER.DELETE.IRIS_COMMANDS.{name}", None, dict)
-    await kept.streams.publish("iris.cmd.submit", b"2")
+        await kept._api.call(f"CONSUMER.DELETE.IRIS_LOGS.{name}", None, dict)
+    await kept.streams.publish("iris.log.w.0.0", b"2")
     assert [m.data for m in await reader.batch(wait=10)] == [b"2"]
     await reader.close()
 
 
 async def test_a_closed_reader_leaves_no_consumer_behind(kept):
-    reader = kept.streams.read("IRIS_COMMANDS", 0)
-    await kept.streams.publish("iris.cmd.submit", b"1")
+    reader = kept.streams.read("IRIS_LOGS", 0)
+    await kept.streams.publish("iris.log.w.0.0", b"1")
     await reader.batch(wait=5)
     await reader.close()
     async with asyncio.timeout(5):
-        while (await kept._api.call("CONSUMER.NAMES.IRIS_COMMANDS", {}, dict))["consumers"]:
+        while (await kept._api.call("CONSUMER.NAMES.IRIS_LOGS", {}, dict))["consumers"]:
             await kept.bus.flush()
 
 
@@ -291,7 +292,7 @@ async def test_a_client_whose_read_loop_died_comes_back(own_nats, kept):
     kept._link.client._reading_task.cancel()
     async with asyncio.timeout(20):
         await back.wait()
-    assert await kept.streams.publish("iris.cmd.submit", b"1", timeout=10) == 1
+    assert await kept.streams.publish("iris.log.w.0.0", b"1", timeout=10) == 1
 
 
 async def test_a_watch_keeps_its_set_while_the_server_is_away_and_reads_it_whole_again_after(own_nats, kept):

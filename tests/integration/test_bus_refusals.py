@@ -27,12 +27,6 @@ async def shrink(connection, stream: str, max_bytes: int) -> None:
     await connection._api.call(f"STREAM.UPDATE.{stream}", {**config, "max_bytes": max_bytes}, dict)
 
 
-async def test_an_inbox_at_its_limit_refuses_and_says_why(connection):
-    await shrink(connection, "IRIS_COMMANDS", 1000)
-    with pytest.raises(Full):
-        await connection.streams.publish("iris.cmd.submit", b"x" * 2000, message_id="1")
-
-
 async def test_a_journal_at_its_limit_refuses_and_stores_nothing(connection):
     journal = connection.journal()
     await journal.append(b"1", expected=0)
@@ -43,9 +37,9 @@ async def test_a_journal_at_its_limit_refuses_and_stores_nothing(connection):
 
 
 async def test_declaring_again_puts_a_changed_stream_right(connection):
-    await shrink(connection, "IRIS_COMMANDS", 1000)
+    await shrink(connection, "IRIS_LOGS", 1000)
     await connection.streams.ensure()
-    assert (await connection._api.info("IRIS_COMMANDS")).config["max_bytes"] == 2 << 30
+    assert (await connection._api.info("IRIS_LOGS")).config["max_bytes"] == 8 << 30
 
 
 async def test_a_message_no_server_would_take_is_refused_here(connection):
@@ -68,7 +62,7 @@ async def test_what_a_user_may_not_do_fails_at_once_and_by_name(tmp_path):
             with pytest.raises(Forbidden, match=r"iris\.state\.plan"):
                 await worker.bus.request("iris.state.plan", b"", timeout=60)
             with pytest.raises(Forbidden):
-                await worker.streams.publish("iris.cmd.submit", b"", timeout=60)
+                await worker.streams.publish("iris.log.w.0.0", b"", timeout=60)
             with pytest.raises(Forbidden):
                 await worker.streams.ensure()
         await worker.close()

@@ -23,9 +23,10 @@ async def test_a_killed_server_is_started_again_on_the_same_ports_with_its_data(
     before = own_nats.url
     connection = await connect(own_nats.url, name="test")
     await connection.streams.ensure()
-    stored = await connection.streams.publish("iris.cmd.submit", b"one", message_id="1")
+    journal = connection.journal()
+    stored = await journal.append(b"one", expected=0)
     os.kill(own_nats.pid, signal.SIGKILL)
-    again = await connection.streams.publish("iris.cmd.submit", b"two", message_id="2", timeout=20)
+    again = await journal.append(b"two", expected=1)
     await connection.close()
     assert (stored, again, own_nats.url, own_nats.starts) == (1, 2, before, 2)
 

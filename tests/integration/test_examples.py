@@ -83,17 +83,19 @@ def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run
     assert subprocess.run(node, env=environ, timeout=30, check=False).returncode == code
 
 
-def test_a_plain_client_submits_durably_also_while_no_state_service_answers(cluster: Cluster):
+def test_a_plain_client_repeats_its_submission_until_the_state_service_answers(cluster: Cluster):
     [state] = cluster.pids("state")
     os.kill(state, signal.SIGSTOP)
     try:
         submitting = subprocess.Popen(
             [sys.executable, EXAMPLES / "submit.py", cluster.file["nats_url"], "/plain", "true"],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         assert submitting.stdout is not None
-        assert submitting.stdout.readline().startswith("stored as command ")
+        assert submitting.stderr is not None
+        assert submitting.stderr.readline() == "the state service does not answer; trying again\n"
     finally:
         os.kill(state, signal.SIGCONT)
     with submitting:

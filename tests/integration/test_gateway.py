@@ -92,25 +92,27 @@ async def test_it_says_where_it_listens_answers_and_stops_when_asked(gateway: Pr
     assert await gateway.stop() == 0
 
 
-async def test_a_submission_is_in_the_inbox_while_nobody_leads_and_is_answered_by_whoever_comes(
-    http: httpx.AsyncClient, state: FakeState, connection: JetStreamConnection
-):
+async def test_a_submission_while_nobody_leads_is_answered_by_whoever_comes(http: httpx.AsyncClient, state: FakeState):
     await state.stop()
     submitting = asyncio.create_task(submit(http, "/late"))
-    async with asyncio.timeout(5), contextlib.aclosing(inbox(connection)) as commands:
-        message = await anext(commands)
-    state.on_command(message)
+    refused = await http.get("/readyz")
+    await state.start()
+    assert (refused.status_code, (await submitting).status_code) == (503, 201)
+
+
+async def test_a_leader_that_ends_before_it_answers_is_not_noticed_by_who_submits(
+    http: httpx.AsyncClient, state: FakeState
+):
+    state.mute = True
+    submitting = asyncio.create_task(submit(http, "/a"))
+    async with asyncio.timeout(5):
+        while not state.commands:
+            await asyncio.sleep(0.01)
+    await state.stop()
+    state.mute = False
+    await state.start()
     assert (await submitting).status_code == 201
-
-
-async def inbox(connection: JetStreamConnection) -> AsyncIterator:
-    reader = connection.streams.read("IRIS_COMMANDS", 0)
-    try:
-        while True:
-            for message in await reader.batch():
-                yield message
-    finally:
-        await reader.close()
+    assert {command.request_id for command in state.commands} == {state.commands[0].request_id}
 
 
 async def test_a_gateway_that_was_killed_takes_up_its_streams_where_they_broke(gateway: Process, state: FakeState):

@@ -50,7 +50,7 @@ async def deploy(cluster: Cluster, spec: DeploymentSpec) -> None:
     connection = await connect(cluster.file["nats_url"], name="test")
     try:
         command = DeployCommand("create", spec.name, Caller("ann"), "r1", 1, spec)
-        await connection.streams.publish(subjects.CMD_DEPLOY, codec.pack(command))
+        await connection.bus.request(subjects.CMD_DEPLOY, codec.pack(command), timeout=10)
     finally:
         await connection.close()
 

@@ -115,6 +115,18 @@ def freeze_leader(world: World) -> None:
     world.freeze(world.leader_name(), world.rng.choice((0.3, 1.0, 4.0, 20.0)))
 
 
+def freeze_before_commit(world: World) -> None:
+    """The leader stands still when it has judged its next round and not appended the commit, and another may lead."""
+    name = world.leader_name()
+    seconds = world.rng.choice((1.0, 4.0, 20.0))
+
+    def freeze() -> None:
+        world.server.count("leader frozen before its commit")
+        world.freeze(name, seconds)
+
+    world.links[name].before_append = freeze
+
+
 def freeze_worker(world: World) -> None:
     world.freeze(world.victim("w"), world.rng.choice((0.3, 4.0, 25.0)))
 
@@ -240,6 +252,7 @@ FAULTS: tuple[Fault, ...] = (
     raise_in_reading,
     freeze_leader,
     freeze_leader,
+    freeze_before_commit,
     freeze_worker,
     stop_worker,
     stop_worker,

@@ -19,7 +19,7 @@ from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
 from iris_core.tables.route import LIVE
-from iris_state import cascade, check, conclude, coordinator, follower, ledger, machine, retention
+from iris_state import cascade, check, conclude, coordinator, follower, ledger, retention
 from iris_state import round as round_
 from iris_state.apply import WRITERS, tasks
 from iris_state.changes import Answered, Commit, JobPruned, Led
@@ -183,19 +183,6 @@ def the_epoch_does_not_grow(put: Put) -> None:
     put(WRITERS, Led, lambda ledger, change, at_ms: None)
 
 
-@plant(faults.kill_leader)
-def forgets_the_cursor(put: Put) -> None:
-    """Who takes over reads commands on from the second before the last."""
-    replay = Machine.replay
-
-    def behind(self: Machine, sequence: int, data: bytes) -> Any:
-        facts = replay(self, sequence, data)
-        self.cursor += 1
-        return facts
-
-    put(Machine, "replay", behind)
-
-
 # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -291,22 +278,9 @@ def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
 
     async def at_once(self: Any, name: str, data: bytes, told: str) -> None:
         await self._blobs.put(name, data)
-        await self._connection.journal().trim(snapshot.place_of(name)[0] + 1)
+        await self._connection.journal().trim(snapshot.commit_of(name) + 1)
 
     put(snapshotter.Snapshotter, "_put", at_once)
-
-
-@plant(is_shy=True)
-def drops_commands_whose_place_is_not_in_the_journal(put: Put) -> None:
-    """What was only answered again is dropped from the inbox, where the next leader begins with it."""
-    note = snapshotter.Snapshotter.note
-
-    def careless(self: Any, output: Any) -> None:
-        note(self, output)
-        self._journalled = self._machine.cursor
-
-    put(snapshotter.Snapshotter, "note", careless)
-    put(snapshotter, "_LOOK_S", 0.0)
 
 
 @plant()
@@ -322,18 +296,6 @@ def runs_a_name_twice(put: Put) -> None:
     put(Ledger, "ending_runs", lambda self, job: [])
 
 
-@plant(faults.cut, faults.crash_server, bad_weather=1.0)
-def forgets_what_it_was_told_straight(put: Put) -> None:
-    """What the leader has heard itself and finds in the inbox later is done again."""
-
-    def forgetful(self: Machine, request: Any) -> None:
-        answer = self._execute(codec.unpack(request.data, machine._DIRECT[request.subject]))
-        self.round.settle()
-        self._answers.append((request.reply, self._worded(*answer)))
-
-    put(Machine, "_on_direct", forgetful)
-
-
 @plant(faults.damage_snapshot)
 def trims_up_to_the_newest_snapshot(put: Put) -> None:
     """When that one is damaged there is nothing to begin with."""
@@ -342,7 +304,7 @@ def trims_up_to_the_newest_snapshot(put: Put) -> None:
     async def greedy(self: Any) -> None:
         await trim(self)
         names = await snapshotter._names(self._blobs)
-        await self._connection.journal().trim(snapshot.place_of(names[-1])[0] + 1)
+        await self._connection.journal().trim(snapshot.commit_of(names[-1]) + 1)
 
     put(snapshotter.Snapshotter, "_trim", greedy)
 
@@ -386,7 +348,7 @@ def answers_before_it_obeys(put: Put) -> None:
 
     def lazy(self: Machine, status: str, body: bytes) -> Answer:
         answer = worded(self, status, body)
-        if status != "created" or self.cursor % 5:
+        if status != "created" or self.sequence % 5:
             return answer
         job = codec.from_json(answer.body, dict)
         return Answer(status, codec.to_json({**job, "id": f"j{int(job['id'][1:]) + 1}"}))

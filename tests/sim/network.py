@@ -258,6 +258,7 @@ class Link:
         self.streams = SimStreams(self)
         self.crash_after: int | None = None
         self.crash_between_parts = False
+        self.before_append: Callable[[], None] | None = None
         self._asked: dict[str, deque[float]] = {}
         self._reads: dict[str, int] = {}
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -578,11 +579,8 @@ class SimStreams:
     async def ensure(self) -> None:
         await _persist(lambda: self._link.call(lambda: None))
 
-    async def publish(
-        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
-    ) -> int:
-        known = {**(headers or {}), **({"Nats-Msg-Id": message_id} if message_id else {})}
-        return int(await self._link.call(lambda: self._link.server.store(subject, data, known), timeout))
+    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
+        return int(await self._link.call(lambda: self._link.server.store(subject, data, headers or {}), timeout))
 
     def read(self, stream: str, after: int, *, subject: str = "") -> SimReader:
         return SimReader(self._link, self._link.server.streams[stream], after, strict=False)
@@ -597,10 +595,6 @@ class SimStreams:
 
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
-
-    async def fill(self, stream: str) -> float:
-        """Always crowded: what has been read is dropped as soon as a leader looks."""
-        return float(await self._link.call(lambda: 1.0))
 
 
 async def _persist(attempt: Callable[[], Any]) -> Any:
@@ -624,6 +618,10 @@ class SimJournal:
         self._stored = link.server.streams[subjects.JOURNAL.name]
 
     async def append(self, data: bytes, *, expected: int) -> int:
+        before, self._link.before_append = self._link.before_append, None
+        if before is not None:
+            before()
+            await asyncio.sleep(0)
         for part, message in enumerate(split(data, self._part_bytes)):
             if part:
                 self._link.between_parts()

@@ -10,10 +10,11 @@ import contextlib
 import random
 import re
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
-from iris_bus.contract import Message, Unavailable
+from iris_bus.contract import Unavailable
 from iris_core import codec, subjects
 from iris_core.constraints import MAX_TEXT, MAX_VALUES
 from iris_core.errors import Code
@@ -24,14 +25,27 @@ from iris_core.serving import DeploymentSpec, RouteTemplate, UpdatePolicy
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, Constraint, Coscheduling, JobSpec, Probe
 from iris_core.states import ConstraintOp
 from iris_core.subjects import STATE_QUERY, STATE_READ
+from iris_gateway.commands import Commands
+from iris_gateway.problem import ProblemResponse
 from tests.sim.network import Link
+
+Command: TypeAlias = SubmitJob | CancelJob | AdminCommand | DeployCommand
+_SUBJECTS: dict[type[Command], str] = {
+    SubmitJob: subjects.CMD_SUBMIT,
+    CancelJob: subjects.CMD_CANCEL,
+    AdminCommand: subjects.CMD_ADMIN,
+    DeployCommand: subjects.CMD_DEPLOY,
+}
 
 _AGAIN_S = 1.0
 _LOOK_S = 0.7
-_STRAIGHT_S = 0.25
+_PATIENCE_S = 3.0
+"""So long one gateway may take before the other is asked as well."""
 _TRIES = 400
 SETTLED_S = 180.0
 _IN_ITS_WAY = frozenset({"crash_loop", "back_off", "update_failed", "paused", "waiting_for_capacity"})
+_GIVES_UP = 5
+"""Of so many submissions and cancellations one is not sent again after its gateways have given up."""
 _FORGOTTEN = re.compile(rb"has made job j(\d+), which has ended and is forgotten")
 
 
@@ -44,6 +58,8 @@ class Promises:
         names: the name of each promised job. missed: promised jobs that somebody was told do not exist.
         forgotten: jobs that were said to be forgotten, each with the position of that answer.
         unsettled: deployments that were neither ready nor said why not when nothing was done to the cluster any more.
+        given_up: requests that nobody repeats any more, though they were not answered. unlike: requests that were
+            answered with different jobs.
     """
 
     created: dict[str, int] = field(default_factory=dict)
@@ -52,6 +68,8 @@ class Promises:
     missed: list[int] = field(default_factory=list)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
+    given_up: set[str] = field(default_factory=set)
+    unlike: list[str] = field(default_factory=list)
     asked: int = 0
     answered: int = 0
 
@@ -65,10 +83,21 @@ class Promises:
             self.forgotten.append((number, answer.position))
         else:
             return
-        self.created[request.request_id] = number
+        if self.created.setdefault(request.request_id, number) != number:
+            self.unlike.append(request.request_id)
         self.names[number] = name
         if request.idempotency_key:
             self.keys.setdefault(request.idempotency_key, set()).add(number)
+
+    def note_cancelled(self, request: CancelJob, answer: Answer) -> None:
+        """Whoever was promised a job, and cancels it after that, is told that there is none only if it is forgotten."""
+        number = self.created.get(f"r{request.request_id[1:]}")
+        if answer.status == Code.NOT_FOUND and number is not None:
+            self.forgotten.append((number, answer.position))
+
+    def give_up(self, request: str) -> None:
+        self.given_up.add(request)
+        self.answered += 1
 
 
 class People:
@@ -81,16 +110,14 @@ class People:
 
     def __init__(self, link: Link, promises: Promises, plan: list[tuple[float, object]], calm_s: float) -> None:
         self._bus = link.bus
-        self._streams = link.streams
+        self._gateways = [Commands(self._bus, new_id=str, now_ms=int) for _ in range(2)]
         self._promises = promises
         self._plan = plan
         self._calm_s = calm_s
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-        self._inbox = ""
-        self._looks = self._said = self._position = 0
-        self._asking: set[asyncio.Task[None]] = set()
+        self._looks = self._sent = self._position = 0
+        self._asking: set[asyncio.Task[str]] = set()
 
-    def want(self, command: object) -> None:
+    def want(self, command: Command) -> None:
         """Something that was not planned."""
         self._promises.asked += 1
         asking = asyncio.get_running_loop().create_task(self._ask(command))
@@ -98,12 +125,10 @@ class People:
         asking.add_done_callback(self._asking.discard)
 
     async def run(self) -> None:
-        self._inbox = self._bus.new_inbox()
-        await self._bus.subscribe(f"{self._inbox}.*", self._answered)
         loop = asyncio.get_running_loop()
         began = loop.time()
         looking = loop.create_task(self._look())
-        asking = []
+        asking: dict[str, asyncio.Task[str]] = {}
         drains = (
             command for _, command in self._plan if isinstance(command, AdminCommand) and command.action == "drain"
         )
@@ -113,10 +138,12 @@ class People:
         ]
         self._promises.asked += (drained is not None) + len(created)
         for at, command in self._plan:
+            assert isinstance(command, Command)
             await asyncio.sleep(max(0.0, began + at - loop.time()))
             self._promises.asked += 1
-            asking.append(loop.create_task(self._ask(command)))
-        await asyncio.gather(*asking)
+            before = asking.get(f"r{command.request_id[1:]}") if isinstance(command, CancelJob) else None
+            asking[command.request_id] = loop.create_task(self._ask(command, before))
+        await asyncio.gather(*asking.values())
         if drained is not None:  # a late drain may have come after its end
             await self._ask(msgspec.structs.replace(drained, action="undrain", request_id="undrain-at-last"))
         await asyncio.sleep(max(0.0, began + self._calm_s - loop.time()))
@@ -141,44 +168,46 @@ class People:
             await asyncio.sleep(_AGAIN_S)
         self._promises.unsettled.append(f"{name}: {last.decode()}")
 
-    async def _ask(self, command: object) -> str:
-        """Until there is an answer; the same request every time. The answer's status, empty when there is none."""
-        assert isinstance(command, SubmitJob | CancelJob | AdminCommand | DeployCommand)
-        subject = {
-            SubmitJob: subjects.CMD_SUBMIT,
-            CancelJob: subjects.CMD_CANCEL,
-            AdminCommand: subjects.CMD_ADMIN,
-            DeployCommand: subjects.CMD_DEPLOY,
-        }
-        token = command.request_id
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
-        data = codec.pack(_to(command, f"{self._inbox}.{token}"))
-        answer = await self._say(subjects.direct_subject(subject[type(command)]), data)
-        if answer is not None:
-            self._note(command, answer)
-            return answer.status
+    async def _ask(self, command: Command, before: asyncio.Task[str] | None = None) -> str:
+        """Until there is an answer; the same request every time. The answer's status, empty for who gives up.
+
+        ``before``: what the same client has asked for before; it waits for that answer.
+        """
+        if before is not None:
+            await before
+        self._sent += 1
+        gives_up = isinstance(command, SubmitJob | CancelJob) and self._sent % _GIVES_UP == 0
         for number in range(_TRIES):
-            try:
-                await self._streams.publish(subject[type(command)], data, message_id=f"{token}.{number // 3}")
-            except Unavailable:
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            done, _ = await asyncio.wait([future], timeout=_AGAIN_S)
-            if done:
-                self._note(command, future.result())
-                return future.result().status
+            answer = await self._through_gateways(command, first=number % 2)
+            if answer is not None:
+                return answer.status
+            if gives_up:
+                break
+            await asyncio.sleep(_AGAIN_S)
+        self._promises.give_up(command.request_id)
         return ""
 
-    async def _say(self, subject: str, data: bytes) -> Answer | None:
-        """As a gateway does it: to the leader first, if there is one that answers in time and does not leave it."""
-        self._said += 1
-        if self._said % 3 == 0:  # too many are under way
-            return None
-        try:
-            return codec.unpack((await self._bus.request(subject, data, timeout=_STRAIGHT_S)).data, Answer)
-        except (Unavailable, codec.Undecodable):
-            return None
+    async def _through_gateways(self, command: Command, first: int) -> Answer | None:
+        """Through one gateway, and the other as well when that takes long, while the first goes on repeating it.
+
+        None when neither was answered in its time; all answers are noted.
+        """
+        one, other = self._gateways[first], self._gateways[1 - first]
+        trying = [asyncio.create_task(self._send(one, command))]
+        await asyncio.wait(trying, timeout=_PATIENCE_S)
+        if not trying[0].done():
+            trying.append(asyncio.create_task(self._send(other, command)))
+        answers = [answer for answer in await asyncio.gather(*trying) if answer is not None]
+        if answers:
+            self._promises.answered += 1
+        for answer in answers:
+            self._note(command, answer)
+        return answers[0] if answers else None
+
+    async def _send(self, gateway: Commands, command: Command) -> Answer | None:
+        with contextlib.suppress(ProblemResponse):
+            return await gateway.send(_SUBJECTS[type(command)], codec.pack(command))
+        return None
 
     async def _look(self) -> None:
         """Now and then look after a job that was promised: it must be there for whoever asks after that."""
@@ -203,16 +232,12 @@ class People:
                 return answer
         return codec.unpack((await self._bus.request(STATE_QUERY, question, timeout=1.0)).data, Answer)
 
-    def _answered(self, message: Message) -> None:
-        future = self._waiting.get(message.subject.rpartition(".")[2])
-        if future is not None and not future.done():
-            future.set_result(codec.unpack(message.data, Answer))
-
-    def _note(self, command: object, answer: Answer) -> None:
-        self._promises.answered += 1
+    def _note(self, command: Command, answer: Answer) -> None:
         self._position = max(self._position, answer.position)
         if isinstance(command, SubmitJob):
             self._promises.note(command, answer)
+        elif isinstance(command, CancelJob):
+            self._promises.note_cancelled(command, answer)
 
 
 def _is_settled(body: bytes) -> bool:
@@ -225,10 +250,6 @@ def _is_settled(body: bytes) -> bool:
         update = seen["update"]
         return seen["status"] == "ready" or bool(told and update and update["old"])
     return bool(told)
-
-
-def _to(command: SubmitJob | CancelJob | AdminCommand | DeployCommand, inbox: str) -> object:
-    return msgspec.structs.replace(command, answer_to=inbox)
 
 
 USER = Caller("ann", "user")

@@ -28,7 +28,6 @@ HEALTHY: dict[str, str] = {
     f'iris_commit_seconds_bucket{{{LEADER}, le="0.01"}}': f"0{STEADY}",
     f'iris_commit_seconds_bucket{{{LEADER}, le="3.0"}}': f"0{STEADY}",
     f'iris_commit_seconds_bucket{{{LEADER}, le="+Inf"}}': f"0{STEADY}",
-    f"iris_dead_letters_total{{{LEADER}}}": f"0{STILL}",
     f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"2{STILL}",
     f"iris_oldest_pending_seconds{{{LEADER}}}": f"600{STILL}",
     **{f'iris_workers{{{at}, state="{state}"}}': f"0{STILL}" for at in (LEADER, STANDBY)
@@ -73,7 +72,6 @@ CASES: dict[str, Case] = {
     "IrisInputSetAside": Case(
         {f'iris_inputs_set_aside_total{{{LEADER}, kind="command"}}': "_x170 1x10"}, labels_of(LEADER, kind="command")
     ),
-    "IrisDeadLetters": Case({f"iris_dead_letters_total{{{LEADER}}}": "0x170 1x10"}),
     "IrisSchedulerStale": Case({f"iris_snapshot_age_seconds{{{SCHEDULER}}}": f"-1{STILL}"}, labels_of(SCHEDULER)),
     "IrisJobsWaitLong": Case({f"iris_oldest_pending_seconds{{{LEADER}}}": f"30000{STILL}"}),
     "IrisWorkersLost": Case({f'iris_workers{{{LEADER}, state="lost"}}': f"1{STILL}"}),

@@ -34,7 +34,7 @@ from iris_core.messages import (
 from iris_core.resources import Amount
 from iris_core.spec import Coscheduling, JobSpec
 from iris_core.states import Cause, KernelStatus, SessionStatus, WorkerState
-from iris_state.machine import Command, DeliveryResult, Heartbeat, Machine, Request
+from iris_state.machine import DeliveryResult, Heartbeat, Machine, Request
 from iris_state.policy import Policy
 from tests.support import first_fit
 from tests.support.world import ADMIN
@@ -270,12 +270,12 @@ class Cell:
 
     def _command(self, subject: str, message: object) -> None:
         self.commands += 1
-        self._step(Command(self.commands, subject, codec.pack(message)))
+        self._step(Request(subject, codec.pack(message), "c"))
 
     def _fresh(self) -> str:
         return f"c{self.commands}"
 
-    def _step(self, *inputs: Command | Request | Heartbeat | DeliveryResult) -> None:
+    def _step(self, *inputs: Request | Heartbeat | DeliveryResult) -> None:
         self._send(self.machine.step(inputs, self.now_ms))
 
     def _send(self, output: object) -> None:

@@ -65,7 +65,7 @@ class FakeState:
 
     async def start(self) -> None:
         self._subscriptions = [
-            await self.bus.subscribe("iris.cmd.*", self.on_command),
+            await self.bus.subscribe(subjects.STATE_COMMAND, self.on_command),
             await self.bus.subscribe(subjects.STATE_QUERY, self.on_query),
             await self.bus.subscribe(subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(Ping("fake")))),
             await self.bus.subscribe(subjects.SCHEDULER_PLAN, self.on_plan),
@@ -82,7 +82,7 @@ class FakeState:
             return
         if command.request_id not in self.answers:
             self.answers[command.request_id] = self.decide(command)
-        self.bus.publish(command.answer_to, pack(self.answers[command.request_id]))
+        self.bus.publish(message.reply, pack(self.answers[command.request_id]))
 
     def decide(self, command: Any) -> Answer:
         if scripted := self.scripted.get(type(command).__name__):

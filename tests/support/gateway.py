@@ -62,7 +62,6 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     gateway = assemble(GatewaySettings(**settings), connection, keyring or Keyring())  # type: ignore[arg-type]
     numbers = itertools.count(1)
     gateway.new_id = lambda: f"id{next(numbers)}"
-    await gateway.commands.start()
     await gateway.feed.wake()
     following = asyncio.create_task(gateway.discovered.follow())
     transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
@@ -72,5 +71,4 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
         finally:
             following.cancel()
             await gateway.feed.close()
-            await gateway.commands.close()
             await state.stop()

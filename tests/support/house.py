@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from typing import Any
 
 from iris_bus.contract import NoResponders
 from iris_bus.memory import Memory, MemoryConnection
@@ -18,7 +18,6 @@ from iris_state.service import StateService
 
 ANN = Caller("ann")
 POLICY = Policy(snapshot_changes=4)
-SAY_CANCEL = subjects.direct_subject(subjects.CMD_CANCEL)
 
 
 class House:
@@ -37,40 +36,28 @@ class House:
         self.stop.set()
         await self.running
 
-    async def store(self, name: str, *, times: int = 1, replicas: int = 1, answer_to: str = "") -> None:
-        """One request, so often."""
-        spec = JobSpec(name=name, command=("true",), replicas=replicas)
-        command = codec.pack(SubmitJob(spec, ANN, name, 1, answer_to=answer_to))
-        for _ in range(times):
-            await self.wanting.streams.publish(subjects.CMD_SUBMIT, command)
-
-    async def cancel(self, name: str, request: str) -> bytes:
-        """What is answered to a cancellation that is said as soon as somebody listens."""
-        command = codec.pack(CancelJob(name, ANN, request, 1, "", ""))
+    async def ask(self, subject: str, command: Any) -> Answer:
+        """What is answered to a command that is sent as soon as somebody listens."""
         while True:
-            with contextlib.suppress(NoResponders):
-                return (await self.wanting.bus.request(SAY_CANCEL, command, timeout=10)).data
-            await asyncio.sleep(0)
+            try:
+                reply = await self.wanting.bus.request(subject, codec.pack(command), timeout=10)
+            except NoResponders:
+                await asyncio.sleep(0)
+            else:
+                return codec.unpack(reply.data, Answer)
 
-    async def executed(self, name: str, replicas: int = 1) -> None:
-        """Return once this submission, and everything stored before it, has been carried out."""
-        answered = asyncio.Event()
-        inbox = self.wanting.bus.new_inbox()
-        listening = await self.wanting.bus.subscribe(inbox, lambda _: answered.set())
-        await self.store(name, replicas=replicas, answer_to=inbox)
-        await answered.wait()
-        await listening.close()
+    async def submit(self, name: str, replicas: int = 1) -> Answer:
+        """One submission, of which the name is the request id."""
+        spec = JobSpec(name=name, command=("true",), replicas=replicas)
+        return await self.ask(subjects.CMD_SUBMIT, SubmitJob(spec, ANN, name, 1))
+
+    async def cancel(self, name: str, request: str) -> Answer:
+        return await self.ask(subjects.CMD_CANCEL, CancelJob(name, ANN, request, 1))
 
     async def deploy(self, action: str, spec: DeploymentSpec) -> Answer:
-        """What is answered to a command about a deployment."""
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        inbox = self.wanting.bus.new_inbox()
-        listening = await self.wanting.bus.subscribe(inbox, lambda message: answered.set_result(message.data))
-        command = DeployCommand(action, spec.name, ANN, inbox, 1, spec, answer_to=inbox)
-        await self.wanting.streams.publish(subjects.CMD_DEPLOY, codec.pack(command))
-        data = await answered
-        await listening.close()
-        return codec.unpack(data, Answer)
+        """One command about a deployment."""
+        request = self.wanting.bus.new_inbox()
+        return await self.ask(subjects.CMD_DEPLOY, DeployCommand(action, spec.name, ANN, request, 1, spec))
 
     async def snapshot(self) -> str:
         """The name of the newest one, once there is one."""

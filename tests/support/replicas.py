@@ -13,13 +13,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
-from iris_bus.contract import Message, Unavailable
+from iris_bus.contract import Unavailable
 from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec, subjects
 from iris_core.messages import Answer, Caller, DeployCommand, Ping, Query, SubmitJob
 from iris_core.spec import JobSpec
+from iris_gateway.commands import Commands
 
 RETRY_FOR_S = 30.0
 _LOOK_S = 0.02
@@ -112,27 +111,9 @@ class Replicas:
         return await self.ask(subjects.CMD_SUBMIT, SubmitJob(spec, ANN, request, 1, key))
 
     async def ask(self, subject: str, command: SubmitJob | DeployCommand) -> Answer:
-        """Have a command carried out, as the gateway does: stored once, and asked again until it is answered."""
-        bus, streams = self.connection.bus, self.connection.streams
-        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-
-        def on_answer(message: Message) -> None:
-            if not answered.done():
-                answered.set_result(codec.unpack(message.data, Answer))
-
-        inbox = bus.new_inbox()
-        listening = await bus.subscribe(inbox, on_answer)
-        data = codec.pack(msgspec.structs.replace(command, answer_to=inbox))
-        try:
-            async with asyncio.timeout(RETRY_FOR_S):
-                for number in itertools.count():
-                    await streams.publish(subject, data, message_id=f"{command.request_id}.{number}")
-                    done, _ = await asyncio.wait([answered], timeout=0.5)
-                    if done:
-                        break
-            return answered.result()
-        finally:
-            await listening.close()
+        """Have a command carried out, as the gateway does."""
+        gateway = Commands(self.connection.bus, new_id=str, now_ms=int, retry_for_s=RETRY_FOR_S)
+        return await gateway.send(subject, codec.pack(command))
 
     async def names(self) -> set[str]:
         """The names of all jobs, as the leader tells them."""

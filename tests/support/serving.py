@@ -76,8 +76,7 @@ class Serving(World):
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def deploy(self, action: str, caller: Caller = ANN, name: str = "chat", request: str = "", **fields: Any) -> Answer:
-        request, reply = request or self._fresh(), self._fresh()
-        message = DeployCommand(action, name, caller, request, self.now_ms, answer_to=reply, **fields)
+        message = DeployCommand(action, name, caller, request or self._fresh(), self.now_ms, **fields)
         return self.command(subjects.CMD_DEPLOY, message)
 
     def create(self, replicas: int = 3, **fields: Any) -> dict[str, Any]:
@@ -212,7 +211,7 @@ class Serving(World):
 
     def take_over(self) -> None:
         """This leader is gone; the next one knows the journal, and of that the oldest part from a snapshot."""
-        data = snapshot.cut(self.ledger, self.machine.sequence, self.machine.cursor, self.machine.last_ms)
+        data = snapshot.cut(self.ledger, self.machine.sequence, self.machine.last_ms)
         before = picture(self.machine, self.now_ms)
         other = Machine(self.policy, "other")
         other.restore(snapshot.read(data))

@@ -47,7 +47,7 @@ class House:
 
     async def submit(self, spec: JobSpec) -> Answer:
         command = SubmitJob(spec, ANN, spec.name, 1)
-        said: Answer = await self.request(subjects.direct_subject(subjects.CMD_SUBMIT), command)
+        said: Answer = await self.request(subjects.CMD_SUBMIT, command)
         return said
 
     async def ask(self, subject: str, what: str, at_least: int = 0, **arguments: object) -> Answer:

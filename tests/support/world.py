@@ -47,7 +47,7 @@ from iris_state.check import check
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.ledger import Ledger
-from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Machine, Output, Request
+from iris_state.machine import DeliveryResult, Heartbeat, Input, Machine, Output, Request
 from iris_state.policy import Policy
 from iris_state.reads import answer
 from iris_state.snapshots.compacted import encoder
@@ -96,7 +96,6 @@ class World:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.commits: list[tuple[int, bytes]] = []
         self.discovered: dict[str, Discovery] = {}
-        self.commands = 0
         self.reader = Caller("root", "admin")
         self.growth = Growth()
         self.mirror: Mirror | None = None
@@ -227,26 +226,23 @@ class World:
     # ── people ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def command(self, subject: str, message: Any) -> Answer:
-        self.commands += 1
-        self.step(Command(self.commands, subject, codec.pack(message)))
-        return codec.unpack(self._replies[message.answer_to], Answer)
+        answer: Answer = self.ask(subject, message, Answer)
+        return answer
 
     def submit(self, spec: JobSpec, caller: Caller = ADMIN, *, request: str = "", **options: Any) -> Answer:
-        request = request or self._fresh()
-        message = SubmitJob(spec, caller, request, self.now_ms, answer_to=self._fresh(), **options)
+        message = SubmitJob(spec, caller, request or self._fresh(), self.now_ms, **options)
         return self.command(subjects.CMD_SUBMIT, message)
 
     def cancel(self, job: str, caller: Caller = ADMIN, reason: str = "", request: str = "") -> Answer:
-        request = request or self._fresh()
-        message = CancelJob(job, caller, request, self.now_ms, reason, answer_to=self._fresh())
+        message = CancelJob(job, caller, request or self._fresh(), self.now_ms, reason)
         return self.command(subjects.CMD_CANCEL, message)
 
     def admin(self, action: str, target: str, caller: Caller = ADMIN, **arguments: Any) -> Answer:
-        message = AdminCommand(action, target, caller, self._fresh(), self.now_ms, arguments, self._fresh())
+        message = AdminCommand(action, target, caller, self._fresh(), self.now_ms, arguments)
         return self.command(subjects.CMD_ADMIN, message)
 
     def rerun(self, job: str, caller: Caller = ADMIN, *, failed_only: bool = False) -> Answer:
-        message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only, self._fresh())
+        message = RerunJob(job, caller, self._fresh(), self.now_ms, failed_only)
         return self.command(subjects.CMD_RERUN, message)
 
     def query(self, what: str, **arguments: Any) -> Any:

@@ -111,10 +111,8 @@ class Streams(Protocol):
         """Declare every stream of the subjects table; idempotent; raises Unavailable."""
         ...
 
-    async def publish(
-        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
-    ) -> int:
-        """Store one message and return its sequence; one ``message_id`` is stored once. Raises Full, Unavailable."""
+    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
+        """Store one message and return its sequence. Raises Full; Unavailable: it may or may not be stored."""
         ...
 
     def read(self, stream: str, after: int, *, subject: str = "") -> Reader:
@@ -139,10 +137,6 @@ class Streams(Protocol):
 
     async def size(self, stream: str) -> int:
         """Bytes the stream holds. Raises Unavailable."""
-        ...
-
-    async def fill(self, stream: str) -> float:
-        """Used fraction of a stream's size limit, 0 to 1; 0 without a limit. Raises Unavailable."""
         ...
 
 

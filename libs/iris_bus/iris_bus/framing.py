@@ -16,7 +16,8 @@ from iris_bus.contract import DamagedCommit, JournalEntry
 
 PART_BYTES = 1 << 20
 """Largest part of a commit in one message."""
-VERSION = 1
+VERSION = 2
+"""No release has written version 1, whose commits held a position in a stream of commands."""
 _MAGIC = b"IRSJ"
 _HEAD = struct.Struct("<4sBII")
 _CHECKSUM = struct.Struct("<I")
@@ -47,8 +48,8 @@ def verify(sequence: int, data: bytes) -> tuple[int, int]:
         raise DamagedCommit(sequence, "it does not begin like a part of a commit")
     if zlib.crc32(memoryview(data)[HEADER_BYTES:], zlib.crc32(data[: _HEAD.size])) != checksum:
         raise DamagedCommit(sequence, "its checksum does not match")
-    if version > VERSION:
-        raise DamagedCommit(sequence, f"its format has version {version}, this release knows up to {VERSION}")
+    if version != VERSION:
+        raise DamagedCommit(sequence, f"its format has version {version}, this release knows {VERSION}")
     return part, parts
 
 

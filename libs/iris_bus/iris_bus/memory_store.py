@@ -32,7 +32,6 @@ from iris_bus.framing import PART_BYTES, Assembler, split
 from iris_bus.window import Window
 from iris_core.subjects import EVENTS, JOURNAL, JOURNAL_SUBJECT, Stream
 
-_REMEMBERS_S = 1.0
 _WILDCARD = re.compile(r"\{\{wildcard\((\d+)\)\}\}")
 
 
@@ -60,23 +59,16 @@ class MemoryStream:
         self.first = 1
         self.bytes = 0
         self.readers: list[MemoryReader] = []
-        self._ids: dict[str, int] = {}
         self._later = later
 
     def store(self, subject: str, data: bytes, headers: Headers, expected: int | None = None) -> int:
         """Store one message and return its sequence. Raises Full; Fenced when the end is not ``expected``."""
-        message_id = headers.get("Nats-Msg-Id", "")
-        remembers = message_id and self.row.duplicate_window_s >= _REMEMBERS_S
-        if remembers and message_id in self._ids:
-            return self._ids[message_id]
         if expected is not None and expected != self.last:
             raise Fenced(f"{self.row.name} ends at {self.last}, not at {expected}")
         self._make_room(len(data) + len(subject))
         self.last += 1
         self.messages[self.last] = Message(kept_as(self.row, subject), data, headers, "", self.last)
         self.bytes += len(data) + len(subject)
-        if remembers:
-            self._ids[message_id] = self.last
         self.wake()
         return self.last
 
@@ -175,12 +167,9 @@ class MemoryStreams:
     async def ensure(self) -> None:
         reach(self._server)
 
-    async def publish(
-        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
-    ) -> int:
+    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
         reach(self._server)
-        known = {**(headers or {}), "Nats-Msg-Id": message_id} if message_id else (headers or {})
-        return self._server.store(subject, data, known)
+        return self._server.store(subject, data, headers or {})
 
     def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
         return MemoryReader(self._server, self._server.streams[stream], after, subject, strict=False)
@@ -206,11 +195,6 @@ class MemoryStreams:
         reach(self._server)
         stored = self._server.streams.get(stream)
         return stored.bytes if stored is not None else 0
-
-    async def fill(self, stream: str) -> float:
-        reach(self._server)
-        stored = self._server.streams[stream]
-        return stored.bytes / stored.row.max_bytes if stored.row.max_bytes else 0.0
 
 
 class MemoryJournal:

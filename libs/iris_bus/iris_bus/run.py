@@ -40,7 +40,7 @@ from iris_bus.notify import Notifier
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer, ServiceCollector
 from iris_bus.tracing import Tracer
-from iris_core.subjects import COMMANDS, DAY_S, EVENTS, LOGS, STREAMS, Stream
+from iris_core.subjects import DAY_S, EVENTS, LOGS, STREAMS, Stream
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +63,17 @@ class NatsSettings(msgspec.Struct, frozen=True):
         replicas: copies of each stream: 1 on one server, 3 on a cluster.
         retry_for_s: how long a start waits for a server.
         nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
-        commands_bytes: limit of the stored commands that are not read yet, in bytes; beyond it, submissions are
-            answered 503.
         events_days, events_bytes: events are deleted after that many days, or, oldest first, beyond that many bytes.
         logs_days, logs_bytes: the same for the output of tasks.
         inbox_prefix: prefix of the subjects on which this user may receive answers.
         fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
             much CPU again. Turn it off to find out whether it causes a fault.
-        server: the `nats-server` program of the embedded server.
+            server: the `nats-server` program of the embedded server.
     """
 
     url: str = "nats://127.0.0.1:4222"
     replicas: Literal[1, 3, 5] = 1
     retry_for_s: Annotated[float, msgspec.Meta(gt=0)] = 30.0
-    commands_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = COMMANDS.max_bytes
     events_days: Days = EVENTS.max_age_s / DAY_S
     events_bytes: StreamBytes = EVENTS.max_bytes
     logs_days: Days = LOGS.max_age_s / DAY_S
@@ -95,7 +92,6 @@ class NatsSettings(msgspec.Struct, frozen=True):
     def streams(self) -> tuple[Stream, ...]:
         """The streams of the subjects table with the limits set here."""
         limited = {
-            COMMANDS: replace(COMMANDS, max_bytes=self.commands_bytes),
             EVENTS: replace(EVENTS, max_age_s=round(self.events_days * DAY_S), max_bytes=self.events_bytes),
             LOGS: replace(LOGS, max_age_s=round(self.logs_days * DAY_S), max_bytes=self.logs_bytes),
         }

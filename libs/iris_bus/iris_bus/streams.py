@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MESSAGE_BYTES = 8 << 20
 _NS = 1_000_000_000
+_DUPLICATES_NS = _NS // 10
+"""The shortest there is: nothing stored is recognised by its message id, and the server keeps ids in memory."""
 _STARTING_S = 30.0
 _FIXED = ("persist_mode", "storage", "retention", "name")
 _RETRY_FOR_S = 5.0
@@ -45,7 +47,7 @@ def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
         "max_age": stream.max_age_s * _NS,
         "max_msgs_per_subject": -1,
         "max_msg_size": MESSAGE_BYTES,
-        "duplicate_window": int(stream.duplicate_window_s * _NS),
+        "duplicate_window": _DUPLICATES_NS,
         "compression": "s2" if stream.compress else "none",
         "allow_direct": True,
         "deny_delete": stream.name == subjects.JOURNAL.name,
@@ -91,7 +93,7 @@ def _of_bucket(replicas: int) -> dict[str, Any]:
         "max_msgs": -1,
         "max_bytes": -1,
         "max_age": 0,
-        "duplicate_window": _NS // 10,
+        "duplicate_window": _DUPLICATES_NS,
         "allow_rollup_hdrs": True,
         "allow_direct": True,
     }
@@ -149,20 +151,17 @@ class JetStreams:
             log.info("stream %s is declared differently now", name)
             await self._api.change(f"STREAM.UPDATE.{name}", changed)
 
-    async def publish(
-        self, subject: str, data: bytes, *, message_id: str = "", headers: Headers | None = None, timeout: float = 5.0
-    ) -> int:
+    async def publish(self, subject: str, data: bytes, *, headers: Headers | None = None, timeout: float = 5.0) -> int:
         """Store one message, with retries while JetStream starts or moves the stream, and return its sequence.
 
-        Raises Full; Unavailable after ``timeout`` seconds, when it is unknown whether it was stored. An unanswered
-        attempt is repeated only with a ``message_id``, by which the server deduplicates.
+        Raises Full; Unavailable after ``timeout`` seconds, when it is unknown whether it was stored: an unanswered
+        attempt is not repeated.
         """
-        with_id = {**(headers or {}), "Nats-Msg-Id": message_id} if message_id else headers
 
         async def store() -> int:
-            return (await self._api.store(subject, data, timeout / 2 if message_id else timeout, with_id)).seq
+            return (await self._api.store(subject, data, timeout, headers)).seq
 
-        return await with_retries(store, timeout, repeat_unknown=bool(message_id))
+        return await with_retries(store, timeout, repeat_unknown=False)
 
     def read(self, stream: str, after: int, *, subject: str = "") -> JetReader:
         dense = not subject and stream in self._table
@@ -183,8 +182,3 @@ class JetStreams:
 
     async def size(self, stream: str) -> int:
         return (await self._retrying.info(stream)).state.bytes
-
-    async def fill(self, stream: str) -> float:
-        info = await self._retrying.info(stream)
-        limit: int = info.config.get("max_bytes") or -1
-        return info.state.bytes / limit if limit > 0 else 0.0

@@ -33,7 +33,7 @@ class AttemptRef(_Message, frozen=True, order=True):
     attempt: int
 
 
-# ── commands: gateway → state, durable ──────────────────────────────────────────────────────────────────────────
+# ── commands: gateway → state, a request answered by Answer once its effect is durable ───────────────────────────────
 
 
 class Caller(_Message, frozen=True):
@@ -44,7 +44,7 @@ class Caller(_Message, frozen=True):
 
 
 class SubmitJob(_Message, frozen=True):
-    """Admit this job; answer to ``answer_to`` once it is durable.
+    """Admit this job.
 
     ``parent``: the parent job, which must exist; empty for the parent in its name.
     """
@@ -55,7 +55,6 @@ class SubmitJob(_Message, frozen=True):
     submitted_ms: int
     idempotency_key: str = ""
     if_exists: str = "error"
-    answer_to: str = ""
     traceparent: str = ""
     parent: str = ""
 
@@ -68,7 +67,6 @@ class CancelJob(_Message, frozen=True):
     request_id: str
     requested_ms: int
     reason: str = ""
-    answer_to: str = ""
 
 
 class AdminCommand(_Message, frozen=True):
@@ -82,7 +80,6 @@ class AdminCommand(_Message, frozen=True):
     request_id: str
     requested_ms: int
     arguments: dict[str, Any] = {}
-    answer_to: str = ""
 
 
 class RerunJob(_Message, frozen=True):
@@ -93,7 +90,6 @@ class RerunJob(_Message, frozen=True):
     request_id: str
     requested_ms: int
     failed_only: bool = False
-    answer_to: str = ""
 
 
 class DeployCommand(_Message, frozen=True):
@@ -115,7 +111,6 @@ class DeployCommand(_Message, frozen=True):
     replicas: int = 0
     revision: int = 0
     version: int = 0
-    answer_to: str = ""
     traceparent: str = ""
     patch: bytes = b""
 

@@ -31,7 +31,6 @@ class Stream:
         discard_new: a full stream refuses new messages instead of deleting old ones.
         max_age_s, max_bytes: limits; 0 is none.
         kept_as: the subject its messages are kept under, as a NATS subject mapping; empty: as published.
-        duplicate_window_s: for how long duplicates of a message id are dropped.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Stream:
     discard_new: bool = True
     max_age_s: int = 0
     max_bytes: int = 0
-    duplicate_window_s: float = 120.0
     compress: bool = False
     kept_as: str = ""
 
@@ -49,10 +47,7 @@ class Stream:
 GIB = 1 << 30
 DAY_S = 86_400
 
-COMMANDS = Stream("IRIS_COMMANDS", ("iris.cmd.*",), "the durable inbox of what people want", max_bytes=2 * GIB)
-JOURNAL = Stream(
-    "IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large", duplicate_window_s=0.1
-)
+JOURNAL = Stream("IRIS_JOURNAL", ("iris.journal",), "the record: commits, in parts when they are large")
 EVENTS = Stream(
     "IRIS_EVENTS",
     ("task.state.*", "job.state.*", "session.state.*", "deployment.state.*", "route.state.*"),
@@ -61,7 +56,6 @@ EVENTS = Stream(
     discard_new=False,
     max_age_s=3 * DAY_S,
     max_bytes=8 * GIB,
-    duplicate_window_s=0.1,
 )
 LOGS = Stream(
     "IRIS_LOGS",
@@ -70,11 +64,10 @@ LOGS = Stream(
     discard_new=False,
     max_age_s=7 * DAY_S,
     max_bytes=8 * GIB,
-    duplicate_window_s=0.1,
     compress=True,
     kept_as="iris.log.{{wildcard(2)}}.{{wildcard(3)}}",
 )
-STREAMS = (COMMANDS, JOURNAL, EVENTS, LOGS)
+STREAMS = (JOURNAL, EVENTS, LOGS)
 
 JOBS_TOGETHER, TASKS_TOGETHER = 64, 16
 """How many jobs, and tasks of each, share one subject of output; see `log`."""
@@ -104,14 +97,14 @@ class Subject:
 
 
 JOURNAL_SUBJECT = "iris.journal"
-CMD_SUBMIT = "iris.cmd.submit"
-CMD_CANCEL = "iris.cmd.cancel"
-CMD_ADMIN = "iris.cmd.admin"
-CMD_RERUN = "iris.cmd.rerun"
-CMD_DEPLOY = "iris.cmd.deploy"
+_COMMAND = "iris.state.command."
+CMD_SUBMIT = f"{_COMMAND}submit"
+CMD_CANCEL = f"{_COMMAND}cancel"
+CMD_ADMIN = f"{_COMMAND}admin"
+CMD_RERUN = f"{_COMMAND}rerun"
+CMD_DEPLOY = f"{_COMMAND}deploy"
+STATE_COMMAND = f"{_COMMAND}*"
 STATE_PING = "iris.state.ping"
-_DIRECT = "iris.state.command."
-STATE_COMMAND = f"{_DIRECT}*"
 STATE_PLAN = "iris.state.plan"
 STATE_QUERY = "iris.state.query"
 STATE_READ = "iris.state.read"
@@ -125,11 +118,11 @@ SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
 
 SUBJECTS = (
-    Subject(CMD_SUBMIT, MessagePattern.STREAM, "gateway", "state", "SubmitJob"),
-    Subject(CMD_CANCEL, MessagePattern.STREAM, "gateway", "state", "CancelJob"),
-    Subject(CMD_ADMIN, MessagePattern.STREAM, "gateway", "state", "AdminCommand"),
-    Subject(CMD_RERUN, MessagePattern.STREAM, "gateway", "state", "RerunJob"),
-    Subject(CMD_DEPLOY, MessagePattern.STREAM, "gateway", "state", "DeployCommand"),
+    Subject(CMD_SUBMIT, MessagePattern.REQUEST, "gateway", "state (leader)", "SubmitJob"),
+    Subject(CMD_CANCEL, MessagePattern.REQUEST, "gateway", "state (leader)", "CancelJob"),
+    Subject(CMD_ADMIN, MessagePattern.REQUEST, "gateway", "state (leader)", "AdminCommand"),
+    Subject(CMD_RERUN, MessagePattern.REQUEST, "gateway", "state (leader)", "RerunJob"),
+    Subject(CMD_DEPLOY, MessagePattern.REQUEST, "gateway", "state (leader)", "DeployCommand"),
     Subject(JOURNAL_SUBJECT, MessagePattern.STREAM, "state (leader)", "state (standby)", "Commit"),
     Subject("task.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "TaskEvent"),
     Subject("job.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "JobEvent"),
@@ -138,7 +131,6 @@ SUBJECTS = (
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
     Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
-    Subject(STATE_COMMAND, MessagePattern.REQUEST, "gateway", "state (leader)", "as on iris.cmd.*"),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
     Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
@@ -153,14 +145,9 @@ SUBJECTS = (
 )
 
 
-def direct_subject(command: str) -> str:
-    """The subject of a direct request to the leader, from the subject the command is stored under."""
-    return f"{_DIRECT}{command.rpartition('.')[2]}"
-
-
-def is_direct(subject: str) -> bool:
-    """Whether `direct_subject` made it, for any command, also one of a later release."""
-    return subject.startswith(_DIRECT)
+def is_command(subject: str) -> bool:
+    """Whether it is the subject of a command, also of one of a later release."""
+    return subject.startswith(_COMMAND)
 
 
 def is_plain(text: str) -> bool:

@@ -1,46 +1,65 @@
-"""What people want, said to the leader or put into the durable inbox, and the state service's answer to it.
+"""Sends commands to the leader of the state service, each repeated until it is answered or its time is over.
 
-One subscription hears the answers to what was stored. A command keeps its id through every repetition, so that it
-takes effect once. Out of scope: what a command means; deciding whether it is allowed; speaking to the leader
-(`direct`). Source: docs/ARCHITECTURE.md#storage.
+A command keeps its request id through every try, so it takes effect once: the journal holds its answer beside its
+effect. A bounded number is outstanding; the others wait here and were not sent. Out of scope: what a command means;
+deciding whether it is allowed. Source: docs/adr/0026-one-way-in-for-commands.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from iris_bus import tracing
-from iris_bus.contract import Bus, Full, Headers, Message, Streams, Subscription, Unavailable
+from iris_bus.contract import Bus, Headers, NoResponders, Unavailable
 from iris_core.codec import Undecodable, pack, unpack
+from iris_core.errors import Code
 from iris_core.messages import Answer
-from iris_gateway.direct import RETRY_FOR_S, DirectRequests, NoLeader, Unanswered
 from iris_gateway.position import Position
 from iris_gateway.problem import ProblemResponse, refused
 
-_PAUSE_S = 0.1
-_STORE_TIMEOUT_S = 2.0
+OUTSTANDING = 256
+"""Commands that are sent and not answered, at once: more than rounds need to be full, less than a leader queues."""
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 0.25
 DONE = frozenset({"ok", "created", "replayed", "accepted"})
+UNANSWERED = (
+    "the state service has not answered, and the command may have taken effect; repeating it with the same "
+    "Idempotency-Key is safe"
+)
+NO_LEADER = "no replica of the state service leads; the command has had no effect"
+NOT_SENT = "too many commands wait for the state service; this one was not sent and has had no effect"
 
 
 class Envelope(NamedTuple):
-    """What the sender of a command fills into it: its id, where the answer goes, when it was asked (ms), its trace."""
+    """What the sender of a command fills into it: its id, when it was asked (ms), and its trace."""
 
     request_id: str
-    answer_to: str
     at_ms: int
     traceparent: str
 
 
-class _Parcel(NamedTuple):
-    """A command as it is stored, as often as need be."""
+@dataclass(slots=True)
+class _Request:
+    """One command as it is sent, as often as need be.
+
+    Attributes:
+        unknown: whether some try may have been heard and was not answered. refusal: why the last one was not.
+    """
 
     subject: str
     data: bytes
-    token: str
     headers: Headers | None
+    unknown: bool = False
+    refusal: ProblemResponse | None = None
+
+    def unavailable(self) -> ProblemResponse:
+        """What its sender is told when the time is over: whether it may have taken effect."""
+        if self.unknown:
+            return ProblemResponse("unavailable", UNANSWERED)
+        return self.refusal or ProblemResponse("unavailable", NOT_SENT)
 
 
 class Commands:
@@ -48,44 +67,31 @@ class Commands:
 
     Args:
         position: told where each command has come to stand.
-        retry_for_s: how long one command may take altogether before the caller is told to try again.
-        nudge_s: silence after which a stored command is put in again, in case its answer was lost.
-        direct_timeout_s: silence after which a command that was said to the leader is stored.
+        retry_for_s: how long one command may take altogether before its sender is told to try again.
+        try_timeout_s: silence after which it is sent again; doubles with each try, so that answers of a slow leader
+            are not missed for ever.
+        outstanding: commands under way at once.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
     def __init__(
         self,
         bus: Bus,
-        streams: Streams,
         position: Position | None = None,
         *,
         new_id: Callable[[], str],
         now_ms: Callable[[], int],
         retry_for_s: float = 10.0,
-        nudge_s: float = 2.0,
-        direct_timeout_s: float = RETRY_FOR_S,
+        try_timeout_s: float = 0.5,
+        outstanding: int = OUTSTANDING,
     ) -> None:
         self._bus = bus
-        self._streams = streams
         self._position = position or Position()
-        self._direct = DirectRequests(bus, direct_timeout_s)
         self._new_id = new_id
         self._now_ms = now_ms
-        self._timeout_s = retry_for_s
-        self._nudge_s = nudge_s
-        self._inbox = ""
-        self._subscription: Subscription | None = None
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
-
-    async def start(self) -> None:
-        """Listen for answers. Raises Unavailable."""
-        self._inbox = self._bus.new_inbox()
-        self._subscription = await self._bus.subscribe(f"{self._inbox}.*", self._answered)
-
-    async def close(self) -> None:
-        if self._subscription is not None:
-            await self._subscription.close()
+        self._retry_for_s = retry_for_s
+        self._try_timeout_s = try_timeout_s
+        self._slots = asyncio.Semaphore(outstanding)
 
     async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
         """The answer to a command, once what it did is durable.
@@ -93,71 +99,49 @@ class Commands:
         Args:
             key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
 
-        Raises ProblemResponse: the refusal of the state service, or unavailable when no answer came in time. In the
-        second case what was stored is still carried out later, and what was heard may be; repeating it with the same
-        Idempotency-Key is safe.
+        Raises ProblemResponse: the refusal of the state service, or as `send`.
         """
-        token = self._new_id()
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
         traceparent = tracing.current()
-        message = build(Envelope(key or token, f"{self._inbox}.{token}", self._now_ms(), traceparent))
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                headers = {tracing.HEADER: traceparent} if traceparent else None
-                answer = await self._exchange(_Parcel(subject, pack(message), token, headers), future)
-        except TimeoutError:
-            raise ProblemResponse("unavailable", "the state service has not answered yet") from None
-        finally:
-            del self._waiting[token]
+        data = pack(build(Envelope(key or self._new_id(), self._now_ms(), traceparent)))
+        answer = await self.send(subject, data, {tracing.HEADER: traceparent} if traceparent else None)
         self._position.note(answer.position)
         if answer.status not in DONE:
             raise refused(answer.status, answer.body)
         return answer
 
-    async def _exchange(self, parcel: _Parcel, future: asyncio.Future[Answer]) -> Answer:
-        """Say it, store it, and store it again, until there is an answer: the request is known by its id."""
-        detail = "the inbox is full; nothing was stored"
-        try:
-            return await self._direct.ask(parcel.subject, parcel.data, parcel.headers)
-        except NoLeader:
-            pass
-        except Unanswered:
-            detail = "the state service has not answered yet, and the inbox is full"
-        number = 0
-        try:
-            await self._store(parcel, f"{parcel.token}.{number}")
-        except Full:
-            raise ProblemResponse("unavailable", detail) from None
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(future), self._nudge_s)
-            number += 1
-            with contextlib.suppress(Full):  # the first one is in there
-                await self._store(parcel, f"{parcel.token}.{number}")
+    async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> Answer:
+        """What is answered to a packed command, be it a refusal.
 
-    async def _store(self, parcel: _Parcel, message_id: str) -> None:
-        """Repeat with one id until the stream has it, so that it has it once. Raises Full."""
+        Raises ProblemResponse when no answer came in time, which says whether the command may have taken effect.
+        """
+        request = _Request(subject, data, headers)
+        try:
+            async with asyncio.timeout(self._retry_for_s), self._slots:
+                return await self._repeat(request)
+        except TimeoutError:
+            raise request.unavailable() from None
+
+    async def _repeat(self, request: _Request) -> Answer:
+        """Send it until some leader answers; one that takes no more commands, or cannot read it, is asked again."""
+        pause, timeout_s = _FIRST_PAUSE_S, self._try_timeout_s
         while True:
+            before, request.unknown = request.unknown, True
             try:
-                await self._streams.publish(
-                    parcel.subject,
-                    parcel.data,
-                    message_id=message_id,
-                    headers=parcel.headers,
-                    timeout=_STORE_TIMEOUT_S,
-                )
+                answer = await self._send(request, timeout_s)
+                if answer.status != Code.UNAVAILABLE:
+                    return answer
+                request.unknown, request.refusal = before, refused(answer.status, answer.body)
+            except NoResponders:
+                request.unknown, request.refusal = before, ProblemResponse("unavailable", NO_LEADER)
             except Unavailable:
-                await asyncio.sleep(_PAUSE_S)
-            else:
-                return
+                timeout_s *= 2
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    def _answered(self, message: Message) -> None:
-        self._direct.reopen()
-        future = self._waiting.get(message.subject.rpartition(".")[2])
-        if future is None or future.done():
-            return
+    async def _send(self, request: _Request, timeout_s: float) -> Answer:
+        """One try. Raises Unavailable, ProblemResponse for an answer of another release."""
+        reply = await self._bus.request(request.subject, request.data, timeout=timeout_s, headers=request.headers)
         try:
-            future.set_result(unpack(message.data, Answer))
+            return unpack(reply.data, Answer)
         except Undecodable as error:
-            future.set_exception(ProblemResponse("internal", f"the answer cannot be read: {error}"))
+            raise ProblemResponse("internal", f"the answer cannot be read: {error}") from error

@@ -71,7 +71,6 @@ async def serve(service: Service[GatewaySettings]) -> None:
     await connection.streams.ensure()
     gateway = assemble(settings, connection, keyring, service.tracer)
     service.show_itself(gateway.metrics.registry)
-    await gateway.commands.start()
     service.spawn(gateway.discovered.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
@@ -89,7 +88,6 @@ async def serve(service: Service[GatewaySettings]) -> None:
     gateway.discovered.close()
     server.should_exit = True
     await serving
-    await gateway.commands.close()
     await connection.close()
 
 
@@ -100,7 +98,7 @@ def assemble(
     bus, streams, position = connection.bus, connection.streams, Position()
     return Gateway(
         bus=bus,
-        commands=Commands(bus, streams, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s),
+        commands=Commands(bus, position, new_id=new_id, now_ms=now_ms, retry_for_s=settings.command_timeout_s),
         queries=Queries(bus, position, retry_for_s=settings.query_timeout_s),
         feed=Feed(streams, position, ring=settings.event_ring),
         logs=LogReader(streams),

@@ -33,10 +33,6 @@ GANG = -1
 """The ``index`` of a session that consists of a whole job."""
 
 
-UNDECODABLE = "undecodable-"
-"""Prefix of the request id of a command that could not be decoded: a dead letter."""
-
-
 class JobAdmitted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """A job exists, with all its tasks PENDING. ``parent`` is a job number, 0 without a known parent."""
 
@@ -372,13 +368,12 @@ Change = (
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
-    """One batch: the leader's epoch, the sequence of the last command read, the time, and the changes.
+    """One batch: the leader's epoch, the time, and the changes.
 
     ``epoch`` and ``serial`` make the bytes of every commit unique, on which an append of unknown outcome relies.
     """
 
     epoch: int
     serial: int
-    cursor: int
     at_ms: int
     changes: list[Change]

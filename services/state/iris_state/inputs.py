@@ -14,15 +14,6 @@ from iris_state.deployments.records import PublicFact
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
-    """A message of the durable inbox; its sequence becomes the commit's cursor."""
-
-    sequence: int
-    subject: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """A request on a core subject, answered to ``reply`` after the commit that holds its effect."""
 
@@ -72,7 +63,7 @@ class DeliveryResult:
     monotonic_ms: int = 0
 
 
-Input = Command | Request | Heartbeat | Load | DeliveryResult
+Input = Request | Heartbeat | Load | DeliveryResult
 
 TimerKey = tuple[str, Hashable]
 """The kind of a timer, and the key of its record."""

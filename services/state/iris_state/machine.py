@@ -18,7 +18,6 @@ from iris_core.codec import Undecodable
 from iris_core.errors import Code, Invalid, InvariantBroken, Refused
 from iris_core.limits import SHOWN, clipped
 from iris_core.messages import (
-    AdminCommand,
     Answer,
     CancelJob,
     DeployCommand,
@@ -37,7 +36,6 @@ from iris_core.serving import Discovery
 from iris_core.states import WorkerState
 from iris_state import deltas, outbox, views
 from iris_state.changes import (
-    UNDECODABLE,
     Answered,
     Assigned,
     Change,
@@ -47,10 +45,10 @@ from iris_state.changes import (
     RoutesDiscovered,
 )
 from iris_state.commands import execute
-from iris_state.commands.decode import UserCommand, check_lines, sender_of
+from iris_state.commands.decode import UserCommand, decode
 from iris_state.commands.deployments import known_deployment, on_deploy
 from iris_state.deployments.records import PublicFact, discovery_of
-from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Load, Output, Request, Timer
+from iris_state.inputs import DeliveryResult, Heartbeat, Input, Load, Output, Request, Timer
 from iris_state.ledger import Ledger
 from iris_state.plans import accept
 from iris_state.plans.skipped import record_reason
@@ -62,24 +60,12 @@ from iris_state.round import Round
 from iris_state.snapshots import snapshot
 from iris_state.timers import Timers
 
-__all__ = ["Command", "DeliveryResult", "Heartbeat", "Input", "Load", "Machine", "Output", "Request"]
-
-_COMMANDS: dict[str, type[UserCommand]] = {
-    subjects.CMD_SUBMIT: SubmitJob,
-    subjects.CMD_CANCEL: CancelJob,
-    subjects.CMD_ADMIN: AdminCommand,
-    subjects.CMD_DEPLOY: DeployCommand,
-    subjects.CMD_RERUN: RerunJob,
-}
-_DIRECT = {subjects.direct_subject(subject): kind for subject, kind in _COMMANDS.items()}
+__all__ = ["DeliveryResult", "Heartbeat", "Input", "Load", "Machine", "Output", "Request"]
 
 TRACES = 1000
 """Trace contexts in one answer to a plan."""
 _FOUND = frozenset({"accepted", "ok"})
 """The statuses of answers with a job that existed before the command: a cancelled or a kept one."""
-
-UNMARKED = 100
-"""Repeated commands that may be read without a commit; then one records the position, so that they can be deleted."""
 
 
 class Machine:
@@ -101,7 +87,6 @@ class Machine:
         self.ledger = Ledger()
         self.ledger.default_quota = Quota("", max_pending_tasks=policy.max_pending_tasks)
         self.sequence = self.previous = 0
-        self.cursor = self._marked = 0
         self.serial = -1
         self.floor_ms = self.silent_from_ms = 0
         self._torn_ms = 0
@@ -131,8 +116,7 @@ class Machine:
         self.ledger.newly_queued.clear()
         self.retention.restore()
         rest = image.rest
-        self.sequence, self.cursor, self.round.now_ms = rest.sequence, rest.cursor, rest.at_ms
-        self._marked = self.cursor
+        self.sequence, self.round.now_ms = rest.sequence, rest.at_ms
 
     def replay(self, sequence: int, data: bytes) -> list[PublicFact]:
         """Apply an earlier commit, or one of another replica; returns its public facts. Raises DamagedCommit."""
@@ -145,8 +129,6 @@ class Machine:
         self.serial = commit.serial
         self.round.replay(commit)
         self.previous, self.sequence = self.sequence, sequence
-        self.cursor = max(self.cursor, commit.cursor)
-        self._marked = self.cursor
         facts, self.ledger.facts = self.ledger.facts, []
         self.retention.settle()
         return facts
@@ -154,7 +136,7 @@ class Machine:
     def bid(self, now_ms: int) -> bytes:
         """The commit that makes this replica the leader, if the journal accepts it after `sequence`."""
         led = Led(self.leader, self.ledger.epoch + 1)
-        return codec.pack(Commit(led.epoch, 0, self.cursor, max(now_ms, self.round.now_ms), [led]))
+        return codec.pack(Commit(led.epoch, 0, max(now_ms, self.round.now_ms), [led]))
 
     def lead(self, now_ms: int) -> Output:
         """Our bid and all behind it was replayed: a full grace for every worker, every open order again.
@@ -237,14 +219,13 @@ class Machine:
         refused, self._refused = self._refused, []
         raised, self._raised = self._raised, []
         orders = {} if self.torn else self.round.orders.take(self.ledger.epoch, self.round.now_ms)
-        if not changes and self.cursor - self._marked < UNMARKED:
+        if not changes:
             replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
             return Output(
                 self.sequence, replies=replies, orders=orders, refused=refused, raised=raised, reasons=reasons
             )
         self.serial += 1
-        self._marked = self.cursor
-        commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.cursor, self.round.now_ms, changes))
+        commit = codec.pack(Commit(self.ledger.epoch, self.serial, self.round.now_ms, changes))
         self.previous = self.sequence
         self.sequence += framing.count(len(commit), self.policy.journal_part_bytes)
         replies += [(to, codec.pack(Answer(one.status, one.body, self.sequence))) for to, one in answered]
@@ -308,24 +289,17 @@ class Machine:
             return
         if self.torn:
             self.quarantine.put(one, self.round.now_ms + 2 * self.policy.lost_after_ms)
-        if isinstance(one, Command):
-            self._refuse(one.subject, one.data, error, "")
-            self.round.apply(Answered(f"{UNDECODABLE}{one.sequence}", Code.INTERNAL.value, _words(error)))
-        elif isinstance(one, Request) and subjects.is_direct(one.subject):
-            self._refuse(one.subject, one.data, error, one.reply)
+        if isinstance(one, Request) and subjects.is_command(one.subject):
+            self._refuse(one, error)
         elif isinstance(one, Request) and one.subject == subjects.STATE_PLAN:
             self._refuse_plan(one)
 
-    def _refuse(self, subject: str, data: bytes, error: Exception, reply: str) -> None:
+    def _refuse(self, request: Request, error: Exception) -> None:
         """Answer a command that raised, also when it is repeated."""
-        kind = _COMMANDS.get(subject) or _DIRECT.get(subject)
-        if kind is None:
-            return
         with contextlib.suppress(Undecodable):
-            user_command = _decode_command(data, kind)
-            self.round.apply(Answered(user_command.request_id, Code.INTERNAL.value, _words(error)))
-            if reply or user_command.answer_to:
-                self._answers.append((reply or user_command.answer_to, Answer(Code.INTERNAL.value, _words(error))))
+            refusal = Answer(Code.INTERNAL.value, _words(error))
+            self.round.apply(Answered(decode(request.subject, request.data).request_id, refusal.status, refusal.body))
+            self._answers.append((request.reply, refusal))
 
     def _refuse_plan(self, request: Request) -> None:
         """Refuse a plan as a whole: its jobs pause, and others are placed."""
@@ -346,9 +320,6 @@ class Machine:
             self._on_heartbeat(one)
         elif isinstance(one, Load):
             self._on_load(one.data)
-        elif isinstance(one, Command):
-            self.cursor = one.sequence
-            self._on_command(one)
         else:
             self.round.on_delivered(one)
 
@@ -357,41 +328,31 @@ class Machine:
             self._on_report(request)
         elif request.subject == subjects.STATE_PLAN:
             self._on_plan(request)
-        elif subjects.is_direct(request.subject):
-            self._on_direct(request)
+        elif subjects.is_command(request.subject):
+            self._on_command(request)
         elif request.subject == subjects.SNAPSHOT_FULL:
             self._snapshots.append(request)
 
     # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_command(self, command: Command) -> None:
-        """Answer a command exactly once; one that raises never blocks later ones."""
-        kind = _COMMANDS.get(command.subject)
+    def _on_command(self, request: Request) -> None:
+        """Execute a command. The sender of one that cannot be decoded may retry: a later release may decode it."""
         try:
-            if kind is None:
-                raise Undecodable(f"no command on {command.subject}")
-            user_command = _decode_command(command.data, kind)
+            user_command = decode(request.subject, request.data)
         except Undecodable as error:
-            self._dead_letter(command, kind, str(error))
+            words = views.refusal(f"this release of the state service cannot read the command: {error}")
+            self._answers.append((request.reply, Answer(Code.UNAVAILABLE.value, words)))
         else:
-            self._execute_once(user_command, user_command.answer_to)
+            self._execute_once(user_command, request.reply)
 
-    def _on_direct(self, request: Request) -> None:
-        """A command sent to the leader directly. What cannot be read is buried when it comes again, in the inbox."""
-        kind = _DIRECT.get(request.subject)
-        if kind is not None:
-            with contextlib.suppress(Undecodable):
-                self._execute_once(_decode_command(request.data, kind), request.reply)
-
-    def _execute_once(self, user_command: UserCommand, answer_to: str) -> None:
-        """Execute each request once, by whichever path and however often it arrives."""
+    def _execute_once(self, user_command: UserCommand, reply: str) -> None:
+        """Execute each request once, however often it arrives."""
         known = self.ledger.answers.get(user_command.request_id)
         if known is None:
             known = self._execute(user_command)
             self.round.settle()
             self.round.apply(Answered(user_command.request_id, *known))
-        if answer_to:
-            self._answers.append((answer_to, self._worded(*known)))
+        self._answers.append((reply, self._worded(*known)))
 
     def _worded(self, status: str, body: bytes) -> Answer:
         """The stored answer; a job is shown as it is now."""
@@ -409,15 +370,6 @@ class Machine:
                 return Answer(Code.CONFLICT.value, views.refusal("the deployment of this request is forgotten"))
             body = views.deployment(self.ledger, deployment)
         return Answer(status, body)
-
-    def _dead_letter(self, command: Command, kind: type[UserCommand] | None, why: str) -> None:
-        """Record a dead letter. Its sender, if known, is asked to retry, because a later release may decode it."""
-        body = views.refusal(why)
-        self.round.apply(Answered(f"{UNDECODABLE}{command.sequence}", Code.INVALID.value, body))
-        sender = sender_of(command.data, kind) if kind is not None else ""
-        if sender:
-            words = views.refusal(f"this release of the state service cannot read the command: {why}")
-            self._replies.append((sender, codec.pack(Answer(Code.UNAVAILABLE.value, words))))
 
     def _execute(self, user_command: UserCommand) -> tuple[str, bytes]:
         try:
@@ -537,10 +489,3 @@ class Machine:
 def _words(error: Exception) -> bytes:
     """The answer to an input that raised; the log has the traceback."""
     return views.refusal(clipped(f"the state service could not judge this: {error!r}; nothing was changed"))
-
-
-def _decode_command(data: bytes, kind: type[UserCommand]) -> UserCommand:
-    """Raises Undecodable."""
-    user_command = codec.unpack(data, kind)
-    check_lines(user_command)
-    return user_command

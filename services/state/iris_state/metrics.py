@@ -203,9 +203,6 @@ class LedgerCollector(Collector):
         yield from self._gangs()
         yield from self._kept()
         yield from self._routes()
-        letters = CounterMetricFamily("iris_dead_letters", "Commands that could not be read.")
-        letters.add_metric([], self._machine.ledger.totals.dead_letters)
-        yield letters
 
     def _kept(self) -> Iterator[Metric]:
         machine = self._machine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from iris_core import codec, subjects
 from iris_core.messages import HeartbeatMessage, WorkerReport
-from iris_state.inputs import Command, DeliveryResult, Heartbeat, Input, Load, Request, Timer
+from iris_state.inputs import DeliveryResult, Heartbeat, Input, Load, Request, Timer
 
 _REQUESTS = {
     subjects.STATE_PLAN: "plan",
@@ -16,7 +16,7 @@ _REQUESTS = {
     subjects.SNAPSHOT_FULL: "snapshot",
 }
 
-_KINDS = {Command: "command", Heartbeat: "heartbeat", Load: "load", DeliveryResult: "delivery", Timer: "timer"}
+_KINDS = {Heartbeat: "heartbeat", Load: "load", DeliveryResult: "delivery", Timer: "timer"}
 
 
 def kind_of(one: Input | Timer) -> str:

@@ -313,7 +313,6 @@ class Totals(msgspec.Struct, array_like=True):
     pruned: int = 0
     jobs: dict[str, int] = {}
     tasks: dict[str, int] = {}
-    dead_letters: int = 0
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):

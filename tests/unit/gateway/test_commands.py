@@ -1,173 +1,162 @@
 """Commands and queries while the other side is slow, away, or loses an answer."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
-from iris_bus.contract import Full, Message, Unavailable
+from iris_bus.contract import Message, Subscription
 from iris_bus.memory import Memory
 from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, CancelJob
-from iris_core.subjects import CMD_CANCEL, STATE_QUERY, direct_subject
-from iris_gateway.commands import Commands, Envelope
-from iris_gateway.direct import MOST
+from iris_core.subjects import CMD_CANCEL, STATE_QUERY
+from iris_gateway.commands import NO_LEADER, NOT_SENT, UNANSWERED, Commands, Envelope
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.queries import Queries
 from tests.support.gateway import House
 from tests.support.rounds import rounds_until
 
 
-class Flaky:
-    """Streams that fail a few times before they store."""
-
-    def __init__(self, streams, *failures: Exception) -> None:
-        self.streams = streams
-        self.failures = list(failures)
-        self.ids: list[str] = []
-
-    async def publish(self, subject, data, *, message_id="", headers=None, timeout=5.0):
-        self.ids.append(message_id)
-        if self.failures:
-            raise self.failures.pop(0)
-        return await self.streams.publish(subject, data, message_id=message_id)
-
-
 def cancel(envelope: Envelope) -> CancelJob:
-    return CancelJob("/a", Caller(), envelope.request_id, envelope.at_ms, "", envelope.answer_to)
+    return CancelJob("/a", Caller(), envelope.request_id, envelope.at_ms)
 
 
-async def commands(iris: House, streams: object, **more: float) -> Commands:
+def commands(memory: Memory, **more: float) -> Commands:
     numbers = iter(range(100))
-    ids = {"new_id": lambda: f"c{next(numbers)}", "now_ms": lambda: 7}
-    made = Commands(iris.gateway.bus, streams, **ids, **{"direct_timeout_s": 0.02, **more})
-    await made.start()
-    return made
+    return Commands(
+        memory.connect().bus,
+        new_id=lambda: f"c{next(numbers)}",
+        now_ms=lambda: 7,
+        **{"try_timeout_s": 0.02, **more},
+    )
 
 
 class Leader:
-    """Hears commands itself; answers them at once unless told otherwise."""
+    """Hears commands, and answers them when it is told to."""
 
-    def __init__(self, iris: House) -> None:
-        self.state = iris.state
-        self.answers = True
-        self.answer = pack(Answer("accepted", b"{}"))
-        self.heard: list[str] = []
+    def __init__(self, memory: Memory, *statuses: str) -> None:
+        self.bus = memory.connect().bus
+        self.statuses = list(statuses)
+        self.heard: list[Message] = []
 
-    async def start(self) -> None:
-        await self.state.bus.subscribe(direct_subject(CMD_CANCEL), self.hear)
+    async def lead(self) -> Subscription:
+        return await self.bus.subscribe(CMD_CANCEL, self.hear)
 
     def hear(self, message: Message) -> None:
-        self.heard.append(unpack(message.data, CancelJob).request_id)
-        if self.answers:
-            self.state.bus.publish(message.reply, self.answer)
+        """Answer as planned, then as accepted; "" is silence."""
+        self.heard.append(message)
+        status = self.statuses.pop(0) if self.statuses else "accepted"
+        if status:
+            self.bus.publish(message.reply, pack(Answer(status, b'{"detail": "busy"}', 5)))
+
+    @property
+    def requests(self) -> list[str]:
+        return [unpack(message.data, CancelJob).request_id for message in self.heard]
 
 
-@pytest.fixture
-async def leader(iris: House) -> Leader:
-    await iris.submit("/a")
-    leader = Leader(iris)
-    await leader.start()
-    return leader
+async def test_a_command_is_answered_by_the_leader():
+    memory = Memory()
+    leader = Leader(memory)
+    await leader.lead()
+    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    assert (answer.status, leader.requests) == ("accepted", ["c0"])
 
 
-async def test_what_the_leader_answers_itself_is_not_stored(iris: House, leader: Leader):
-    streams = Flaky(iris.state.streams)
-    answer = await (await commands(iris, streams)).ask(CMD_CANCEL, cancel)
-    assert (answer.status, leader.heard, streams.ids) == ("accepted", ["c0"], [])
+async def test_one_that_is_not_answered_is_repeated_under_the_same_request_id():
+    memory = Memory()
+    leader = Leader(memory, "", "", "")
+    await leader.lead()
+    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    assert (answer.status, leader.requests) == ("accepted", ["c0"] * 4)
 
 
-async def test_a_leader_that_does_not_answer_in_time_is_spared_until_it_answers(iris: House, leader: Leader):
-    leader.answers = False
-    streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams)
-    assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
-    assert (leader.heard, streams.ids) == (["c0"], ["c0.0"])
-    leader.answers = True
-    assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
-    assert (leader.heard, streams.ids) == (["c0", "c1"], ["c0.0"])
+async def test_while_nobody_leads_it_is_repeated_until_somebody_does():
+    memory = Memory()
+    leader = Leader(memory)
+    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, cancel))
+    await asyncio.sleep(0)
+    await leader.lead()
+    assert ((await asking).status, leader.requests) == ("accepted", ["c0"])
 
 
-async def test_what_the_leader_leaves_to_the_inbox_is_stored_at_once(iris: House, leader: Leader):
-    leader.answer = b""
-    streams = Flaky(iris.state.streams)
-    async with asyncio.timeout(5):
-        answer = await (await commands(iris, streams, direct_timeout_s=60.0)).ask(CMD_CANCEL, cancel)
-    assert (answer.status, leader.heard, streams.ids) == ("accepted", ["c0"], ["c0.0"])
+async def test_the_next_leader_is_asked_when_the_one_that_heard_it_is_gone():
+    memory = Memory()
+    first, second = Leader(memory, *[""] * 100), Leader(memory)
+    leading = await first.lead()
+    asking = asyncio.create_task(commands(memory).ask(CMD_CANCEL, cancel))
+    await rounds_until(lambda: first.heard)
+    await leading.close()
+    await second.lead()
+    assert ((await asking).status, second.requests) == ("accepted", ["c0"])
 
 
-async def test_nothing_is_said_to_a_leader_that_has_not_answered(iris: House, leader: Leader):
-    leader.answers = False
-    iris.state.mute = True
-    streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams, retry_for_s=0.1)
-    for _ in range(2):
-        with pytest.raises(ProblemResponse, match="not answered"):
-            await made.ask(CMD_CANCEL, cancel)
-    assert (leader.heard, streams.ids) == (["c0"], ["c0.0", "c1.0"])
+async def test_a_leader_that_takes_no_more_is_asked_again():
+    memory = Memory()
+    leader = Leader(memory, "unavailable", "unavailable")
+    await leader.lead()
+    answer = await commands(memory).ask(CMD_CANCEL, cancel)
+    assert (answer.status, leader.requests) == ("accepted", ["c0"] * 3)
 
 
-async def test_only_so_many_are_said_at_once(iris: House, leader: Leader):
-    streams = Flaky(iris.state.streams)
-    made = await commands(iris, streams, direct_timeout_s=60.0)
-    await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(MOST + 5)))
-    assert (len(leader.heard), len(streams.ids)) == (MOST, 5)
+async def test_a_slow_leader_is_waited_for_longer_with_each_try():
+    """Otherwise one that takes longer than a try may last would never be heard."""
+    memory, slow_s = Memory(), 0.1
+    leader = Leader(memory)
+    loop = asyncio.get_running_loop()
+    await leader.bus.subscribe(CMD_CANCEL, lambda message: loop.call_later(slow_s, leader.hear, message) and None)
+    assert (await commands(memory, try_timeout_s=0.02).ask(CMD_CANCEL, cancel)).status == "accepted"
 
 
-async def test_that_nothing_was_stored_is_not_said_of_what_the_leader_may_have_heard(iris: House, leader: Leader):
-    leader.answers = False
-    with pytest.raises(ProblemResponse, match="not answered yet") as raised:
-        await (await commands(iris, Flaky(iris.state.streams, Full("full")))).ask(CMD_CANCEL, cancel)
-    assert "nothing was stored" not in str(raised.value)
-
-
-async def test_a_submission_that_may_not_have_been_stored_is_stored_again_under_the_same_id(iris: House):
-    await iris.submit("/a")
-    streams = Flaky(iris.state.streams, Unavailable("away"), Unavailable("away"))
-    answer = await (await commands(iris, streams)).ask(CMD_CANCEL, cancel)
-    assert answer.status == "accepted"
-    assert streams.ids == ["c0.0"] * 3
-
-
-async def test_an_answer_that_was_lost_is_asked_for_again_under_the_same_request(iris: House):
-    await iris.submit("/a")
-    iris.state.mute = True
-    asking = asyncio.create_task((await commands(iris, iris.state.streams, nudge_s=0.05)).ask(CMD_CANCEL, cancel))
-    await rounds_until(lambda: len(iris.state.commands) >= 2)
-    iris.state.mute = False
-    assert (await asking).status == "accepted"
-    assert {command.request_id for command in iris.state.commands[1:]} == {"c0"}
-
-
-async def test_a_full_inbox_is_said_at_once(iris: House):
-    with pytest.raises(ProblemResponse, match="full") as raised:
-        await (await commands(iris, Flaky(iris.state.streams, Full("full")))).ask(CMD_CANCEL, cancel)
-    assert raised.value.kind.status == 503
-
-
-async def test_an_inbox_that_fills_up_behind_a_stored_command_is_not_its_refusal(iris: House):
-    await iris.submit("/a")
-    iris.state.mute = True
-    streams = Flaky(iris.state.streams)
-    asking = asyncio.create_task((await commands(iris, streams, nudge_s=0.05)).ask(CMD_CANCEL, cancel))
-    await rounds_until(lambda: streams.ids)
-    streams.failures.append(Full("full"))
-    await rounds_until(lambda: not streams.failures)
-    iris.state.mute = False
-    assert (await asking).status == "accepted"
-
-
-async def test_a_state_service_that_never_answers_is_waited_for_only_so_long(iris: House):
-    iris.state.mute = True
+async def refusal(memory: Memory, **more: float) -> ProblemResponse:
     with pytest.raises(ProblemResponse) as raised:
-        await (await commands(iris, iris.state.streams, retry_for_s=0.05)).ask(CMD_CANCEL, cancel)
-    assert raised.value.headers == {"retry-after": "1"}
+        await commands(memory, retry_for_s=0.1, **more).ask(CMD_CANCEL, cancel)
+    assert (raised.value.kind.status, raised.value.headers) == (503, {"retry-after": "1"})
+    return raised.value
 
 
-async def test_an_answer_nobody_waits_for_changes_nothing(iris: House):
-    made = await commands(iris, iris.state.streams)
-    iris.state.bus.publish(f"{made._inbox}.unknown", pack(Answer("ok")))
-    await iris.submit("/a")
-    assert (await made.ask(CMD_CANCEL, cancel)).status == "accepted"
+async def test_where_nobody_ever_heard_it_the_sender_is_told_that_it_had_no_effect():
+    assert (await refusal(Memory())).detail == NO_LEADER
+
+
+async def test_where_it_was_refused_every_time_the_sender_is_told_why():
+    memory = Memory()
+    await Leader(memory, *["unavailable"] * 100).lead()
+    assert (await refusal(memory)).detail == "busy"
+
+
+@pytest.mark.parametrize("rest", ["", "unavailable"])
+async def test_where_somebody_may_have_heard_it_the_sender_is_told_that_it_may_have_had_an_effect(rest: str):
+    memory = Memory()
+    await Leader(memory, "", *[rest] * 100).lead()
+    assert (await refusal(memory)).detail == UNANSWERED
+
+
+async def test_only_so_many_are_outstanding_and_one_that_was_not_sent_is_told_so():
+    memory = Memory()
+    leader = Leader(memory, *[""] * 1000)
+    await leader.lead()
+    made = commands(memory, outstanding=3, retry_for_s=0.2, try_timeout_s=60.0)
+    asking = [asyncio.create_task(made.ask(CMD_CANCEL, cancel)) for _ in range(5)]
+    refused = await asyncio.gather(*asking, return_exceptions=True)
+    details = Counter(one.detail for one in refused if isinstance(one, ProblemResponse))
+    assert (details, set(leader.requests)) == ({UNANSWERED: 3, NOT_SENT: 2}, {"c0", "c1", "c2"})
+
+
+async def test_who_waits_is_sent_when_another_is_answered():
+    memory = Memory()
+    leader = Leader(memory)
+    await leader.lead()
+    made = commands(memory, outstanding=2, try_timeout_s=60.0)
+    answers = await asyncio.gather(*(made.ask(CMD_CANCEL, cancel) for _ in range(9)))
+    assert [answer.status for answer in answers] == ["accepted"] * 9
+
+
+async def test_an_answer_of_another_release_is_said_to_be_unreadable():
+    memory = Memory()
+    bus = memory.connect().bus
+    await bus.subscribe(CMD_CANCEL, lambda message: bus.publish(message.reply, b"\xc1"))
+    with pytest.raises(ProblemResponse, match="cannot be read"):
+        await commands(memory).ask(CMD_CANCEL, cancel)
 
 
 async def test_a_read_is_repeated_until_somebody_leads(iris: House):

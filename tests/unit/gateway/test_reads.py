@@ -75,7 +75,7 @@ async def test_what_one_caller_claims_to_know_is_not_asked_of_others(iris: House
 
 
 async def test_an_event_that_was_told_is_known_to_reads_behind_it(iris: House, follower: Follower):
-    told = await iris.state.streams.publish("job.state.running", b"{}", message_id="8.0")
+    told = await iris.state.streams.publish("job.state.running", b"{}", headers={"Nats-Msg-Id": "8.0"})
     await rounds_until(lambda: iris.gateway.feed.newest == told)
     await iris.http.get("/v1/overview")
     assert follower.asked[-1].at_least == 8

@@ -100,12 +100,10 @@ async def services(directory: Path) -> AsyncIterator[tuple[Services, httpx.Async
         await until(lambda: made.states[0].leads)
         parts = (made.states[1], made.scheduler, made.worker)
         running += [asyncio.create_task(part.run()) for part in parts]
-        await made.gateway.commands.start()
         transport = httpx.ASGITransport(cast(Any, Middleware(made.gateway, ENDPOINTS)))
         http = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
         yield made, http
         await made.gateway.feed.close()
-        await made.gateway.commands.close()
         made.stop.set()
         await asyncio.gather(*running)
 

@@ -63,5 +63,5 @@ def test_a_later_format_is_said_by_its_version(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("iris_bus.framing.VERSION", VERSION + 1)
     (later,) = split(b"x", 10)
     monkeypatch.undo()
-    with pytest.raises(DamagedCommit, match=f"version {VERSION + 1}, this release knows up to {VERSION}"):
+    with pytest.raises(DamagedCommit, match=f"version {VERSION + 1}, this release knows {VERSION}"):
         verify(1, later)

@@ -33,7 +33,7 @@ async def test_while_the_server_is_away_nothing_is_stored_and_everything_says_so
     for call in (
         lambda: journal.append(b"x", expected=0),
         journal.end,
-        lambda: bus.streams.publish("iris.cmd.submit", b""),
+        lambda: bus.streams.publish("iris.log.w.0.0", b""),
         lambda: bus.bus.request("iris.a", b"", timeout=1),
         lambda: blobs.put("a", b""),
     ):
@@ -63,9 +63,9 @@ async def test_a_stream_at_its_limit_refuses_or_forgets_as_its_row_says():
     bus = Memory(small).connect()
     for _ in range(10):
         await bus.streams.publish("task.state.running", b"x" * 20)
-    await bus.streams.publish("iris.cmd.submit", b"x" * 80)
+    await bus.streams.publish("iris.journal", b"x" * 80)
     with pytest.raises(Full):
-        await bus.streams.publish("iris.cmd.submit", b"x" * 20)
+        await bus.streams.publish("iris.journal", b"x" * 20)
     reader = bus.streams.read("IRIS_EVENTS", 0)
     assert [m.sequence for m in reader.take()] == [9, 10]
     await reader.close()

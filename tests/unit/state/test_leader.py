@@ -1,4 +1,4 @@
-"""The replica that leads, on a bus in memory: what it hears itself does not overtake what was stored before."""
+"""The replica that leads, on a bus in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,9 +10,9 @@ from iris_bus import framing
 from iris_bus.contract import Fenced
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import Answer, CancelJob, HeartbeatMessage, Order
-from iris_state.replication.leader import BATCH, DEFER
-from tests.support.house import ANN, POLICY, SAY_CANCEL, House
+from iris_core.messages import CancelJob, HeartbeatMessage, Order
+from iris_state.replication import leader
+from tests.support.house import ANN, POLICY, House
 
 
 @pytest.fixture
@@ -23,44 +23,42 @@ async def house() -> AsyncIterator[House]:
         await house.end()
 
 
-def status(answer: bytes) -> str:
-    return codec.unpack(answer, Answer).status
-
-
-async def test_what_was_stored_while_nobody_led_comes_before_what_is_said(house: House):
-    await house.store("/a", times=BATCH)
-    await house.store("/b")
+async def test_it_answers_commands_as_soon_as_it_leads(house: House):
     house.lead()
-    assert await house.cancel("/b", "c1") == DEFER
+    assert (await house.cancel("/a", "c1")).status == "not_found"
 
 
-async def test_once_that_is_read_the_leader_hears(house: House):
-    await house.store("/a")
+async def test_commands_beyond_what_may_wait_are_refused_at_once_and_the_others_are_carried_out(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leader, "WAITING", 3)
     house.lead()
-    await house.executed("/b")
-    assert status(await house.cancel("/a", "c1")) == "accepted"
+    await house.submit("/first")
+    answers = await asyncio.gather(*(house.submit(f"/a{number}") for number in range(20)))
+    created = [answer for answer in answers if answer.status == "created"]
+    busy = [answer for answer in answers if answer.status == "unavailable"]
+    assert len(created) >= 3
+    assert len(created) + len(busy) == 20
+    assert b"as many commands waiting as it takes" in busy[0].body
+    assert len(house.state.replica.machine.ledger.jobs) == 1 + len(created)
 
 
-async def test_a_leader_of_an_empty_inbox_hears_at_once(house: House):
+async def test_commands_that_wait_are_bounded_by_bytes_as_well(house: House, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(leader, "WAITING_BYTES", 1000)
     house.lead()
-    assert status(await house.cancel("/a", "c1")) == "not_found"
+    await house.submit("/first")
+    answers = await asyncio.gather(*(house.submit(f"/a{number}") for number in range(20)))
+    assert {answer.status for answer in answers} == {"created", "unavailable"}
+    assert (await house.submit("/last")).status == "created"
 
 
-async def test_what_is_said_does_not_overtake_a_crowd(house: House):
-    house.lead()
-    await house.executed("/a")
-    await house.store("/a", times=BATCH)
-    await house.store("/b")
-    assert await house.cancel("/b", "c1") == DEFER
-
-
-@pytest.mark.parametrize("subject", [SAY_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
+@pytest.mark.parametrize("subject", [subjects.CMD_CANCEL, subjects.STATE_QUERY, subjects.SNAPSHOT_FULL])
 async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nobody(house: House, subject: str):
     house.lead()
-    await house.executed("/a")
-    cancel = codec.pack(CancelJob("/a", ANN, "c1", 1, "", ""))
+    await house.submit("/a")
+    cancel = codec.pack(CancelJob("/a", ANN, "c1", 1))
     house.wanting.bus.publish(subject, cancel, reply="no subject")
-    assert status(await house.cancel("/nobody", "c2")) == "not_found"
+    assert (await house.cancel("/nobody", "c2")).status == "not_found"
     assert not house.running.done()
 
 
@@ -68,10 +66,10 @@ async def test_who_wants_an_answer_where_none_can_be_sent_gets_none_and_ends_nob
 async def test_a_large_snapshot_is_not_taken_as_often_as_a_small_one(house: House, replicas: int, again: bool):
     house.lead()
     for number in range(POLICY.snapshot_changes):
-        await house.executed(f"/a{number}", replicas)
+        await house.submit(f"/a{number}", replicas)
     first = await house.snapshot()
     for number in range(20):
-        await house.executed(f"/b{number}")
+        await house.submit(f"/b{number}")
     assert (await house.snapshot() != first) == again
 
 
@@ -79,7 +77,7 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
     house = House(Memory())
     house.lead()
     async with asyncio.timeout(30):
-        await house.executed("/a")
+        await house.submit("/a")
         ordered: list[bytes] = []
         await house.wanting.bus.subscribe(subjects.order("w0"), lambda message: ordered.append(message.data))
         journal = house.wanting.journal()
@@ -97,17 +95,17 @@ async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():
     async with asyncio.timeout(30):
         first = House(memory)
         first.lead()
-        await first.executed("/a")
+        await first.submit("/a")
         await first.end()
         unfinished = next(framing.split(b"a commit of two parts", 11))
         await first.wanting.streams.publish(subjects.JOURNAL_SUBJECT, unfinished)
         second = House(memory)
         second.lead()
-        await second.executed("/b")
+        await second.submit("/b")
         await second.end()
         third = House(memory)
         third.lead()
-        await third.executed("/c")
+        await third.submit("/c")
         names = [job.name for job in third.state.replica.machine.ledger.jobs.values()]
         await third.end()
     assert names == ["/a", "/b", "/c"]
@@ -120,7 +118,7 @@ async def test_a_commit_in_parts_is_taken_over_whole():
         for name in ("/a", "/b", "/c"):
             house = House(memory, policy)
             house.lead()
-            await house.executed(name)
+            await house.submit(name)
             await house.end()
         machine = house.state.replica.machine
         assert [job.name for job in machine.ledger.jobs.values()] == ["/a", "/b", "/c"]
@@ -129,9 +127,9 @@ async def test_a_commit_in_parts_is_taken_over_whole():
 
 async def test_hosts_that_are_gone_for_good_are_not_kept_in_mind(house: House):
     house.lead()
-    await house.executed("/a")
-    leader = house.state._leader
-    assert leader is not None
+    await house.submit("/a")
+    leading = house.state._leader
+    assert leading is not None
     for number in range(100):
-        await leader._deliver_one(f"w{number}", Order("1", 1))
-    assert len(leader._unreached) <= len(house.state.replica.machine.ledger.workers)
+        await leading._deliver_one(f"w{number}", Order("1", 1))
+    assert len(leading._unreached) <= len(house.state.replica.machine.ledger.workers)

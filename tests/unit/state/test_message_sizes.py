@@ -170,7 +170,7 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
             for n in range(first, first + 4000)
         ]
         output = machine.step(
-            [Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), "") for command in wishes],
+            [Request(subjects.CMD_SUBMIT, codec.pack(command), "") for command in wishes],
             NOW_MS,
         )
         assert len(output.delta or b"") <= MESSAGE_BYTES
@@ -191,7 +191,7 @@ def test_very_many_small_waiting_jobs_are_told_in_chunks_and_explained_in_severa
 def test_a_delta_that_is_too_large_follows_nothing():
     world = Weighed()
     wishes = [SubmitJob(job(n, 1 << 30, where=2), ADMIN, f"r{n}", world.now_ms) for n in range(6)]
-    inputs = [Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), "") for command in wishes]
+    inputs = [Request(subjects.CMD_SUBMIT, codec.pack(command), "") for command in wishes]
     output = world.machine.step(inputs, world.now_ms)
     mirror = Mirror.of(everything(world.machine))
     assert mirror.version == output.sequence
@@ -314,7 +314,7 @@ async def test_the_reasons_of_many_plans_that_arrive_together_are_told_in_messag
         told.append(codec.unpack(message.data, Reasons))
 
     async with asyncio.timeout(30):
-        await house.executed("/a")
+        await house.submit("/a")
         bus = house.wanting.bus
         await bus.subscribe(subjects.STATE_REASONS, hear)
         reasons = tuple(JobReason(1, Reason(ReasonCode.NO_MATCH, "x" * SENTENCE)) for _ in range(500))

@@ -4,7 +4,6 @@ import pytest
 
 from iris_core.quota import Quota
 from iris_core.spec import MAX_REPLICAS, JobSpec
-from iris_state.machine import UNMARKED
 
 
 def test_a_live_name_is_taken(script):
@@ -90,18 +89,6 @@ def test_an_idempotency_key_stands_for_one_request_only(script):
         submit /a key=k cpu=2   -> idempotency_mismatch this idempotency key has made /a, which differs in resources
         submit /a key=k cpu=1   -> replayed j1
     """)
-
-
-def test_many_repetitions_leave_a_mark_of_how_far_the_inbox_was_read(script):
-    """A repetition changes nothing, so nothing is committed; but what nobody notes as read cannot be dropped."""
-    world = script.world
-    spec = JobSpec(name="/a", command=("true",))
-    first = world.submit(spec, request="one")
-    before = world.machine.sequence
-    answers = {world.submit(spec, request="one").status for _ in range(UNMARKED)}
-    assert (first.status, answers) == ("created", {"created"})
-    assert world.machine.sequence == before + 1
-    assert world.replayed().cursor == world.machine.cursor
 
 
 def test_an_idempotency_key_belongs_to_its_user(script):
@@ -241,7 +228,6 @@ def test_ten_thousand_and_one_replicas_are_refused(script):
 
 @pytest.mark.parametrize("name", ["a", "/", "/a/", "/a//b", "/-a", "/a/7", "/a b", "/" + "x" * 64, "/a" * 17, "/../a"])
 def test_what_is_no_name_is_refused(script, name):
-    from iris_core.spec import JobSpec
 
     answer = script.world.submit(JobSpec(name=name, command=("true",)))
     assert answer.status == "invalid"

@@ -35,7 +35,7 @@ FULL = """
 def restored(machine: Machine) -> Machine:
     """Another one that begins with its snapshot."""
     other = Machine(machine.policy, "other")
-    other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
+    other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)))
     return other
 
 

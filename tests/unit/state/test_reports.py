@@ -191,7 +191,7 @@ def test_a_timeout_the_worker_itself_enforced_kills_the_task(script):
 
 def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
     from iris_core import subjects
-    from iris_state.machine import Command, Heartbeat, Request
+    from iris_state.machine import Heartbeat, Request
 
     world = script.world
     before = world.machine.sequence
@@ -201,8 +201,7 @@ def test_undecodable_bytes_change_nothing_and_stop_nobody(script):
         Heartbeat(subjects.heartbeat("w0"), b"\xc1"),
     )
     assert world.machine.sequence == before
-    world.commands += 1
-    world.step(Command(world.commands, subjects.CMD_SUBMIT, b"\xc1"))
+    world.step(Request(subjects.CMD_SUBMIT, b"\xc1", "me"))
     script.play("submit /after -> created")
 
 

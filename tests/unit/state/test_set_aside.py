@@ -69,9 +69,9 @@ def poison(monkeypatch: pytest.MonkeyPatch, words: bytes, after: int, error: typ
 
 
 def said(name: str) -> Request:
-    """A submission said to the leader itself."""
+    """A submission as the leader hears it."""
     command = SubmitJob(JobSpec(name=name, command=("true",)), ANN, name, 1)
-    return Request(subjects.direct_subject(subjects.CMD_SUBMIT), codec.pack(command), f"to{name}")
+    return Request(subjects.CMD_SUBMIT, codec.pack(command), f"to{name}")
 
 
 def machine_of(house: House) -> Machine:
@@ -90,45 +90,39 @@ async def recovered(house: House) -> Machine:
 
 
 @pytest.mark.parametrize("after", AFTER)
-async def test_a_stored_command_that_raises_is_answered_and_a_dead_letter(
+async def test_a_command_that_raises_is_answered_and_changes_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch, after: int
 ):
     poison(monkeypatch, b"/bad", after)
-    await house.executed("/first")
-    replies: list[bytes] = []
-    inbox = house.wanting.bus.new_inbox()
-    await house.wanting.bus.subscribe(inbox, lambda message: replies.append(message.data))
-    for name in ("/a", "/bad", "/b", "/bad"):
-        await house.store(name, answer_to=inbox)
-    await house.executed("/last")
+    told = [await house.submit(name) for name in ("/first", "/a", "/bad", "/b", "/bad", "/last")]
     machine = machine_of(house)
     check(machine.ledger)
     assert [job.name for job in machine.ledger.jobs.values()] == ["/first", "/a", "/b", "/last"]
-    told = [codec.unpack(reply, Answer) for reply in replies]
-    assert [answer.status for answer in told] == ["created", "internal", "created", "internal"]
-    assert b"nothing was changed" in told[1].body
-    assert (raised(house), machine.ledger.totals.dead_letters, machine.ledger.epoch) == ({"command": 1}, 1, 1)
+    statuses = ["created", "created", "internal", "created", "internal", "created"]
+    assert [answer.status for answer in told] == statuses
+    assert b"nothing was changed" in told[2].body
+    assert (raised(house), machine.ledger.epoch) == ({"command": 1}, 1)
     other = await recovered(house)
     assert [job.name for job in other.ledger.jobs.values()] == ["/first", "/a", "/b", "/last"]
     assert other.ledger.answers == machine.ledger.answers
 
 
-async def test_a_command_said_to_the_leader_that_raises_is_answered(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.executed("/a", 3)
+async def test_a_repeated_cancellation_that_raised_is_answered_the_same(house: House, monkeypatch: pytest.MonkeyPatch):
+    await house.submit("/a", 3)
     poison(monkeypatch, b"poison", 1)
-    answer = codec.unpack(await house.cancel("/a", "poison"), Answer)
+    answer = await house.cancel("/a", "poison")
     assert answer.status == "internal"
-    assert codec.unpack(await house.cancel("/a", "poison"), Answer) == answer
+    assert await house.cancel("/a", "poison") == answer
     check(machine_of(house).ledger)
     assert machine_of(house).ledger.jobs[1].counted().keys() == {1}
     assert raised(house) == {"command": 1}
-    assert codec.unpack(await house.cancel("/a", "again"), Answer).status == "accepted"
+    assert (await house.cancel("/a", "again")).status == "accepted"
 
 
 async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_are(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    await house.executed("/a")
+    await house.submit("/a")
     poison(monkeypatch, b"w-bad", 0)
 
     def register(name: str) -> bytes:
@@ -139,14 +133,14 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
         bus.publish(subjects.report("w-bad"), register("w-bad"), reply="nobody")
         bus.publish(subjects.heartbeat("w-bad"), codec.pack(HeartbeatMessage("w-bad", "1", 1, 1)))
         await bus.request(subjects.report("w-good"), register("w-good"), timeout=10)
-    await house.executed("/b")
+    await house.submit("/b")
     assert list(machine_of(house).ledger.workers) == ["w-good"]
     assert raised(house) == {"report": 1}
     check(machine_of(house).ledger)
 
 
 async def test_a_plan_that_raises_is_refused_whole(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.executed("/a", 2)
+    await house.submit("/a", 2)
     report = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(64_000, 1 << 40, 1 << 40), 1))
     await house.wanting.bus.request(subjects.report("w0"), codec.pack(report), timeout=10)
     poison(monkeypatch, b"bad-scheduler", 0)
@@ -163,7 +157,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
 ):
     """What its host reported in between is newer, and no longer known."""
     bus, orders = house.wanting.bus, asyncio.Queue[Message]()
-    await house.executed("/a", 3)
+    await house.submit("/a", 3)
     register = WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1), monotonic_ms=1)
     await bus.request(subjects.report("w0"), codec.pack(register), timeout=10)
     await bus.subscribe(subjects.order("w0"), orders.put_nowait)
@@ -177,7 +171,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
     assert machine_of(house) is not torn
     bus.publish(before.reply, codec.pack(OrderTaken("1", monotonic_ms=2)))
     await delivering
-    await house.executed("/b")
+    await house.submit("/b")
     presence = machine_of(house).ledger.presence["w0"]
     assert (presence.answered, presence.reported_ms) == (False, 0)
     bus.publish(probe.reply, codec.pack(OrderTaken("1", monotonic_ms=3)))
@@ -188,7 +182,7 @@ async def test_an_answer_from_before_the_ledger_was_read_anew_is_not_the_answer_
 
 
 async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pytest.MonkeyPatch):
-    await house.executed("/a")
+    await house.submit("/a")
 
     def broken(*_: Any) -> Any:
         raise Planted
@@ -197,7 +191,7 @@ async def test_a_query_that_raises_is_answered_so(house: House, monkeypatch: pyt
     query = codec.pack(Query("job", {"job": "/a"}, ANN))
     reply = await house.wanting.bus.request(subjects.STATE_QUERY, query, timeout=10)
     assert codec.unpack(reply.data, Answer).status == "internal"
-    await house.executed("/b")
+    await house.submit("/b")
     assert raised(house) == {"query": 1}
 
 
@@ -205,10 +199,11 @@ async def test_a_broken_invariant_still_ends_the_process(monkeypatch: pytest.Mon
     poison(monkeypatch, b"/bad", 0, InvariantBroken)
     house = House(Memory())
     house.lead()
-    await house.store("/bad")
+    submitting = asyncio.create_task(house.submit("/bad"))
     async with asyncio.timeout(30):
         with pytest.raises(InvariantBroken):
             await house.running
+    submitting.cancel()
 
 
 def test_what_raises_before_anything_changed_costs_no_reading_anew(monkeypatch: pytest.MonkeyPatch):
@@ -412,10 +407,10 @@ async def test_a_timer_that_raises_is_said_with_its_traceback_and_counted(
     bad = ("limit", ("scheduling", 1, 0))
     break_timer(monkeypatch, bad, 0)
     spec = JobSpec(name="/late", command=("true",), scheduling_timeout_s=0.01)
-    await house.wanting.streams.publish(subjects.CMD_SUBMIT, codec.pack(SubmitJob(spec, ANN, "late", 1)))
+    await house.ask(subjects.CMD_SUBMIT, SubmitJob(spec, ANN, "late", 1))
     while not raised(house):
         await asyncio.sleep(0)
-    await house.executed("/b")
+    await house.submit("/b")
     assert raised(house) == {"timer": 1}
     assert machine_of(house).ledger.jobs[1].state is JobState.PENDING
     assert "a timer was set aside, because judging it raised" in caplog.text

@@ -375,7 +375,7 @@ def test_a_snapshot_keeps_the_clock_of_terminating_and_that_it_has_run_out(scrip
 
     def restored() -> Machine:
         machine, other = script.world.machine, Machine(script.world.policy, "other")
-        other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, 0, machine.last_ms)))
+        other.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)))
         return other
 
     script.play("""

@@ -53,10 +53,6 @@ async def overview(call: Call) -> Response:
     return await view(call, "overview")
 
 
-async def dead_letters(call: Call) -> Response:
-    return await page(call, "dead_letters", call.parameters())
-
-
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
     """The endpoint that applies ``action`` to the worker in its path."""
 
@@ -72,9 +68,7 @@ async def administer(call: Call, action: str, target: str, arguments: dict[str, 
     """Send an operator's command to the state service and return its answer. Raises Problem."""
 
     def command(envelope: Envelope) -> AdminCommand:
-        return AdminCommand(
-            action, target, call.caller, envelope.request_id, envelope.at_ms, arguments, envelope.answer_to
-        )
+        return AdminCommand(action, target, call.caller, envelope.request_id, envelope.at_ms, arguments)
 
     return (await call.command(CMD_ADMIN, command, key=request_key(call, call.caller))).body
 
@@ -109,5 +103,4 @@ ENDPOINTS = (
     listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
-    listing("/v1/dead-letters", dead_letters, "Commands nobody could read", dict[str, Any]),
 )

@@ -101,7 +101,6 @@ async def _command(call: Call, action: str, name: str, key: str, fields: dict[st
             caller=call.caller,
             request_id=envelope.request_id,
             requested_ms=envelope.at_ms,
-            answer_to=envelope.answer_to,
             traceparent=envelope.traceparent,
             **fields,
         )

@@ -81,7 +81,6 @@ async def submit(call: Call) -> Response:
             submitted_ms=envelope.at_ms,
             idempotency_key=key,
             if_exists=if_exists,
-            answer_to=envelope.answer_to,
             traceparent=envelope.traceparent,
             parent=above,
         )
@@ -149,7 +148,7 @@ async def cancel(call: Call) -> Response:
     body = await json_body(call, CancelBody, CancelBody())
 
     def command(envelope: Envelope) -> CancelJob:
-        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500], envelope.answer_to)
+        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500])
 
     answer = await call.command(CMD_CANCEL, command, key=key)
     return passed_on(answer.body, 202)
@@ -166,7 +165,7 @@ async def rerun(call: Call) -> Response:
         raise ProblemResponse("gone", "the code of this job is not kept any more: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
-        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only, envelope.answer_to)
+        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only)
 
     return made(await call.command(CMD_RERUN, command, key=key))
 

@@ -28,7 +28,7 @@ from iris_state.admin.examine import Examination, examine
 from iris_state.admin.repair import repair
 from iris_state.admin.stored import Stored, copy_of, in_files, on_servers, set_aside
 from iris_state.policy import Policy
-from iris_state.snapshots.snapshot import TooNew
+from iris_state.snapshots.snapshot import OtherVersion
 
 _REFUSALS = (
     BadArchive,
@@ -36,7 +36,7 @@ _REFUSALS = (
     InvariantBroken,
     DirectoryInUse,
     StartFailed,
-    TooNew,
+    OtherVersion,
     Unavailable,
     backup.NotEmpty,
 )

@@ -32,7 +32,7 @@ class BadArchive(Exception):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
-    """One record. ``kind``: about, snapshot, command, bundle, event, log. ``name``: of an object, or a subject."""
+    """One record. ``kind``: about, snapshot, bundle, event, log. ``name``: of an object, or a subject."""
 
     kind: str
     name: str

@@ -1,9 +1,7 @@
 """Backup of a running cluster into one file, and restore onto an empty one.
 
 The records are those of one commit: the newest snapshot and the journal after it, replayed here while the leader runs
-and written as a new snapshot. With them: commands not yet read by this commit, bundles, and on request events and
-output.
-Out of scope: the file (`archive`).
+and written as a new snapshot. With them: bundles, and on request events and output. Out of scope: the file (`archive`).
 """
 
 from __future__ import annotations
@@ -39,13 +37,12 @@ class About(msgspec.Struct, frozen=True):
     """What a backup holds.
 
     Attributes:
-        at_ms: the time of the last commit (Unix, ms). sequence: that commit. cursor: the last command it has read.
+        at_ms: the time of the last commit (Unix, ms). sequence: that commit.
         last_published: the id of its last event. events: the sequence of the last event that had been published.
     """
 
     at_ms: int
     sequence: int
-    cursor: int
     last_published: str
     events: int
     jobs: int
@@ -69,7 +66,6 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
     about = About(
         machine.last_ms,
         machine.sequence,
-        machine.cursor,
         max([*(event.message_id for event in unpublished), published], key=event_place),
         newest_event.sequence if newest_event is not None else 0,
         len(machine.ledger.jobs),
@@ -79,10 +75,8 @@ async def backup(connection: JetStreamConnection, path: Path, *, events: bool, l
     )
     with Writer(path) as out:
         out.add(Item("about", "", codec.to_json(about)))
-        data = snapshot.cut(machine.ledger, machine.sequence, machine.cursor, machine.last_ms, about.last_published)
-        out.add(Item("snapshot", name_of(machine.sequence, machine.cursor), data))
-        async for message in _stored(connection, subjects.COMMANDS, machine.cursor):
-            out.add(_item("command", message))
+        data = snapshot.cut(machine.ledger, machine.sequence, machine.last_ms, about.last_published)
+        out.add(Item("snapshot", name_of(machine.sequence), data))
         bundles = connection.blobs(subjects.BUNDLES_BUCKET)
         for name in await bundles.names():
             bundle = await bundles.get(name)
@@ -107,14 +101,13 @@ async def restore(connection: JetStreamConnection, path: Path) -> About:
     if state is not None and state.last_seq:
         raise NotEmpty(f"the journal has {state.last_seq} entries: a backup is restored onto an empty cluster only")
     await connection.streams.ensure()
-    raw = {stream: connection.raw(stream.name) for stream in (subjects.COMMANDS, subjects.EVENTS, subjects.LOGS)}
+    raw = {stream: connection.raw(stream.name) for stream in (subjects.EVENTS, subjects.LOGS)}
     firsts = [item.sequence for item in read(path) if item.kind == "event" and item.sequence]
-    await raw[subjects.COMMANDS].replace(about.cursor + 1)
     await raw[subjects.EVENTS].replace(firsts[0] if firsts else max(about.events, 1) + 1)
     await raw[subjects.LOGS].replace(1)
     bundles = connection.blobs(subjects.BUNDLES_BUCKET)
     image = Item("snapshot", "", b"")
-    streams = {"command": subjects.COMMANDS, "event": subjects.EVENTS, "log": subjects.LOGS}
+    streams = {"event": subjects.EVENTS, "log": subjects.LOGS}
     for batch in _batches(read(path)):
         for kind, stream in streams.items():
             await raw[stream].store([_restored(item) for item in batch if item.kind == kind])

@@ -19,7 +19,7 @@ from iris_state.outbox import event_place
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
 from iris_state.snapshots.compacted import encoder
-from iris_state.snapshots.snapshot import Damaged, place_of
+from iris_state.snapshots.snapshot import Damaged, commit_of
 
 
 class Examination(msgspec.Struct):
@@ -61,7 +61,7 @@ class Examination(msgspec.Struct):
 
 
 async def examine(stored: Stored, policy: Policy) -> Examination:
-    """Read everything a state service starts from. Raises Unavailable, TooNew."""
+    """Read everything a state service starts from. Raises Unavailable, OtherVersion."""
     blobs = stored.connection.blobs(subjects.SNAPSHOTS_BUCKET)
     found, wrong = await _snapshots(blobs)
     begin, image = max(found.items(), default=(0, None))
@@ -93,12 +93,11 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
 
 
 async def _snapshots(blobs: Blobs) -> tuple[dict[int, bytes], dict[str, str]]:
-    """The intact snapshots by their last commit, and the fault of each snapshot. Raises TooNew, Unavailable."""
+    """The intact snapshots by their last commit, and the fault of each snapshot. Raises OtherVersion, Unavailable."""
     found: dict[int, bytes] = {}
     wrong: dict[str, str] = {}
     for name in await blobs.names():
-        place = place_of(name)
-        if place is None:
+        if commit_of(name) is None:
             continue
         try:
             data = await blobs.get(name)
@@ -145,7 +144,7 @@ async def _unlike(stored: Stored, policy: Policy, found: Mapping[int, bytes]) ->
     if between.lost:
         return []
     replayed = salvage(policy, found[before], between).machine
-    ours = digests(snapshot.cut(replayed.ledger, newest, 0, 0))
+    ours = digests(snapshot.cut(replayed.ledger, newest, 0))
     theirs = digests(found[newest])
     return [name for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
 
@@ -167,4 +166,4 @@ def _canonical(part: object) -> bytes:
     return encoder.encode(dict(sorted(part.items())) if isinstance(part, dict) else part)
 
 
-_OF_THE_MOMENT = frozenset({"sequence", "cursor", "at_ms", "last_published"})
+_OF_THE_MOMENT = frozenset({"sequence", "at_ms", "last_published"})

@@ -28,8 +28,8 @@ async def repair(stored: Stored, found: Examination) -> None:
     if await connection.raw(subjects.JOURNAL.name).state() is None:  # otherwise they stay as they are declared
         await connection.streams.ensure()
     last_published = await _publish(connection, found)
-    data = snapshot.cut(machine.ledger, found.end, machine.cursor, machine.last_ms, last_published)
-    await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(name_of(found.end, machine.cursor), data)
+    data = snapshot.cut(machine.ledger, found.end, machine.last_ms, last_published)
+    await connection.blobs(subjects.SNAPSHOTS_BUCKET).put(name_of(found.end), data)
     await connection.raw(subjects.JOURNAL.name).replace(found.end + 1)
 
 

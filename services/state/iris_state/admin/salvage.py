@@ -2,8 +2,7 @@
 
 Up to the first loss the journal is replayed as usual. After it a change may refer to a record that was lost: such a
 change is skipped, and its job stays as it was before the loss, except for its admission. Workers report again which
-attempts they run, so differences are corrected as after any outage; commands that are still stored are read again, and
-deduplicated by id. Source: docs/adr/0019-damaged-data.md.
+attempts they run, so differences are corrected as after any outage. Source: docs/adr/0019-damaged-data.md.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Salvaged(msgspec.Struct):
 def salvage(policy: Policy, data: bytes | None, found: Survey) -> Salvaged:
     """The records from the snapshot ``data``, if any, and the commits after it.
 
-    Replays two or three times when commits are lost. Raises snapshot.Damaged, snapshot.TooNew.
+    Replays two or three times when commits are lost. Raises snapshot.Damaged, snapshot.OtherVersion.
     """
     stopped: set[int] = set()
     while True:
@@ -69,16 +68,14 @@ class _Replay:
         if image is not None:
             self._machine.restore(image)
         first = found.lost[0].first if found.lost else found.end + 1
-        cursor = self._machine.cursor
         for one in found.commits:
             if one.sequence < first:
                 self._facts.append((one.sequence, self._replay(one, one.commit.changes)))
-                cursor = self._machine.cursor
             else:
                 self._facts.append((one.sequence, self._behind_loss(one)))
         self._machine.sequence = found.end
         if found.lost:
-            self._after_loss(cursor)
+            self._after_loss()
 
     def outcome(self) -> Salvaged:
         ledger = self._machine.ledger
@@ -89,7 +86,7 @@ class _Replay:
         commit = one.commit
         self._machine.serial = -1
         return self._machine.replay(
-            one.sequence, codec.pack(Commit(commit.epoch, commit.serial, commit.cursor, commit.at_ms, changes))
+            one.sequence, codec.pack(Commit(commit.epoch, commit.serial, commit.at_ms, changes))
         )
 
     def _behind_loss(self, one: Found) -> list[PublicFact]:
@@ -112,10 +109,9 @@ class _Replay:
                     self.doubtful.add(job)
         return facts
 
-    def _after_loss(self, cursor: int) -> None:
-        """Account for what lost commits may have done: admitted jobs, read commands, changed the leader."""
-        machine, ledger = self._machine, self._machine.ledger
-        machine.cursor = cursor
+    def _after_loss(self) -> None:
+        """Account for what lost commits may have done: admitted jobs, changed the leader."""
+        ledger = self._machine.ledger
         ledger.next_number += NUMBERS
         ledger.epoch += sum(lost.size for lost in self._found.lost)
         for job in ledger.jobs.values():

@@ -86,8 +86,6 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """Keep the latest answers, so that a repeated request gets the same answer."""
     ledger.keep_answer(change.request_id, change.status, change.body)
-    if change.request_id.startswith(c.UNDECODABLE):
-        ledger.totals.dead_letters += 1
 
 
 def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:

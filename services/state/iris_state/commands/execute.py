@@ -176,7 +176,6 @@ def rerun_of(ledger: Ledger, command: RerunJob) -> SubmitJob:
         caller=command.caller,
         request_id=command.request_id,
         submitted_ms=command.requested_ms,
-        answer_to=command.answer_to,
     )
 
 

@@ -13,9 +13,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
-from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Reader, Subscription, Unavailable
+from iris_bus.contract import EventPublisher, Fenced, Message, NoResponders, Subscription, Unavailable
 from iris_bus.tracing import Tracer
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
@@ -25,7 +25,7 @@ from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.tables.deployment import LIVE
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
-from iris_state.machine import Command, DeliveryResult, Heartbeat, Input, Load, Output, Request
+from iris_state.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
 from iris_state.metrics import StateMetrics
 from iris_state.notifications import SchedulerNotifications
 from iris_state.orders import parts
@@ -42,13 +42,10 @@ One = TypeVar("One", bound=Input)
 
 BATCH = 4000
 """Inputs of one round, at most."""
-LARGE_BATCH = 1000
-"""After a read of so many stored commands more of them may be stored."""
-DEFER = b""
-"""What is answered to a command that would overtake what was stored before it.
-
-Carried out now, its stored copy could also come when it is known by its id no more.
-"""
+WAITING = 4000
+WAITING_BYTES = 64 << 20
+"""Commands that wait for a round, at most; any more are refused at once."""
+BUSY = "the state service has as many commands waiting as it takes; this one has had no effect"
 LONGEST_WAIT_S = 0.5
 DRAIN_S = 10.0
 _CONFIRM_S = 15.0
@@ -77,11 +74,11 @@ class Leader:
         self._stop = stop
         self._steady = asyncio.get_running_loop().time
         self._notifications = SchedulerNotifications(self._bus)
-        self._inbox: list[Input] = []
-        self._commands: list[Command] = []
+        self._inputs: list[Input] = []
+        self._commands: list[Request] = []
+        self._commands_bytes = 0
         self._questions: list[Message] = []
         self._reads = Reads(replica.policy.read_timeout_s, self._steady, replica.policy.read_share)
-        self._stored = 0
         self._arrived = asyncio.Event()
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
         self._orders: set[asyncio.Task[None]] = set()
@@ -107,10 +104,6 @@ class Leader:
     async def run(self) -> None:
         """Serve until stopped. Raises Fenced when another replica has taken over."""
         await self._publish_the_rest()
-        streams = self._replica.connection.streams
-        await self._look_how_much_is_stored()
-        commands = streams.read(subjects.COMMANDS.name, self._machine.cursor)
-        commands.on_arrival(self._arrived.set)
         subscriptions: list[Subscription] = []
         queries = LoadQueries(self._bus, self._policy, self._load_queries)
         try:
@@ -120,13 +113,12 @@ class Leader:
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
             while not self._stop.is_set():
-                await self._round(commands)
+                await self._round()
         finally:
             self.ready = False
             self._notifications.close()
             for subscription in subscriptions:
                 await subscription.close()
-            await commands.close()
             await queries.close()
             await self._snapshots.close()
             if self._discovery is not None:
@@ -147,28 +139,18 @@ class Leader:
         if events:
             self._publisher.publish(events)
 
-    async def _round(self, commands: Reader) -> None:
+    async def _round(self) -> None:
         await self._wait()
-        inputs, self._inbox = _at_once(self._inbox)
-        arrived = [] if self._commands else commands.take(BATCH)
-        self._commands += [Command(m.sequence, m.subject, m.data) for m in arrived]
-        batch, self._commands = _at_once(self._commands)
-        if self._commands:
-            self._stored = max(self._stored, self._commands[-1].sequence)
-        if len(arrived) >= LARGE_BATCH:
-            with contextlib.suppress(Unavailable):
-                await self._look_how_much_is_stored()
-        left = [one for one in inputs if _is_direct(one)] if self._machine.cursor < self._stored else []
-        if left:
-            inputs = [one for one in inputs if not _is_direct(one)]
+        inputs, self._inputs = _at_once(self._inputs)
+        commands, self._commands = _at_once(self._commands)
+        self._commands_bytes -= sum(len(one.data) for one in commands)
         questions, self._questions = self._questions, []
         began_s = time.thread_time()
-        output = self._machine.step([*inputs, *batch], self._replica.clock.now_ms())
+        output = self._machine.step([*inputs, *commands], self._replica.clock.now_ms())
         worked_s = time.thread_time() - began_s
-        output.replies += [(one.reply, DEFER) for one in left]
         took_s = await self._commit(output, bool(questions))
         await self._send(output)
-        if not self._inbox:
+        if not self._inputs:
             self._notifications.hurry(False)
         if output.commit is not None:
             self._metrics.committed(output, took_s)
@@ -198,8 +180,7 @@ class Leader:
         machine.succeed(torn)
         self._machine = machine
         self._snapshots.begin_anew(machine)
-        self._commands[:0] = [one for one in left if isinstance(one, Command)]
-        self._inbox[:] = [one for one in (*left, *self._inbox) if not isinstance(one, (Command, DeliveryResult))]
+        self._inputs[:] = [one for one in (*left, *self._inputs) if not isinstance(one, DeliveryResult)]
         await self._begin()
 
     async def _begin(self) -> None:
@@ -214,7 +195,7 @@ class Leader:
 
     def _callbacks(self) -> dict[str, Callable[[Message], None]]:
         return {
-            subjects.STATE_COMMAND: self._on_request,
+            subjects.STATE_COMMAND: self._on_command,
             subjects.REPORTS: self._on_request,
             subjects.STATE_PLAN: self._on_request,
             subjects.STATE_QUERY: self._on_query,
@@ -223,6 +204,17 @@ class Leader:
             subjects.LOADS: self._on_load,
             subjects.STATE_PING: self._on_ping,
         }
+
+    def _on_command(self, message: Message) -> None:
+        if not subjects.is_plain(message.reply):
+            return
+        if len(self._commands) >= WAITING or self._commands_bytes + len(message.data) > WAITING_BYTES:
+            if message.reply:
+                self._bus.publish(message.reply, refusal(Code.UNAVAILABLE, BUSY))
+            return
+        self._commands.append(Request(message.subject, message.data, message.reply))
+        self._commands_bytes += len(message.data)
+        self._arrived.set()
 
     def _on_request(self, message: Message) -> None:
         if not subjects.is_plain(message.reply):
@@ -254,12 +246,8 @@ class Leader:
         if message.reply and subjects.is_plain(message.reply):
             self._bus.publish(message.reply, codec.pack(pong))
 
-    async def _look_how_much_is_stored(self) -> None:
-        """Read how many commands are stored. Raises Unavailable."""
-        self._stored = await self._replica.connection.streams.end(subjects.COMMANDS.name)
-
     def _arrive(self, one: Input) -> None:
-        self._inbox.append(one)
+        self._inputs.append(one)
         self._arrived.set()
 
     async def _wait(self) -> None:
@@ -267,7 +255,7 @@ class Leader:
         wait = self._pace.wait_s(self._steady())
         if wait:
             await asyncio.sleep(wait)
-        if self._inbox or self._commands or self._snapshots.busy:
+        if self._inputs or self._commands or self._snapshots.busy:
             self._arrived.clear()
             await asyncio.sleep(0)
             return
@@ -413,8 +401,3 @@ def _why_refused(worker: str, taken: OrderTaken) -> str:
     if taken.stopping:
         return f"worker {worker} is stopping"
     return f"worker {worker} has restarted, was paused, read its order too late, or has as many attempts as it may"
-
-
-def _is_direct(one: Input) -> TypeGuard[Request]:
-    """Whether it is a command sent to the leader directly."""
-    return isinstance(one, Request) and subjects.is_direct(one.subject)

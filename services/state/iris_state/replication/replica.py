@@ -51,7 +51,7 @@ class Replica:
     async def recover(self) -> None:
         """Apply everything up to the journal's present end.
 
-        Raises DamagedCommit when a commit is missing or damaged, TooNew, Unavailable.
+        Raises DamagedCommit when a commit is missing or damaged, OtherVersion, Unavailable.
         """
         for _ in range(_RECOVERIES):
             with contextlib.suppress(Gap):  # the journal may have been trimmed after a newer snapshot meanwhile

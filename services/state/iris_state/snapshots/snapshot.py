@@ -26,7 +26,8 @@ from iris_state.reactions import complete
 from iris_state.records import Job, Presence, Totals, Worker
 from iris_state.snapshots.compacted import CompactedTasks, encoder, is_compacted
 
-VERSION = 1
+VERSION = 2
+"""No release has written version 1, which held a position in a stream of commands."""
 _MAGIC = b"IRISSNAP"
 _HEAD = struct.Struct("<8sHIQQQ")
 _PASSES = 3
@@ -38,21 +39,20 @@ class Damaged(Exception):
     """The bytes are not a snapshot, or are damaged."""
 
 
-class TooNew(Exception):
-    """The snapshot was written by a later release and cannot be read."""
+class OtherVersion(Exception):
+    """The snapshot was written by another release and cannot be read."""
 
 
 class Rest(msgspec.Struct, array_like=True):
     """Everything but the jobs. New fields go last, with a default.
 
     Attributes:
-        sequence: the last commit in it. cursor: the last command read by that commit.
+        sequence: the last commit in it.
         last_published: the id of the last event of that or an earlier commit.
         idempotency: keys of forgotten jobs first, each forgotten at its time in spent_ms.
     """
 
     sequence: int
-    cursor: int
     at_ms: int
     last_published: str
     epoch: int
@@ -139,11 +139,11 @@ class Cutter:
             self._todo, self._changed = sorted(self._changed), set()
         return not self._todo and (not self._changed or self._passes >= _PASSES)
 
-    def finish(self, sequence: int, cursor: int, at_ms: int, last_published: str) -> Draft:
+    def finish(self, sequence: int, at_ms: int, last_published: str) -> Draft:
         """The snapshot of the ledger as it is now; its checksum is computed afterwards."""
         for number in {*self._changed, *self._todo}:
             self._encode(number)
-        rest = encoder.encode(_rest(self._ledger, sequence, cursor, at_ms, last_published))
+        rest = encoder.encode(_rest(self._ledger, sequence, at_ms, last_published))
         return Draft([rest], _array(self._compacted), _array(self._open))
 
     def _encode(self, number: int) -> int:
@@ -187,10 +187,9 @@ class Draft:
         return b"".join((_HEAD.pack(_MAGIC, VERSION, self._checksum, *self._sizes), *self._pieces))
 
 
-def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: str) -> Rest:
+def _rest(ledger: Ledger, sequence: int, at_ms: int, last_published: str) -> Rest:
     return Rest(
         sequence=sequence,
-        cursor=cursor,
         at_ms=at_ms,
         last_published=last_published,
         epoch=ledger.epoch,
@@ -210,12 +209,12 @@ def _rest(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published
     )
 
 
-def cut(ledger: Ledger, sequence: int, cursor: int, at_ms: int, last_published: str = "") -> bytes:
+def cut(ledger: Ledger, sequence: int, at_ms: int, last_published: str = "") -> bytes:
     """The snapshot of a ledger, in one step."""
     cutter = Cutter(ledger)
     while not cutter.work(1 << 30):
         pass
-    draft = cutter.finish(sequence, cursor, at_ms, last_published)
+    draft = cutter.finish(sequence, at_ms, last_published)
     draft.work(1 << 62)
     return draft.data()
 
@@ -229,14 +228,14 @@ class Image(msgspec.Struct):
 
 
 def read(data: bytes) -> Image:
-    """Decode a snapshot. Raises Damaged, TooNew."""
+    """Decode a snapshot. Raises Damaged, OtherVersion."""
     if len(data) < _HEAD.size:
         raise Damaged(f"{len(data)} bytes are no snapshot")
     magic, version, checksum, *sizes = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise Damaged("it does not begin like a snapshot")
-    if version > VERSION:
-        raise TooNew(f"the snapshot has version {version}, this release knows up to {VERSION}; start a newer one")
+    if version != VERSION:
+        raise OtherVersion(f"the snapshot has version {version}, this release knows {VERSION}; start the other release")
     body = memoryview(data)[_HEAD.size :]
     if len(body) != sum(sizes) or zlib.crc32(body) != checksum:
         raise Damaged("its checksum does not match")
@@ -305,14 +304,12 @@ def _compacted_job(stored: Any) -> Job:
     return job
 
 
-def name_of(sequence: int, cursor: int) -> str:
-    """The name of a snapshot: its last commit, and the last command read by it."""
-    return f"snapshot-{sequence:016d}-{cursor}"
+def name_of(sequence: int) -> str:
+    """The name of a snapshot, from its last commit."""
+    return f"snapshot-{sequence:016d}"
 
 
-def place_of(name: str) -> tuple[int, int] | None:
-    """Commit and cursor in a snapshot's name; None for another name."""
-    match name.split("-"):
-        case ["snapshot", sequence, cursor] if sequence.isdigit() and cursor.isdigit():
-            return int(sequence), int(cursor)
-    return None
+def commit_of(name: str) -> int | None:
+    """The commit in a snapshot's name; None for another name."""
+    kind, _, sequence = name.partition("-")
+    return int(sequence) if kind == "snapshot" and sequence.isdigit() else None

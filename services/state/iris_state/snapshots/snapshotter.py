@@ -1,9 +1,8 @@
-"""Takes snapshots beside the leader's rounds, keeps the last few, and trims the streams behind them.
+"""Takes snapshots beside the leader's rounds, keeps the last few, and trims the journal behind them.
 
 A snapshot is stored only when every event of its commits is published; until then a crash needs the commits themselves.
-Journal and commands are kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one
-so old that its events are on disk: events lost by power loss are published again from the commits after it. Commands
-whose effect is in the journal are not needed any more, so they are deleted sooner when their stream fills up.
+The journal is kept back to the last snapshot but one, so that a damaged newest one costs nothing, and to one so old
+that its events are on disk: events lost by power loss are published again from the commits after it.
 Out of scope: the content of a snapshot (`snapshots.snapshot`). Source: docs/ARCHITECTURE.md#storage.
 """
 
@@ -18,7 +17,7 @@ from iris_bus.contract import Blobs, Connection, EventPublisher, Full, Unavailab
 from iris_core import subjects
 from iris_state.machine import Machine, Output
 from iris_state.outbox import event_place
-from iris_state.snapshots.snapshot import Cutter, Damaged, Draft, Image, name_of, place_of, read
+from iris_state.snapshots.snapshot import Cutter, Damaged, Draft, Image, commit_of, name_of, read
 
 log = logging.getLogger(__name__)
 
@@ -29,14 +28,11 @@ SLICE_BYTES = 4 << 20
 BYTES_A_CHANGE = 200
 """Of the last snapshot, for each change before the next: replaying the commits after it takes about twice as long as
 reading it, and all snapshots together no longer than the work between them, however much the ledger holds."""
-OVERLOADED = 0.5
-"""How full the inbox may become before read commands are deleted early."""
 _PAUSE_S = 0.1
-_LOOK_S = 2.0
 
 
 async def good(blobs: Blobs) -> AsyncIterator[Image]:
-    """Every intact snapshot, newest first. Raises TooNew when a later release wrote one, Unavailable."""
+    """Every intact snapshot, newest first. Raises OtherVersion, Unavailable."""
     for name in reversed(await _names(blobs)):
         try:
             data = await blobs.get(name)
@@ -57,12 +53,12 @@ async def newest(blobs: Blobs, last_published: str) -> Image | None:
 
 async def newest_commit(blobs: Blobs) -> int:
     """The newest commit in any snapshot, even a damaged one; 0 without one. Raises Unavailable."""
-    return max((place[0] for name in await _names(blobs) if (place := place_of(name))), default=0)
+    return max((commit_of(name) or 0 for name in await blobs.names()), default=0)
 
 
 async def _names(blobs: Blobs) -> list[str]:
     """Names of snapshots, oldest commit first."""
-    return sorted(name for name in await blobs.names() if place_of(name) is not None)
+    return sorted(name for name in await blobs.names() if commit_of(name) is not None)
 
 
 class Snapshotter:
@@ -98,9 +94,6 @@ class Snapshotter:
         self._cutter: Cutter | None = None
         self._draft: tuple[str, Draft, str] | None = None
         self._putting: asyncio.Task[None] | None = None
-        self._relieving: asyncio.Task[None] | None = None
-        self._journalled = self._relieved = machine.cursor
-        self._looked_s = clock()
         self._changes = self._bytes = 0
         self._first_s = 0.0
         self._last_published = ""
@@ -113,8 +106,6 @@ class Snapshotter:
 
     def note(self, output: Output) -> None:
         """A round is committed and sent."""
-        if output.commit is not None:
-            self._journalled = self._machine.cursor  # a repeated command may be read again
         if output.events:
             self._last_published = output.events[-1].message_id
         if not output.changes:
@@ -152,33 +143,17 @@ class Snapshotter:
         elif self._cutter is not None:
             if self._cutter.work(SLICE_TASKS):
                 machine, cutter, self._cutter = self._machine, self._cutter, None
-                draft = cutter.finish(machine.sequence, machine.cursor, machine.last_ms, self._last_published)
-                self._draft = (name_of(machine.sequence, machine.cursor), draft, self._last_published)
+                draft = cutter.finish(machine.sequence, machine.last_ms, self._last_published)
+                self._draft = (name_of(machine.sequence), draft, self._last_published)
         elif self.is_due():
             self._cutter = Cutter(self._machine.ledger)
             self._changes = 0
-        self._look_at_inbox()
-
-    def _look_at_inbox(self) -> None:
-        """Check the fill level of the inbox at intervals while commands arrive."""
-        cursor, now_s = self._journalled, self._clock()
-        busy = self._relieving is not None and not self._relieving.done()
-        if cursor != self._relieved and not busy and now_s - self._looked_s >= _LOOK_S:
-            self._relieved, self._looked_s = cursor, now_s
-            self._relieving = asyncio.get_running_loop().create_task(self._relieve(cursor))
-
-    async def _relieve(self, cursor: int) -> None:
-        streams = self._connection.streams
-        with contextlib.suppress(Unavailable):
-            if await streams.fill(subjects.COMMANDS.name) > OVERLOADED:
-                await streams.trim(subjects.COMMANDS.name, cursor + 1)
 
     async def close(self) -> None:
-        for task in (self._putting, self._relieving):
-            if task is not None:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        if self._putting is not None:
+            self._putting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._putting
 
     async def _put(self, name: str, data: bytes, last_published: str) -> None:
         while self._publisher.backlog and event_place(self._publisher.last_published) < event_place(last_published):  # noqa: ASYNC110
@@ -193,7 +168,7 @@ class Snapshotter:
         log.info("%s is kept", name, extra={"bytes": len(data)})
 
     async def _trim(self) -> None:
-        """Keep the newest few snapshots and one whose events are on disk, and trim the streams behind them."""
+        """Keep the newest few snapshots and one whose events are on disk, the journal to it or the last but one."""
         names = await _names(self._blobs)
         now_s = self._clock()
         self._seen = {name: self._seen.get(name, now_s) for name in names}
@@ -201,7 +176,6 @@ class Snapshotter:
         for name in names[: max(0, min(settled, len(names) - KEPT))]:
             await self._blobs.delete(name)
         begin = min(settled, len(names) - 2)
-        place = place_of(names[begin]) if begin >= 0 else None
-        if place is not None:
-            await self._connection.journal().trim(place[0] + 1)
-            await self._connection.streams.trim(subjects.COMMANDS.name, place[1] + 1)
+        commit = commit_of(names[begin]) if begin >= 0 else None
+        if commit is not None:
+            await self._connection.journal().trim(commit + 1)

@@ -82,5 +82,4 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "deployment_routes": deployments.routes,
     "deployment_history": deployments.history,
     "deployment_why": deployments.why,
-    "dead_letters": hosts.dead_letters,
 }

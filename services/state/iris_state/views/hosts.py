@@ -9,15 +9,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from iris_core import codec
 from iris_core.constraints import TPU_NAME
 from iris_core.errors import Code, Refused
 from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
 from iris_core.topology import topology_of
 from iris_core.views import Page, WorkerView, moment
-from iris_state.changes import UNDECODABLE
-from iris_state.ledger import Ledger, whole_number
+from iris_state.ledger import Ledger
 from iris_state.records import Worker
 from iris_state.views.pages import MAX_TEXT, behind, behind_name, cursor_of, page, shortened
 
@@ -137,23 +135,3 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "committed": asdict(committed),
         "users": nsmallest(USERS, ledger.index.values("user")),
     }
-
-
-def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Commands that could not be decoded: how many ever, and the sequence and error of the latest."""
-    after = behind(arguments) or 0
-    rows = (
-        (command, body)
-        for request, (_, body) in ledger.answers.items()
-        if request.startswith(UNDECODABLE)
-        and (command := whole_number(request.removeprefix(UNDECODABLE))) is not None
-        and command > after
-    )
-    found = page(((command, (command, body)) for command, body in rows), _dead_letter, arguments)
-    more = {"next_cursor": found.next_cursor} if found.next_cursor else {}
-    return {"total": ledger.totals.dead_letters, "items": found.items, **more}
-
-
-def _dead_letter(letter: tuple[int, bytes]) -> dict[str, Any]:
-    command, body = letter
-    return {"command": command, "detail": codec.from_json(body, dict).get("detail", "")}

@@ -1,0 +1,116 @@
+"""Submissions while nobody leads: for a short time nobody notices, for longer they are refused; none is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from iris.client.client import Client
+from tests.support.cluster import Cluster, cluster_on, settings
+from tests.support.fleet import fleet
+
+pytestmark = pytest.mark.integration
+
+HASTY = """
+[gateway]
+command_timeout_s = 1
+"""
+WAVE = 8
+MANY = 50
+
+
+def body(name: str) -> dict[str, Any]:
+    return {"name": name, "command": ["true"], "resources": {"cpu_millis": 100}}
+
+
+async def post(http: httpx.AsyncClient, name: str, key: str = "") -> httpx.Response:
+    return await http.post("/v1/jobs", json=body(name), headers={"Idempotency-Key": key or name})
+
+
+async def names(http: httpx.AsyncClient) -> Counter[str]:
+    """How often each name stands in the list of jobs."""
+    found: Counter[str] = Counter()
+    cursor = None
+    while True:
+        page = (await http.get("/v1/jobs", params={"limit": 500, **({"cursor": cursor} if cursor else {})})).json()
+        found.update(item["name"] for item in page["items"])
+        cursor = page["next_cursor"]
+        if not cursor:
+            return found
+
+
+@contextmanager
+def frozen(pids: list[int]) -> Iterator[None]:
+    """These processes do nothing."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def test_a_leader_that_is_killed_is_not_noticed_by_who_submits(nats_url: str, tmp_path: Path):
+    with fleet(nats_url, tmp_path) as made:
+        states = [made.add("state", f"state-{number}") for number in range(2)]
+        gateway = made.add("gateway", "gateway")
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=20) as http:
+            first = [await post(http, f"/before-{number}") for number in range(WAVE)]
+            during = [asyncio.create_task(post(http, f"/during-{number}")) for number in range(WAVE)]
+            await asyncio.sleep(0)
+            for state in states[:1]:
+                assert state.process is not None
+                state.process.kill()
+            during += [asyncio.create_task(post(http, f"/later-{number}")) for number in range(WAVE)]
+            answers = [*first, *await asyncio.gather(*during)]
+            assert {answer.status_code for answer in answers} == {201}
+            assert await names(http) == Counter({answer.json()["name"]: 1 for answer in answers})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    data = tmp_path / "data"
+    with cluster_on(data, "--workers", "1", *settings(data, HASTY)) as running:
+        yield running
+
+
+@pytest.fixture
+async def http(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=cluster.url, timeout=20) as client:
+        yield client
+
+
+async def test_who_is_refused_while_nobody_answers_repeats_it_and_has_it_once(
+    cluster: Cluster, http: httpx.AsyncClient
+):
+    assert (await post(http, "/first")).status_code == 201
+    wanted = [f"/p{number}" for number in range(MANY)]
+    with frozen(cluster.pids("state")):
+        refused = await asyncio.gather(*(post(http, name) for name in wanted))
+        patient = asyncio.create_task(asyncio.to_thread(submit_patiently, cluster.url))
+        assert {(a.status_code, a.headers["content-type"]) for a in refused} == {(503, "application/problem+json")}
+        assert {(a.headers["retry-after"], a.json()["retryable"]) for a in refused} == {("1", True)}
+        assert all("may have taken effect" in answer.json()["detail"] for answer in refused)
+        assert not patient.done()
+    assert (await patient) == "/patient"
+    for first in range(0, MANY, WAVE):
+        again = await asyncio.gather(*(post(http, name) for name in wanted[first : first + WAVE]))
+        assert {answer.status_code for answer in again} <= {200, 201}
+    assert await names(http) == Counter(dict.fromkeys(("/first", "/patient", *wanted), 1))
+
+
+def submit_patiently(url: str) -> str:
+    """As the SDK and the command line do it: refused, they ask again when they are told to."""
+    with Client(url) as client:
+        client.get("/v1/meta", dict)
+        return client.run(["true"], name="patient", cpu=0.1).name
