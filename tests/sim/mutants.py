@@ -733,7 +733,7 @@ def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
 # ── scaling by rule ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@plant()
+@plant(is_shy=True)
 def a_rule_takes_any_step(put: Put) -> None:
     """A scaling rule goes to whatever the load wants at once."""
     put(scaling, "_highest", lambda now, memory: 1_000_000)
