@@ -12,6 +12,8 @@ import pytest
 
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
+from iris_core.codec import to_json
+from iris_core.limits import SPEC_BYTES
 from tests.support.cluster import Cluster, cluster_on, start, stop, until
 from tests.support.nats_config import configured_nats
 
@@ -19,6 +21,8 @@ pytestmark = pytest.mark.integration
 
 LARGE_BATCH = 120
 MANY = 60
+REVISIONS = 12
+"""More than are kept."""
 
 
 @pytest.fixture
@@ -81,3 +85,40 @@ async def test_a_server_that_takes_too_little_is_refused_by_name(tmp_path: Path)
     async with configured_nats(tmp_path / "nats", "max_payload: 1MB") as server:
         with pytest.raises(Unavailable, match="takes messages of 1048576 bytes, Iris needs at least 4194304"):
             await connect(server.url, name="test")
+
+
+def test_a_deployment_takes_patches_as_large_as_a_request_may_be_and_refuses_larger_ones_with_sizes(cluster: Cluster):
+    pids = cluster.pids("state")
+    chat = cluster.client.deploy(["sleep", "1000"], "chat", replicas=0)
+    room = SPEC_BYTES - len(to_json(chat.view.spec))
+    for turn in range(REVISIONS):
+        answer = patched(cluster, large(room - 1000, f"{turn}-"))
+        assert answer.status_code == 200, answer.text[:1000]
+    assert chat.refresh().revision == 1 + REVISIONS
+    [first] = patched(cluster, large(room - 10, "more-")).json()["errors"]
+    assert (first["code"], f"at most {SPEC_BYTES} are possible" in first["message"]) == ("too_large", True)
+    refused = patched(cluster, large(SPEC_BYTES + 1, "beyond-"))
+    assert (refused.status_code, str(SPEC_BYTES) in refused.json()["detail"]) == (413, True)
+    earlier = chat.view.revisions[0]
+    assert chat.rollback(earlier).revision == earlier
+    assert chat.scale(1).replicas == 1
+    assert [found.revision for found in cluster.client.deployments()] == [earlier]
+    assert cluster.pids("state") == pids
+    cluster.kill("state")
+    assert chat.refresh().revision == earlier
+    until(lambda: chat.why()["routes"][0].get("pending_reason"), "its route waits for a host of that zone")
+
+
+def large(size: int, mark: str) -> bytes:
+    """A patch of so many bytes that makes another revision."""
+    values = [f"{number:x>250}" for number in range(size // 253 - 2)]
+    per_constraint = 1000
+    groups = [values[at : at + per_constraint] for at in range(0, len(values), per_constraint)]
+    constraints = [{"key": f"zone-{at}", "op": "in", "values": group} for at, group in enumerate(groups)]
+    least = len(to_json({"template": {"constraints": constraints, "env": {"PADDING": mark}}}))
+    return to_json({"template": {"constraints": constraints, "env": {"PADDING": mark + "x" * (size - least)}}})
+
+
+def patched(cluster: Cluster, body: bytes) -> httpx.Response:
+    headers = {"Content-Type": "application/json"}
+    return httpx.patch(f"{cluster.url}/v1/deployments/chat", content=body, headers=headers, timeout=60)

@@ -719,12 +719,6 @@ def what_a_worker_is_told_with_an_answer_ends_at_once(put: Put) -> None:
 
 
 @plant()
-def an_update_is_never_over(put: Put) -> None:
-    """All routes are of the new revision and it goes on."""
-    put(rollout, "is_complete", lambda *given: False)
-
-
-@plant()
 def a_route_that_failed_to_start_is_not_paced(put: Put) -> None:
     """A service that always crashes is tried without end, and says nothing of it."""
     put(routes, "_failed_start", lambda *given: iter(()))
