@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -17,6 +16,7 @@ from iris import Client
 from iris.client.address import read_cluster
 from iris.cluster.process import is_alive
 from tests.support.cluster import IRIS, cluster_on, environment, settings, start, stop, until
+from tests.support.nats_config import row_of_free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -185,13 +185,3 @@ def serves(url: str) -> bool:
     with suppress(OSError), urlopen(url, timeout=30) as answer:
         return b"process_open_fds" in answer.read()
     return False
-
-
-def row_of_free_ports(count: int) -> int:
-    """The first of so many, below those that connections get."""
-    for first in range(20_000, 32_000, count):
-        with suppress(OSError), ExitStack() as held:
-            for port in range(first, first + count):
-                held.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-    raise LookupError(f"no {count} free ports in a row")

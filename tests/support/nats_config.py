@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import subprocess
@@ -63,6 +64,16 @@ def free_ports(count: int) -> list[int]:
     for each in sockets:
         each.close()
     return ports
+
+
+def row_of_free_ports(count: int) -> int:
+    """The first of so many, below those that connections get."""
+    for first in range(20_000, 32_000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise LookupError(f"no {count} free ports in a row")
 
 
 @asynccontextmanager

@@ -46,6 +46,7 @@ class Program:
         service: nats, state, scheduler, gateway or worker. name: unique among the programs of one cluster; also the
             name of its log.
         kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
+        stop_s: how long it may take to end when told to. inherits_output: it writes where this process does.
     """
 
     service: str
@@ -54,6 +55,8 @@ class Program:
     env: Mapping[str, str]
     kept: bool = True
     metrics: str = ""
+    stop_s: float = 6.0
+    inherits_output: bool = False
 
 
 class ChildProcess:
@@ -95,8 +98,8 @@ class ChildProcess:
                 self.program.argv,
                 env=self.program.env,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=None if self.program.inherits_output else log,
+                stderr=None if self.program.inherits_output else log,
                 process_group=0,
                 preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
             )

@@ -20,13 +20,15 @@ def read_address(section: str, http: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def listen(section: str, host: str, port: int) -> socket.socket:
-    """A bound socket. Raises BadSetting when the address cannot be had."""
+def listen(section: str, host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket, ``shared`` with other processes of this user. Raises BadSetting when it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(
         family, socket.SOCK_STREAM, socket.IPPROTO_TCP
     )  # asyncio sets TCP_NODELAY for IPPROTO_TCP only
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listening.bind((host, port))
     except OSError as error:

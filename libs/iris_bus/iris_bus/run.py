@@ -23,9 +23,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -50,8 +52,9 @@ StreamBytes = Annotated[int, msgspec.Meta(ge=1 << 22)]
 
 OK = 0
 FAILED = 1
-_LAST_WORDS_S = 5.0
 _READY_LOOK_S = 0.1
+LAST_WORDS_S = 5.0
+"""How long its tasks may take to end once a service has been told to end."""
 _GC_YOUNG = 50_000
 
 
@@ -255,6 +258,7 @@ def run_service(
     kind: type[S],
     main: Callable[[Service[S]], Awaitable[None]],
     argv: Sequence[str] | None = None,
+    flags: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Run the service ``name`` until it ends, then exit with 0, 1 after a failure, 2 for settings that
     cannot be used, 65 for stored data that is damaged.
@@ -264,8 +268,9 @@ def run_service(
         kind: the struct of that section.
         main: the service; returns when it has drained.
         argv: ``--config FILE``, ``--set SECTION.KEY=VALUE`` and ``--show-config``; the process's own when None.
+        flags: keys of the section that have an option of their own, and what they mean.
     """
-    options = _options(name, kind, argv)
+    options = _options(name, kind, argv, flags)
     try:
         settings = read_settings(options.config, options.set)
         if options.show_config:
@@ -329,13 +334,18 @@ def quiet_gc() -> None:
     gc.set_threshold(_GC_YOUNG, 20, 100)
 
 
-def _options(name: str, kind: type[msgspec.Struct], argv: Sequence[str] | None) -> argparse.Namespace:
+def _options(
+    name: str, kind: type[msgspec.Struct], argv: Sequence[str] | None, flags: Mapping[str, str]
+) -> argparse.Namespace:
     keys = ", ".join(field.encode_name for field in msgspec.structs.fields(kind))
     meaning = f"Keys of [{name}]: {keys}. What each means: docs/configuration.md; their values: --show-config."
     parser = argparse.ArgumentParser(prog=f"iris server {name}", epilog=meaning)
     parser.add_argument("--config", default="", metavar="FILE", help="an iris.toml")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="wins over all else")
     parser.add_argument("--show-config", action="store_true", help="print every setting with its origin, and end")
+    for key, meaning in flags.items():
+        setting = partial("{}.{}={}".format, name, key)
+        parser.add_argument(f"--{key}", dest="set", action="append", type=setting, metavar="N", help=meaning)
     return parser.parse_args(argv)
 
 
@@ -345,7 +355,7 @@ async def _end(tasks: Sequence[asyncio.Future[None]]) -> None:
     for task in running:
         task.cancel()
     if running:
-        await asyncio.wait(running, timeout=_LAST_WORDS_S)
+        await asyncio.wait(running, timeout=LAST_WORDS_S)
     for task in tasks:
         with contextlib.suppress(BaseException):
             task.result()

@@ -114,7 +114,7 @@ class Exchange:
             request.headers.items(),
             deployment=deployment,
             peer=request.remote or "",
-            scheme="http",
+            scheme="https" if request.secure else "http",
             host=request.headers.get("Host", ""),
             trusted=trusted,
             tokens=tokens,

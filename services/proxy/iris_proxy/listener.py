@@ -1,43 +1,63 @@
 """The listening side: aiohttp's low-level server, with the limits it leaves to others.
 
-aiohttp cancels the handler of a client that has left, when asked to. A connection whose first request does not arrive
-in time is closed. Source: docs/design/serving.md#proxy-rules.
+aiohttp cancels the handler of a client that has left, when asked to. Here: a head must arrive in time, and only so many
+connections are served. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
+from iris_proxy.refusal import ProxyRefusal
 from iris_proxy.settings import ProxySettings
 from iris_proxy.upstream import FIELDS, LINE_BYTES
 
 _BACKLOG = 4096
+_LAST_S = 0.1
+
+Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Listener:
-    """Serves ``handle`` to whoever connects."""
+    """Serves ``handle`` to whoever connects.
+
+    Args:
+        refuse: answers a request on a connection too many.
+    """
 
     def __init__(
-        self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], settings: ProxySettings
+        self,
+        handle: Handle,
+        refuse: Callable[[web.BaseRequest, ProxyRefusal], web.StreamResponse],
+        settings: ProxySettings,
     ) -> None:
         self._handle = handle
+        self._refuse = refuse
         self._settings = settings
         self._accepting: asyncio.Server | None = None
         self._server: _Server | None = None
 
     async def start(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         logging.getLogger("aiohttp.server").addFilter(_no_mistake_of_a_client)
-        self._server = _Server(self._handle, self._settings)
+        self._server = _Server(self._answer, self._settings)
         loop = asyncio.get_running_loop()
         self._accepting = await loop.create_server(self._server, sock=listening, ssl=tls, backlog=_BACKLOG)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if getattr(request.protocol, "too_many", False):
+            most = f"this proxy serves {self._settings.max_connections} connections"
+            return self._refuse(request, ProxyRefusal(503, "overloaded", most, closes=True))
+        return await self._handle(request)
 
     async def stop(self) -> None:
         """Accept nothing more, close idle connections, and give requests under way their time."""
@@ -45,41 +65,79 @@ class Listener:
             return
         self._accepting.close()
         self._server.pre_shutdown()
-        await self._server.shutdown(self._settings.drain_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_s):
+                await self._server.shutdown()
+        await self._server.shutdown(_LAST_S)  # what is left is cut off
+
+
+class ClientConnection(RequestHandler):
+    """A client's connection, closed when a head has begun, or never comes, and is not there after ``head_s``.
+
+    Attributes:
+        too_many: whether there were as many before it as are served.
+    """
+
+    def __init__(self, manager: _Server, head_s: float, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self.too_many = False
+        self._head_s = head_s
+        self._awaited = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        before, body = self._request_count, self._reads_body()
+        super().data_received(data)
+        if not body and self._request_count == before and self._awaited != before:
+            self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _reads_body(self) -> bool:
+        if self._messages:
+            return not self._messages[-1][1].is_eof()
+        return self._current_request is not None and not self._current_request.content.is_eof()
+
+    def _expect_head(self) -> None:
+        """Once for each head, whose number among those of this connection is awaited."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._awaited = self._request_count
+        self._timer = self._loop.call_later(self._head_s, self._late)
+
+    def _late(self) -> None:
+        if self._request_count == self._awaited and self._waiter is not None:
+            self.force_close()
 
 
 class _Server(web.Server):
-    """aiohttp's server, and a time by which the first request of a connection must have arrived."""
+    """aiohttp's server, with connections of ours."""
 
-    def __init__(
-        self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], settings: ProxySettings
-    ) -> None:
-        super().__init__(
-            handle,
-            handler_cancellation=True,
+    def __init__(self, handle: Handle, settings: ProxySettings) -> None:
+        super().__init__(handle, handler_cancellation=True)
+        self._settings = settings
+
+    def __call__(self) -> RequestHandler:
+        connection = ClientConnection(
+            self,
+            self._settings.head_s,
+            loop=asyncio.get_running_loop(),
             access_log=None,
-            keepalive_timeout=settings.idle_s,
+            keepalive_timeout=self._settings.idle_s,
             max_line_size=LINE_BYTES,
             max_field_size=LINE_BYTES,
             max_headers=FIELDS,
             auto_decompress=False,
         )
-        self._head_s = settings.head_s
-        self._timers: dict[RequestHandler, asyncio.TimerHandle] = {}
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        super().connection_made(handler, transport)
-        self._timers[handler] = asyncio.get_running_loop().call_later(self._head_s, self._late, handler)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        super().connection_lost(handler, exc)
-        if timer := self._timers.pop(handler, None):
-            timer.cancel()
-
-    def _late(self, handler: RequestHandler) -> None:
-        del self._timers[handler]
-        if not handler._request_count:
-            handler.force_close()
+        connection.too_many = len(self._connections) >= self._settings.max_connections
+        return connection
 
 
 def _no_mistake_of_a_client(record: logging.LogRecord) -> bool:

@@ -112,7 +112,7 @@ class Proxy:
             )
             return await exchange.run(self._budget, self.metrics.retried)
         except ProxyRefusal as refusal:
-            return _refused(request, refusal)
+            return refused(request, refusal)
 
     def _is_trusted(self, peer: str | None) -> bool:
         if not self._networks or not peer:
@@ -124,7 +124,8 @@ class Proxy:
         self._pool.close()
 
 
-def _refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
+def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
+    """The answer of a refusal."""
     response = web.Response(status=refusal.status, body=refusal.body(), headers=CIMultiDict(refusal.headers()))
     if refusal.closes or request.body_exists:
         response.force_close()

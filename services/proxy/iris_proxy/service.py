@@ -17,9 +17,10 @@ from iris_bus.listening import listen, write_port
 from iris_bus.run import Service
 from iris_bus.settings import BadSetting
 from iris_core.subjects import DISCOVERY_BUCKET
+from iris_proxy import workers
 from iris_proxy.headers import token_digests
 from iris_proxy.listener import Listener
-from iris_proxy.proxy import Proxy
+from iris_proxy.proxy import Proxy, refused
 from iris_proxy.reporter import LoadReporter
 from iris_proxy.settings import ProxySettings
 
@@ -29,15 +30,28 @@ _TOKENS_LOOK_S = 5.0
 
 
 async def main(service: Service[ProxySettings]) -> None:
-    """Be the proxy until told to stop."""
+    """Be the proxy until told to stop. Raises BadSetting."""
+    settings = service.settings
+    if settings.drain_s >= service.run.drain_s:
+        raise BadSetting(
+            f"[proxy] drain_s = {settings.drain_s:g}: must be less than [run] drain_s, {service.run.drain_s:g}"
+        )
+    if settings.workers > 1:
+        await workers.keep(service)
+    else:
+        await serve(service)
+
+
+async def serve(service: Service[ProxySettings]) -> None:
+    """Answer requests in this process until told to stop."""
     settings = service.settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     proxy = Proxy(settings, asyncio.get_running_loop().time)
     proxy.tokens = read_tokens(settings.token_file)
-    listener = Listener(proxy.handle, settings)
+    listener = Listener(proxy.handle, refused, settings)
     certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
-    listening = listen("proxy", *settings.address())
+    listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
     connection = await service.connect()
     await connection.streams.ensure()
     watch = connection.key_value(DISCOVERY_BUCKET).watch()

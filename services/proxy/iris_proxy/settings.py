@@ -24,12 +24,15 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
         port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
-        head_s: how long the first request of a connection may take to arrive. idle_s: how long a connection without
-            a request stays open, to clients and to routes.
+        head_s: how long a request's head may take to arrive. idle_s: how long a connection without a request stays
+            open, to clients and to routes.
         head_bytes: of a request's head.
+        max_connections: of clients that each process serves; a request on one more is answered 503.
         queue_requests: of one deployment that may wait for a route with room.
         wake_s: how long a request may wait for the first route of a deployment that was scaled to none.
-        drain_s: how long requests under way may take when the proxy stops.
+        drain_s: how long requests under way may take when the proxy stops; less than ``[run] drain_s``.
+        workers: processes that serve together; each has its own metrics, on ports counted from ``[run] metrics``.
+        reuse_port: other processes of this user may listen on the same address, and get their share of connections.
     """
 
     http: str = "127.0.0.1:8090"
@@ -39,11 +42,14 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
     head_s: PositiveSeconds = 10.0
     idle_s: PositiveSeconds = 60.0
     head_bytes: Annotated[int, msgspec.Meta(ge=0)] = 64 << 10
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 10_000
     queue_requests: Annotated[int, msgspec.Meta(ge=0)] = 100
     wake_s: PositiveSeconds = 30.0
     drain_s: PositiveSeconds = 20.0
     tls_cert: str = ""
     tls_key: str = ""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
+    reuse_port: bool = False
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting."""

@@ -1,3 +1,4 @@
+import dataclasses
 import socket
 from pathlib import Path
 
@@ -48,7 +49,20 @@ def test_every_service_has_its_turn_to_end_as_the_cluster_stops():
     programs = blueprint(workers=1).programs("nats://x")
 
     turns = {program.service: stop_phase(program.service) for program in programs}
-    assert turns == {"worker": 0, "scheduler": 1, "gateway": 1, "proxy": 1, "state": 2}
+    assert turns == {"proxy": 0, "worker": 1, "scheduler": 2, "gateway": 2, "state": 3}
+
+
+def test_a_proxy_may_take_as_long_to_end_as_its_requests():
+    made = dataclasses.replace(blueprint(workers=1), drain_s=60.0)
+    times = {program.service: program.stop_s for program in made.programs("nats://x")}
+    assert times == {"proxy": 65.0, "worker": 12.0, "scheduler": 6.0, "gateway": 6.0, "state": 6.0}
+
+
+def test_proxies_of_a_cluster_share_one_address():
+    made = dataclasses.replace(blueprint(), proxies=2)
+    said = {program.name: said_to(program) for program in made.programs("nats://x") if program.service == "proxy"}
+    shared = {"proxy.http": "127.0.0.1:2", "proxy.workers": "1", "proxy.reuse_port": "True"}
+    assert said == {"proxy-0": shared, "proxy-1": shared}
 
 
 def test_the_gateway_is_told_where_the_proxy_listens():

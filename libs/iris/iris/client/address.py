@@ -36,7 +36,7 @@ class Address:
 class ClusterFile(msgspec.Struct, frozen=True):
     """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
 
-    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``.
+    ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
     """
 
     url: str
@@ -44,6 +44,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     pids: dict[str, list[int]] = {}
     metrics: dict[str, list[str]] = {}
     proxy_url: str = ""
+    stop_s: float = 40.0
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:

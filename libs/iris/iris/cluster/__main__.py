@@ -22,9 +22,10 @@ from iris.cluster.settings import ClusterSettings, read_listen
 from iris.cluster.supervisor import Supervisor
 from iris_bus.child import DamagedFiles, StartFailed
 from iris_bus.lock import DirectoryInUse
+from iris_bus.run import RunSettings
 from iris_bus.settings import BadSetting, load
 
-_PREDECESSOR_S = 20.0
+MAX_PROXIES = 256
 
 
 def main(reply: int, options: StartOptions) -> int:
@@ -65,12 +66,29 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
         http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))
-        programs = ClusterPrograms(paths, settings, http, proxy, config, dict(os.environ), memory)
+        programs = ClusterPrograms(
+            paths,
+            settings,
+            http,
+            proxy,
+            config,
+            dict(os.environ),
+            memory,
+            proxies=_whole(given.text("proxy", "workers") or "1"),
+            drain_s=given.section("run", RunSettings).drain_s,
+        )
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)
             places = {name: hold(held, host, port and port + n) for n, name in enumerate(programs.served())}
             programs = replace(programs, metrics=places)
     return programs
+
+
+def _whole(text: str) -> int:
+    """Raises BadSetting."""
+    if not text.isdigit() or not 1 <= int(text) <= MAX_PROXIES:
+        raise BadSetting(f"[proxy] workers: not a number from 1 to {MAX_PROXIES}: {text!r}")
+    return int(text)
 
 
 def hold(held: ExitStack, host: str, port: int) -> str:
@@ -90,7 +108,8 @@ def wait_for_predecessor(paths: ClusterPaths) -> None:
     """Wait until the processes of a killed supervisor have ended. Raises OSError when they do not."""
     before = read_cluster(paths.data)
     pids = [pid for running in before.pids.values() for pid in running] if before else []
-    left = wait_for_end([pid for pid in pids if pid != os.getpid()], _PREDECESSOR_S)
+    within_s = before.stop_s if before else 0.0
+    left = wait_for_end([pid for pid in pids if pid != os.getpid()], within_s)
     if left:
         raise OSError(f"processes of the cluster before still run: {left}; end them with `iris down`")
 

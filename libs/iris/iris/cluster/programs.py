@@ -16,8 +16,12 @@ from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
 from iris_bus.child import Program
+from iris_bus.run import LAST_WORDS_S
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
+
+_STOP_S = {"worker": 12.0}
+_STOPS_SOON_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class ClusterPrograms:
         config: the `iris.toml` every service reads, if any.
         environ: of this process; services inherit it.
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
+        proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
     """
 
     paths: ClusterPaths
@@ -48,6 +53,8 @@ class ClusterPrograms:
     environ: Mapping[str, str]
     memory_bytes: int
     metrics: Mapping[str, str] = field(default_factory=dict)
+    proxies: int = 1
+    drain_s: float = 30.0
 
     @property
     def url(self) -> str:
@@ -77,14 +84,14 @@ class ClusterPrograms:
     def _services(self) -> list[tuple[str, str]]:
         return [
             (service, service if count == 1 else f"{service}-{number}")
-            for service, count in read_replicas(self.settings.replicas).items()
+            for service, count in {**read_replicas(self.settings.replicas), "proxy": self.proxies}.items()
             for number in range(count)
         ]
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
-        given = {
+        given: dict[str, dict[str, object]] = {
             "gateway": {"gateway.http": self.http, "gateway.proxy_url": self.proxy_url},
-            "proxy": {"proxy.http": self.proxy},
+            "proxy": {"proxy.http": self.proxy, "proxy.workers": 1, "proxy.reuse_port": self.proxies > 1},
         }
         return self._program(service, name, given.get(service, {}), nats_url)
 
@@ -104,7 +111,9 @@ class ClusterPrograms:
         for key, value in {**given, **({"run.metrics": address} if address else {})}.items():
             argv += ["--set", f"{key}={value}"]
         shown = self.http if service == "gateway" else address
-        return Program(service, name, argv, self._env(nats_url), kept, f"http://{shown}/metrics" if shown else "")
+        stop_s = self.drain_s + LAST_WORDS_S if service == "proxy" else _STOP_S.get(service, _STOPS_SOON_S)
+        metrics = f"http://{shown}/metrics" if shown else ""
+        return Program(service, name, argv, self._env(nats_url), kept, metrics, stop_s)
 
     def _env(self, nats_url: str) -> dict[str, str]:
         """The environment of a service. It holds the bus address, because the command line is public and the address

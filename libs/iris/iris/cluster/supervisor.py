@@ -20,11 +20,11 @@ from iris.cluster.process import children
 from iris_bus.child import DAMAGED, ChildProcess, DamagedFiles, Program, StartFailed, adopt_orphans
 from iris_bus.nats_process import NatsProcess
 
-_STOP_PHASE = {"worker": 0, "state": 2, "nats": 3}
-"""The order of stopping; any other service ends in phase 1. Workers end first, so that they can report their tasks'
-ends.
+_STOP_PHASE = {"proxy": 0, "worker": 1, "state": 3, "nats": 4}
+"""The order of stopping; any other service ends in phase 2. Proxies end first, so that services can answer the requests
+under way; then workers, so that they can report their tasks' ends.
 """
-_GRACE_S = (12.0, 6.0, 6.0, 5.0)
+_PHASES = 5
 _LAST_GRACE_S = 3.0
 _LOOK_S = 3.0
 _ROUND_S = 0.05
@@ -81,8 +81,8 @@ class Supervisor:
     def stop(self) -> None:
         """Stop the programs phase by phase, in bounded time."""
         self._stopping = True
-        for phase, grace_s in enumerate(_GRACE_S):
-            self._end([child for child in self._children if stop_phase(child.program.service) == phase], grace_s)
+        for some in self._by_phase():
+            self._end(some)
         self._kill_orphans(time.monotonic() + _LAST_GRACE_S)
         with contextlib.suppress(FileNotFoundError):
             self._paths.cluster_file.unlink()
@@ -156,8 +156,9 @@ class Supervisor:
             self._sweep()
             self._sleep(_ROUND_S / 5)
 
-    def _end(self, some: Sequence[ChildProcess], grace_s: float) -> None:
+    def _end(self, some: Sequence[ChildProcess]) -> None:
         """Send TERM, then KILL after the grace period; returns when they have ended."""
+        grace_s = max((child.program.stop_s for child in some), default=0.0)
         for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _LAST_GRACE_S)):
             for child in some:
                 child.signal(number)
@@ -184,9 +185,18 @@ class Supervisor:
         return shown
 
     def _report_ready(self) -> None:
-        write_cluster(
-            self._paths, ClusterFile(self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url)
+        found = ClusterFile(
+            self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url, self._longest_stop_s()
         )
+        write_cluster(self._paths, found)
+
+    def _longest_stop_s(self) -> float:
+        """How long `stop` may take."""
+        longest = [max((c.program.stop_s for c in some), default=0.0) for some in self._by_phase()]
+        return sum(longest) + _LAST_GRACE_S * (_PHASES + 1)
+
+    def _by_phase(self) -> list[list[ChildProcess]]:
+        return [[c for c in self._children if stop_phase(c.program.service) == phase] for phase in range(_PHASES)]
 
     def _listen_to_signals(self) -> None:
         self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -208,4 +218,4 @@ class Supervisor:
 
 def stop_phase(service: str) -> int:
     """When a service ends as the cluster stops."""
-    return _STOP_PHASE.get(service, 1)
+    return _STOP_PHASE.get(service, 2)

@@ -13,7 +13,7 @@ from iris.client.address import ClusterFile, read_cluster
 from iris.cluster.paths import ClusterPaths, lock_holder
 from iris.cluster.process import wait_for_end
 
-_STOP_S = 40.0
+_STOP_S = ClusterFile("", "").stop_s
 _KILL_S = 5.0
 
 
@@ -28,7 +28,7 @@ def tear_down(data: Path) -> ExitCode:
         return ExitCode.SUCCEEDED
     with contextlib.suppress(ProcessLookupError):
         os.kill(supervisor, signal.SIGTERM)
-    if wait_for_end([supervisor], _STOP_S):
+    if wait_for_end([supervisor], cluster.stop_s if cluster is not None else _STOP_S):
         with contextlib.suppress(ProcessLookupError):
             os.kill(supervisor, signal.SIGKILL)
     left = clear(paths, cluster)

@@ -1,0 +1,118 @@
+"""A proxy of several processes, which listen on one address and are kept running by this one.
+
+The kernel gives each connection to one of them (``SO_REUSEPORT``). Each follows the discovery by itself and serves its
+own metrics. Out of scope: what one of them does (`service`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from iris_bus.child import ChildProcess, Program
+from iris_bus.listening import listen, write_port
+from iris_bus.run import Service
+from iris_bus.settings import BadSetting
+from iris_proxy.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 0.1
+
+
+async def keep(service: Service[ProxySettings]) -> None:
+    """Keep the workers until told to stop. Raises BadSetting when they cannot start."""
+    with listen("proxy", *service.settings.address(), shared=True) as held, tempfile.TemporaryDirectory() as ready:
+        host, port = held.getsockname()[:2]
+        workers = [ChildProcess(program) for program in _programs(service, f"{host}:{port}", Path(ready))]
+        try:
+            for worker in workers:
+                worker.spawn(_now())
+            await _until_ready(service, workers, Path(ready))
+            tls = bool(service.settings.tls_cert)
+            write_port(held, service.settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=tls)
+            service.announce()
+            await _look_after(service, workers)
+        finally:
+            await _end(workers, service.run.drain_s)
+
+
+def _programs(service: Service[ProxySettings], http: str, ready: Path) -> Iterator[Program]:
+    """One program for each worker: what this process was started with, and what differs."""
+    for number in range(service.settings.workers):
+        given = [
+            f"proxy.http={http}",
+            "proxy.workers=1",
+            "proxy.reuse_port=true",
+            f"proxy.port_file={ready / str(number)}",
+        ]
+        if service.run.metrics:
+            given.append(f"run.metrics={_counted(service.run.metrics, number)}")
+        own = [word for setting in given for word in ("--set", setting)]
+        argv = [sys.executable, "-P", "-m", "iris_proxy", *sys.argv[1:], *own]
+        yield Program("proxy", f"proxy-{number}", argv, os.environ, inherits_output=True)
+
+
+def _counted(address: str, number: int) -> str:
+    """The address of a worker's metrics: counted on from the port of the first; port 0 stays."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) and int(port) + number}"
+
+
+async def _until_ready(service: Service[ProxySettings], workers: list[ChildProcess], ready: Path) -> None:
+    """Raises BadSetting when a worker ends instead."""
+    while not service.stop.is_set() and not _all_ready(workers, ready):
+        for worker in workers:
+            code = worker.look(_now())
+            if code is not None:
+                raise BadSetting(f"{worker.program.name} ended with {code} while it started")
+        await _pause(service)
+
+
+def _all_ready(workers: list[ChildProcess], ready: Path) -> bool:
+    return all((ready / str(number)).exists() for number in range(len(workers)))
+
+
+async def _look_after(service: Service[ProxySettings], workers: list[ChildProcess]) -> None:
+    """Start again what dies, until told to stop."""
+    while not service.stop.is_set():
+        for worker in workers:
+            code = worker.look(_now())
+            if code is not None:
+                log.warning("%s ended with %d", worker.program.name, code)
+            if worker.due is not None and worker.due <= _now():
+                worker.spawn(_now())
+        await _pause(service)
+
+
+async def _end(workers: list[ChildProcess], within_s: float) -> None:
+    """TERM, once, for a second one cuts their drain short; KILL when it takes too long."""
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while any(worker.pid for worker in workers):
+                await asyncio.sleep(_LOOK_S)
+                for worker in workers:
+                    worker.look(_now())
+    for worker in workers:
+        worker.kill()
+
+
+async def _pause(service: Service[ProxySettings]) -> None:
+    try:
+        async with asyncio.timeout(_LOOK_S):
+            await service.stop.wait()
+    except TimeoutError:
+        return
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
