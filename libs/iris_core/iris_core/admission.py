@@ -23,6 +23,8 @@ MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
+MASK = "***"
+"""What views show in place of a secret value; a value that was read and is sent back."""
 
 _ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
@@ -102,6 +104,10 @@ def _env(spec: JobSpec) -> Iterator[Mistake]:
             yield Mistake(pointer=pointer, code="bad_env_key", message=f"{key[:80]!r} is no variable name", hint=hint)
         if "\0" in value:
             yield Mistake(pointer=pointer, code="nul_byte", message="the value holds a NUL byte")
+        if value == MASK:
+            message = f"{MASK} stands for the value of {key[:80]}, which is not shown"
+            hint = "the value; in a change of a deployment leave the variable out, and it stays"
+            yield Mistake(pointer=pointer, code="masked", message=message, hint=hint)
     size = sum(len(key.encode()) + len(value.encode()) + 2 for key, value in spec.env.items())
     if size > MAX_ENV_BYTES:
         message = f"the environment is {size} bytes long, at most {MAX_ENV_BYTES} are possible"

@@ -16,6 +16,7 @@ from sortedcontainers import SortedDict
 from iris_core.queue import TaskQueue
 from iris_core.quota import Quota
 from iris_core.reasons import Reason, ReasonCode
+from iris_core.request_ids import key_of
 from iris_core.resources import Amount
 from iris_core.states import KERNEL_UNSTARTED, KernelStatus, PriorityBand, SessionStatus, TaskState
 from iris_core.tables.session import SINGLE, StatusTimeout
@@ -68,6 +69,7 @@ class Ledger:
         self.spent_keys: OrderedDict[str, int] = OrderedDict()
         self.spent_bytes = 0
         self.answers: OrderedDict[str, tuple[str, bytes]] = OrderedDict()
+        self.answered_keys: dict[str, str] = {}
         self.answers_bytes = 0
         self.workers: dict[str, Worker] = {}
         self.presence: dict[str, Presence] = {}
@@ -260,11 +262,14 @@ class Ledger:
         if request in self.answers:
             self.answers_bytes -= _answer_bytes(request, self.answers.pop(request)[1])
         self.answers[request] = (status, body)
+        if key := key_of(request):
+            self.answered_keys[key] = request
         self.answers_bytes += _answer_bytes(request, body)
 
     def drop_answer(self) -> None:
         """Delete the oldest answer."""
         request, (_, body) = self.answers.popitem(last=False)
+        self.answered_keys.pop(key_of(request), None)
         self.answers_bytes -= _answer_bytes(request, body)
 
     def forget_job(self, job: Job) -> None:

@@ -32,6 +32,7 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.quota import Quota
+from iris_core.request_ids import key_of
 from iris_core.serving import Discovery
 from iris_core.states import WorkerState
 from iris_state import deltas, outbox, views
@@ -347,11 +348,15 @@ class Machine:
 
     def _execute_once(self, user_command: UserCommand, reply: str) -> None:
         """Execute each request once, however often it arrives."""
-        known = self.ledger.answers.get(user_command.request_id)
-        if known is None:
+        request = user_command.request_id
+        known = self.ledger.answers.get(request)
+        if known is None and key_of(request) in self.ledger.answered_keys:
+            words = "this idempotency key was used for a request that asked for something else"
+            known = (Code.MISMATCH.value, views.refusal(words))
+        elif known is None:
             known = self._execute(user_command)
             self.round.settle()
-            self.round.apply(Answered(user_command.request_id, *known))
+            self.round.apply(Answered(request, *known))
         self._answers.append((reply, self._worded(*known)))
 
     def _worded(self, status: str, body: bytes) -> Answer:

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from iris_core.admission import MASK
 from iris_core.messages import Query
 from iris_core.views import AttemptView, DeploymentView, JobView, Page, TaskView, TreeView
 from iris_state.ledger import Ledger
-from iris_state.redaction import MASK
 
 NOT_YOURS = "(only the owner of the job and admins read this)"
 

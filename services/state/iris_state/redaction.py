@@ -11,9 +11,8 @@ import re
 
 import msgspec
 
+from iris_core.admission import MASK
 from iris_core.spec import JobSpec
-
-MASK = "***"
 
 # One word of a key, split at _ . -; what a word may end in when it is written as one: githubtoken, dbPassword.
 _WORD = re.compile(r"[^_.-]+")

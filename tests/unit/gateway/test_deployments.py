@@ -8,6 +8,7 @@ import pytest
 
 from iris_core.codec import to_json
 from iris_core.messages import Answer, DeployCommand
+from iris_core.request_ids import key_of
 from iris_core.serving import DeploymentSpec, RouteTemplate
 from iris_core.subjects import event
 from iris_core.views import DeploymentEvent, DeploymentView, RouteEvent
@@ -21,7 +22,8 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def shown(version: int = 1, **fields: Any) -> bytes:
     """The deployment as the state service shows it."""
-    spec = DeploymentSpec(name="chat", template=RouteTemplate(command=("serve",)), replicas=3, **fields)
+    fields.setdefault("template", RouteTemplate(command=("serve",)))
+    spec = DeploymentSpec(name="chat", replicas=3, **fields)
     numbers = {"revision": 1, "replicas": 3, "ready": 0, "available": 0, "live": 0, "version": version}
     whole = DeploymentView(
         id="d1",
@@ -76,6 +78,24 @@ async def test_the_same_idempotency_key_is_the_same_request(chat: House):
             await chat.http.request(method, f"/v1/deployments{path}", json=body, headers={"Idempotency-Key": key})
         one, again, two = (command.request_id for command in chat.state.commands)
         assert one == again != two
+
+
+async def test_a_key_with_another_content_is_another_request_with_the_same_key(chat: House):
+    for replicas in (1, 2):
+        body = {**SPEC, "replicas": replicas}
+        await chat.http.post("/v1/deployments", json=body, headers={"Idempotency-Key": "one"})
+    one, other = (command.request_id for command in chat.state.commands)
+    assert (one != other, key_of(one) == key_of(other) != "") == (True, True)
+
+
+async def test_what_was_shown_masked_is_kept_by_a_patch_without_it_and_refused_in_one_with_it(chat: House):
+    template = RouteTemplate(command=("serve",), env={"API_TOKEN": "***", "MODE": "x"})
+    chat.state.scripted["deployment"] = Answer("ok", shown(7, template=template))
+    read = (await chat.http.get("/v1/deployments/chat")).json()["spec"]["template"]
+    answer = await chat.http.patch("/v1/deployments/chat", json={"template": {**read, "command": ["v2"]}})
+    [mistake] = answer.json()["errors"]
+    assert (answer.status_code, mistake["pointer"], mistake["code"]) == (422, "/template/env/API_TOKEN", "masked")
+    assert (await patched(chat, {"template": {"command": ["v2"], "env": {"MODE": "y"}}}))[0] == 200
 
 
 async def test_every_mistake_of_a_deployment_is_listed_at_once(iris: House):

@@ -32,6 +32,13 @@ def test_what_is_not_secret_is_shown(world):
     assert world.query("job", job="/train")["spec"]["env"] == {"HF_TOKEN": "***", "EPOCHS": "3"}
 
 
+def test_a_specification_that_was_read_is_not_run_with_its_masks(world):
+    read = world.query("job", job="/train")["spec"]["env"]
+    answer = world.submit(JobSpec(name="/again", command=("true",), env=read))
+    [mistake] = json.loads(answer.body)["errors"]
+    assert (answer.status, mistake["pointer"], mistake["code"]) == ("invalid", "/env/HF_TOKEN", "masked")
+
+
 def test_the_answer_to_a_submission_shows_no_secret(world):
     assert b"very_secret" not in world.submit(TRAIN, if_exists="keep").body
 

@@ -13,10 +13,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
+from iris_core.admission import MASK
 from iris_core.codec import to_builtins, to_json
 from iris_core.deployment_admission import merged
 from iris_core.errors import Mistake
 from iris_core.messages import Answer, DeployCommand
+from iris_core.request_ids import keyed_request
 from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
@@ -105,7 +107,8 @@ async def _command(call: Call, action: str, name: str, key: str, fields: dict[st
             **fields,
         )
 
-    return await call.command(CMD_DEPLOY, command, key=key)
+    content = to_json([action, name, fields])
+    return await call.command(CMD_DEPLOY, command, key=keyed_request(key, content))
 
 
 async def listed(call: Call) -> Response:
@@ -152,7 +155,7 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
     if wanted:
         found = msgspec.json.decode(await call.read("deployment", deployment=name), type=_Specified).spec
         known = {mistake.pointer for mistake in mistakes}
-        whole = merged(to_builtins(found), wanted)
+        whole = merged(_without_masks(found), wanted)
         mistakes += [mistake for mistake in all_mistakes(whole, DeploymentSpec) if mistake.pointer not in known]
     if not mistakes and len(controls) + bool(wanted) != 1:
         message = "changes more than one thing" if wanted or controls else "changes nothing"
@@ -168,6 +171,12 @@ async def _change(call: Call, name: str, value: Any) -> tuple[str, dict[str, Any
         return "scale", {"replicas": wanted["replicas"]}
     await _check_bundle(call, (wanted.get("template") or {}).get("bundle"))
     return "update", {"patch": to_json(wanted)}
+
+
+def _without_masks(spec: DeploymentSpec) -> Any:
+    """Plain values in which nothing stands for a value that is not shown: what is not changed is no mistake."""
+    env = {key: value for key, value in spec.template.env.items() if value != MASK}
+    return to_builtins(msgspec.structs.replace(spec, template=msgspec.structs.replace(spec.template, env=env)))
 
 
 async def delete(call: Call) -> Response:
@@ -196,7 +205,7 @@ _STATUS = Parameter(
     {"type": "string", "enum": list(STATUSES)},
 )
 _USER = Parameter("user", "Only this user's deployments.", {"type": "string", "minLength": 1, "maxLength": 128})
-_CHANGES = ("conflict", "precondition_failed", "forbidden")
+_CHANGES = ("conflict", "idempotency_mismatch", "precondition_failed", "forbidden")
 
 ENDPOINTS = (
     Endpoint(
@@ -206,7 +215,7 @@ ENDPOINTS = (
         "Create a deployment",
         {201: Answers("The deployment, durable.", DeploymentView, headers={"Location": "The deployment.", **_TAG})},
         body=DeploymentSpec,
-        problems=("conflict", "forbidden", "over_quota"),
+        problems=("conflict", "idempotency_mismatch", "forbidden", "over_quota"),
     ),
     listing("/v1/deployments", listed, "List deployments, newest first", page_of(DeploymentView), _STATUS, _USER),
     Endpoint(

@@ -9,6 +9,7 @@ import pytest
 
 from iris_core.messages import Caller
 from iris_core.quota import Quota
+from iris_core.request_ids import keyed_request
 from iris_core.serving import DeploymentSpec, UpdatePolicy
 from iris_core.spec import JobSpec, Probe
 from iris_state.bundles import Uses
@@ -186,6 +187,30 @@ def test_the_environment_of_a_deployment_is_its_owners(world: Serving):
         world.reader = reader
         view = world.query("deployment", deployment="chat")
         assert view["spec"]["template"]["env"] == {"MODE": shown, "API_TOKEN": "***"}
+
+
+def test_a_mask_in_place_of_a_secret_is_refused_and_names_the_variable(world: Serving):
+    answer = world.deploy("create", spec=spec(1, template=template(env={"API_TOKEN": "***"})))
+    [mistake] = json.loads(answer.body)["errors"]
+    assert (mistake["pointer"], "API_TOKEN" in mistake["message"]) == ("/template/env/API_TOKEN", True)
+    world.create(1, template=template(env={"API_TOKEN": "t"}))
+    back = {"template": world.query("deployment", deployment="chat")["spec"]["template"]}
+    assert world.deploy("update", patch=json.dumps(back).encode()).status == "invalid"
+    del back["template"]["env"]
+    back["template"]["command"] = ["serve", "2"]
+    assert world.deploy("update", patch=json.dumps(back).encode()).status == "accepted"
+    assert world.record.spec.template.env == {"API_TOKEN": "t"}
+
+
+def test_a_key_that_made_something_else_is_refused_also_by_the_next_leader(world: Serving):
+    first = keyed_request("key", b"one")
+    assert world.deploy("create", request=first, spec=spec(1)).status == "created"
+    for _ in range(2):
+        answer = world.deploy("create", request=keyed_request("key", b"other"), spec=spec(2))
+        assert answer.status == "idempotency_mismatch"
+        assert world.deploy("create", request=first, spec=spec(1)).status == "created"
+        world.take_over()
+    assert world.record.spec.replicas == 1
 
 
 def test_a_deployment_may_be_called_as_the_id_of_another(world: Serving):
