@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import pytest
 
 from iris import AsyncClient, Deployment, DeploymentFailed
 from tests.support.cluster import Cluster, cluster_on, until
+from tests.support.load import CONNECTIONS, Load, load_on
 
 pytestmark = pytest.mark.integration
 
@@ -136,3 +138,79 @@ async def test_asyncio_programs_have_the_same_verbs(cluster: Cluster):
         assert len([route async for route in chat.routes()]) == 2
         assert [found.name async for found in client.deployments(status="ready") if found.name == "awaited"]
         assert (await chat.delete()).status == "destroying"
+
+
+def loaded(cluster: Cluster, name: str, replicas: int) -> Deployment:
+    """The model server, ready, and what it is stopped by as slow as it is in use."""
+    times = {**QUICK, "settle": "2s", "min_ready": "1s", "max_surge": 2}
+    made = cluster.client.deploy(server("v1"), name, workdir=SERVE, replicas=replicas, **times)
+    made.wait_ready(60)
+    return made
+
+
+def pids(cluster: Cluster, name: str, count: int) -> list[int]:
+    """The processes of a deployment's routes."""
+    found: set[int] = set()
+    until(lambda: found.add(ask(cluster, name)["pid"]) or len(found) == count, "each route answers")
+    return sorted(found)
+
+
+def settled(chat: Deployment, replicas: int, revision: int) -> None:
+    """So many routes of one revision are live, and no others."""
+    chat.wait_ready(120)
+    until(lambda: list(live(chat).values()) == [revision] * replicas, f"{replicas} of revision {revision}", 120)
+
+
+def test_updates_and_scaling_under_load_fail_no_request(cluster: Cluster):
+    chat = loaded(cluster, "loaded", 3)
+    with load_on(cluster.file["proxy_url"], "loaded") as load:
+        chat.update(server("v2"))
+        settled(chat, 3, 2)
+        for replicas in (6, 1):
+            chat.scale(replicas)
+            settled(chat, replicas, 2)
+    assert (load.failures, load.answered > CONNECTIONS) == ([], True)
+    chat.delete()
+
+
+def replaced(chat: Deployment, killed: int) -> None:
+    """A copy is killed, and another one comes."""
+    before = set(live(chat))
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: set(live(chat)) - before, "another route is there", 120)
+    chat.wait_ready(120)
+
+
+def check_cut_off(load: Load, kills: int) -> None:
+    """Each connection lost at most what it had under way with a killed copy, which may have had its effect."""
+    assert all("502" in failure for failure in load.failures), load.failures
+    assert len(load.failures) <= kills * CONNECTIONS
+
+
+def test_a_copy_that_is_killed_under_load_costs_only_what_it_had_under_way(cluster: Cluster):
+    chat = loaded(cluster, "killed", 3)
+    with load_on(cluster.file["proxy_url"], "killed") as load:
+        until(lambda: load.answered > 10 * CONNECTIONS, "the load is there")
+        replaced(chat, pids(cluster, "killed", 3)[0])
+    check_cut_off(load, 1)
+    chat.delete()
+
+
+@pytest.mark.soak
+def test_two_minutes_of_updates_scaling_and_kills_under_load(cluster: Cluster):
+    chat = loaded(cluster, "soaked", 3)
+    ends_s, version = time.monotonic() + 120, 1
+    while time.monotonic() < ends_s:
+        version += 1
+        with load_on(cluster.file["proxy_url"], "soaked") as load:
+            chat.update(server(f"v{version}"))
+            settled(chat, 3, version)
+            for replicas in (10, 1, 3):
+                chat.scale(replicas)
+                settled(chat, replicas, version)
+        assert load.failures == []
+        with load_on(cluster.file["proxy_url"], "soaked") as load:
+            until(lambda load=load: load.answered > 10 * CONNECTIONS, "the load is there")
+            replaced(chat, pids(cluster, "soaked", 3)[0])
+        check_cut_off(load, 1)
+    chat.delete()
