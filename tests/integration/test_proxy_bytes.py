@@ -4,9 +4,19 @@ An exception to the design says so in its comment; docs/operating.md lists them.
 """
 
 import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
+from iris_bus.child import end_with_parent
+from tests.support.cluster import until
+from tests.support.nats_config import free_ports
 from tests.support.proxy import Front, Talk, front, saying
 
 pytestmark = pytest.mark.integration
@@ -79,6 +89,20 @@ REFUSED = {
 }
 
 
+ALLOWED = {
+    "chunks": post(CHUNKED, b"3;x=y\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n"),
+    "a length": post(CLOSE + b"Content-Length: 3\r\n\r\n", b"abc"),
+    "no body": get(method=b"DELETE"),
+    "HTTP/1.0": get(version=b"HTTP/1.0"),
+    "an escaped target": get(target=b"/d/c/%2F/a//b;p?q=%zz&&r"),
+    "an offer of h2c": get(
+        b"Host: a\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"
+    ),
+    "a field named by Connection": get(b"Host: a\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\n"),
+    "Latin-1": get(CLOSE + b"X: caf\xe9\r\n"),
+}
+
+
 async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_of_it_is_a_request_to_a_route(proxy: Front):
     whole: list[tuple[bytes, bytes]] = []
 
@@ -94,6 +118,82 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_of_it_is_a_
         statuses[name] = int(answer.split(b" ", 2)[1])
     assert statuses == {name: status for name, (status, _) in REFUSED.items()}
     assert whole == []
+
+
+NGINX = """
+daemon off; worker_processes 1; pid nginx.pid; error_log error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; keepalive_timeout 0; large_client_header_buffers 4 16k;
+  client_header_timeout 1s; client_body_timeout 1s;
+  client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;
+  server {{ listen 127.0.0.1:{port}; location /d/c/ {{
+    proxy_pass http://{route}/; proxy_http_version 1.1; proxy_request_buffering off;
+  }} }}
+}}
+"""
+STRICTER = {
+    "bare LF",  # lines may end so
+    "bare LF in a field",
+    "a control character",
+    "no host in HTTP/1.0",
+    "HTTP/0.9",
+    "more than 200 fields",
+    "a method nobody knows",
+    "a target with host",
+    "bytes beyond ASCII in a target",
+    "bare LF in chunks",
+}
+"""What nginx passes on and this proxy refuses, of `REFUSED`; docs/operating.md#the-proxy."""
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def nginx(root: Path, route: str) -> Iterator[int]:
+    """A proxy before the same route; its port."""
+    [port] = free_ports(1)
+    (root / "nginx.conf").write_text(NGINX.format(port=port, route=route))
+    command = ["nginx", "-p", f"{root}/", "-c", str(root / "nginx.conf"), "-g", f"user {psutil.Process().username()};"]
+    process = subprocess.Popen(command, cwd=root, preexec_fn=end_with_parent)  # noqa: PLW1509 - one system call
+    try:
+        until(lambda: listens(port), "nginx listens")
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")
+async def test_nothing_is_passed_on_that_nginx_refuses(proxy: Front, tmp_path: Path):
+    route = await proxy.route(saying(b"ok"))
+    await proxy.publish("c", route)
+    passed = set()
+    with nginx(tmp_path, route.address) as port:
+        for name, (_, data) in REFUSED.items():
+            talk = Talk(*await asyncio.open_connection("127.0.0.1", port))
+            await talk.send(data)
+            async with asyncio.timeout(20):
+                with contextlib.suppress(ConnectionError):
+                    if (await talk.rest()).startswith((b"HTTP/1.1 200 ", b"ok")):
+                        passed.add(name)
+            await talk.close()
+        for name, data in ALLOWED.items():
+            answers = [await proxy.send(data), await sent_to(port, data)]
+            assert [answer.split(b" ")[1] for answer in answers] == [b"200", b"200"], name
+    assert passed == STRICTER
+
+
+async def sent_to(port: int, data: bytes) -> bytes:
+    talk = Talk(*await asyncio.open_connection("127.0.0.1", port))
+    await talk.send(data)
+    async with asyncio.timeout(20):
+        answer = await talk.rest()
+    await talk.close()
+    return answer
 
 
 async def test_what_is_allowed_reaches_the_route_framed_anew(proxy: Front):
