@@ -1,8 +1,10 @@
-"""B10: requests a second through the proxy, 16 connections, beside nginx and the least proxy on aiohttp, in turn.
+"""B10: requests a second through the proxy, 16 connections, beside nginx, the least proxy on aiohttp, and Ray Serve's.
 
-All of them stand before the same nginx that answers 1 KiB; each proxy has one process. The proxies run on one
-processor, the load and nginx's answers on the others. CPU per request is the operating system's own accounting, and
-the figure that neighbours on the machine disturb least.
+All of them but Ray Serve's stand before the same nginx that answers 1 KiB; each proxy has one process. `watched` is a
+second nginx, whose upstream is the file that `iris deploy watch` writes. The proxies run on one processor, the load and
+the answers on the others, and each is measured in turn. CPU per request is the operating system's own accounting, and
+the figure that neighbours on the machine disturb least. While the load runs at our proxy, a job is read through the
+gateway, 50 times a second.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,20 +26,25 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.cluster import HOME
+from benchmarks.cluster import HOME, Cluster, cluster
+from benchmarks.http import Gateway
 from benchmarks.http_load import Load
+from benchmarks.peer_runs import HOME as PEERS
 from benchmarks.result import Row, median
 from iris_bus.child import end_with_parent
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess
 from iris_core import codec
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET
 
 GOAL = 6000.0
 GOAL_ADDED_P50_MS = 2.5
+GOAL_TIMES_RAY_SERVE = 8.0
+GOAL_WATCHED = 0.95
+GOAL_API_P99_MS = 50.0
 CONNECTIONS = 16
 READY_S = 20.0
+_READ_EVERY_S = 0.02
 
 _NGINX = """
 daemon off; worker_processes 1; pid nginx-{port}.pid; error_log error-{port}.log; user {user};
@@ -58,6 +66,7 @@ class Measured:
     loads: list[Load] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
     rss_bytes: int = 0
+    reads_ms: list[float] = field(default_factory=list)
 
     @property
     def rates(self) -> list[float]:
@@ -79,20 +88,26 @@ def run(quick: bool = False) -> Row:
     seconds, repeat = (1.0, 3) if quick else (5.0, 7)
     with contextlib.ExitStack() as started:
         directory = Path(started.enter_context(tempfile.TemporaryDirectory()))
-        served = dict(_start(started, directory))
+        iris = started.enter_context(cluster())
+        Gateway(iris.url).submit(name="/read", command=["true"])
+        served = dict(_start(started, directory, iris))
         found = {name: Measured() for name in served}
         for _ in range(repeat):
             for name, (process, port, path) in served.items():
-                _measure(found[name], process, f"127.0.0.1:{port}", path, seconds)
-    ours, direct = found["iris"], found.pop("direct")
+                reads = _Reads(iris.url, found[name].reads_ms) if name == "iris" else contextlib.nullcontext()
+                with reads:
+                    _measure(found[name], process, f"127.0.0.1:{port}", path, seconds)
+    ours, direct, watched = found["iris"], found.pop("direct"), found.pop("watched")
+    rates = {name: round(median(one.rates), 1) for name, one in found.items()}
+    times_ray_serve = {"times_ray_serve": round(rates["iris"] / rates["ray-serve"], 1)} if "ray-serve" in rates else {}
     return Row(
         row="B10",
         what=f"requests a second through the proxy, {CONNECTIONS} connections, 1 KiB answers",
-        value=round(median(ours.rates), 1),
+        value=rates["iris"],
         unit="/s",
         goal=GOAL,
-        peers={name: round(median(one.rates), 1) for name, one in found.items() if name != "iris"},
-        ratio=round(median(ours.rates) / median(found["aiohttp"].rates), 2),
+        peers={name: rate for name, rate in rates.items() if name != "iris"},
+        ratio=round(rates["iris"] / rates["aiohttp"], 2),
         rss_bytes=ours.rss_bytes,
         runs=ours.rates,
         detail={
@@ -102,28 +117,108 @@ def run(quick: bool = False) -> Row:
             "added_p50_goal_ms": GOAL_ADDED_P50_MS,
             "added_p99_ms": {name: round(one.p99_ms - direct.p99_ms, 2) for name, one in found.items()},
             "direct_requests_per_s": round(median(direct.rates), 1),
+            "watched_nginx_to_nginx": round(median(watched.rates) / rates["nginx"], 3),
+            "watched_goal": GOAL_WATCHED,
+            "api_p99_ms": round(sorted(ours.reads_ms)[len(ours.reads_ms) * 99 // 100], 1),
+            "api_p99_goal_ms": GOAL_API_P99_MS,
+            **times_ray_serve,
+            "times_ray_serve_goal": GOAL_TIMES_RAY_SERVE,
         },
     )
 
 
-def _start(started: contextlib.ExitStack, directory: Path) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
+class _Reads:
+    """Reads a job through the gateway for as long as the block lasts, into ``took_ms``."""
+
+    def __init__(self, url: str, took_ms: list[float]) -> None:
+        self._gateway = Gateway(url)
+        self._took_ms = took_ms
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._enough.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._enough.wait(_READ_EVERY_S):
+            began = time.perf_counter()
+            self._gateway.job("/read")
+            self._took_ms.append(1000 * (time.perf_counter() - began))
+
+
+def _start(
+    started: contextlib.ExitStack, directory: Path, iris: Cluster
+) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
     """Name, process, port and path of everything that is measured."""
-    route, nginx, aiohttp = _free_port(), _free_port(), _free_port()
+    route, nginx, aiohttp, watched, port = (_free_port() for _ in range(5))
     body = "x" * 1024
     answering = _nginx(directory, route, "", f"return 200 {body};")
     yield "direct", (_process(started, answering, directory, route, proxy=False), route, "/")
     passing = _nginx(directory, nginx, f"upstream route {{ server 127.0.0.1:{route}; keepalive 64; }}", _PASSING)
     yield "nginx", (_process(started, passing, directory, nginx), nginx, "/")
+    asyncio.run(_discover(iris.nats_url, route))
+    written = _watch(started, directory, iris.url, watched)
+    including = _nginx(directory, watched, f"include {written};", _PASSING)
+    yield "watched", (_process(started, including, directory, watched), watched, "/")
     least = [sys.executable, str(HOME / "benchmarks" / "peers" / "aiohttp_proxy.py"), str(aiohttp), str(route)]
     yield "aiohttp", (_process(started, least, directory, aiohttp), aiohttp, "/")
-    nats = NatsProcess(directory / "nats")
-    nats.start()
-    started.callback(nats.stop)
-    asyncio.run(_discover(nats.url, route))
-    port = _free_port()
-    settings = (f"nats.url={nats.url}", f"proxy.http=127.0.0.1:{port}", "run.log_level=warning")
+    settings = (f"nats.url={iris.nats_url}", f"proxy.http=127.0.0.1:{port}", "run.log_level=warning")
     ours = [sys.executable, "-m", "iris_proxy", *(word for each in settings for word in ("--set", each))]
     yield "iris", (_process(started, ours, directory, port), port, "/d/bench/")
+    yield from _ray_serve(started, directory)
+
+
+def _watch(started: contextlib.ExitStack, directory: Path, url: str, port: int) -> Path:
+    """The file that `iris deploy watch` writes and goes on writing; nginx is told of each change."""
+    template, out = directory / "upstream.template", directory / "upstream.conf"
+    servers = "{% for route in routes %}server {{ route.address }}; {% endfor %}"
+    template.write_text(f"upstream route {{ {servers} keepalive 64; }}")
+    command = [sys.executable, "-m", "iris.cli", "--url", url, "deploy", "watch", "bench", "--template", str(template)]
+    command += ["--out", str(out), "--then", f"! test -e nginx-{port}.pid || kill -HUP $(cat nginx-{port}.pid)"]
+    with (directory / "watch.log").open("wb") as log:
+        watching = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, preexec_fn=end_with_parent)  # noqa: PLW1509
+    started.callback(watching.wait)
+    started.callback(watching.terminate)
+    deadline = time.monotonic() + READY_S
+    while not out.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"nothing is written: {(directory / 'watch.log').read_text()[-2000:]}")
+        time.sleep(0.05)
+    return out
+
+
+def _ray_serve(started: contextlib.ExitStack, directory: Path) -> Iterator[tuple[str, tuple[psutil.Process, int, str]]]:
+    """Ray Serve's own proxy, before a replica of its own, where it is installed (`make bench-peers`)."""
+    python = PEERS / "ray" / "bin" / "python"
+    if not (PEERS / "ray" / "bin" / "serve").exists():
+        return
+    port = _free_port()
+    command = [str(python), str(HOME / "benchmarks" / "peers" / "ray_serve_peer.py"), str(port)]
+    with (directory / "ray.log").open("wb") as log:
+        peer = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+        )
+    started.callback(peer.communicate)  # which ends its input, and so the peer
+    assert peer.stdout is not None
+    while (said := peer.stdout.readline().strip()) != b"ready":
+        if not said and peer.poll() is not None:
+            raise RuntimeError(f"Ray Serve does not start: {(directory / 'ray.log').read_text()[-2000:]}")
+    family = psutil.Process(peer.pid).children(recursive=True)
+    [proxy] = [one for one in family if "ray::ProxyActor" in " ".join(one.cmdline())]
+    processors = sorted(os.sched_getaffinity(0))
+    for one in family:
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            one.cpu_affinity(processors[:1] if one == proxy else processors[1:] or processors)
+    yield "ray-serve", (proxy, port, "/")
 
 
 async def _discover(nats_url: str, route: int) -> None:

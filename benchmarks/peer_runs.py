@@ -24,7 +24,7 @@ from iris_bus.nats_process import NatsProcess
 HOME = Path(__file__).resolve().parent.parent / ".venv-peers"
 PROGRAMS = Path(__file__).resolve().parent / "peers"
 PACKAGES = {
-    "ray": ("ray",),
+    "ray": ("ray[serve]",),
     "dask": ("distributed",),
     "hyperqueue": ("hyperqueue",),
     "celery": ("celery", "redis", "packaging"),
