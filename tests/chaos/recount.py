@@ -106,9 +106,15 @@ async def _read(nats_url: str, tasks: Told, rollouts: Rollouts) -> list[tuple[in
 def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
     """Every line of every run to its end that ended normally, once and in order; how many were looked at."""
     checked, wrong = 0, []
+    deadline = time.monotonic() + _SETTLE_S
     for task in sorted({task for task, _ in runs.ended}):
         said: dict[int, list[str]] = defaultdict(list)
-        for line in _lines(cluster, task):
+        try:
+            lines_of_task = _lines(cluster, task, deadline)
+        except ClientError as error:
+            wrong.append(f"stuck: the output of {task} cannot be read: {error}")
+            continue
+        for line in lines_of_task:
             if line.line.startswith("line "):
                 said[line.attempt].append(line.line)
         for attempt in cluster.client.task(task).attempts:
@@ -124,9 +130,8 @@ def outputs(cluster: Cluster, runs: Runs) -> tuple[int, list[str]]:
     return checked, wrong
 
 
-def _lines(cluster: Cluster, task: str) -> list[LogLineView]:
+def _lines(cluster: Cluster, task: str, deadline: float) -> list[LogLineView]:
     """What a task has printed; asked for again while the log stream has no leader. Raises ClientError."""
-    deadline = time.monotonic() + _SETTLE_S
     while True:
         try:
             return list(cluster.client.logs(task, {"attempt": "all", "stream": "stdout"}, follow=False))
