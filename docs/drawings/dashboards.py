@@ -85,6 +85,13 @@ WORK: Mapping[str, Sequence[Panel]] = {
         Panel("Waiting tasks by reason", per("reason", leader("iris_pending_tasks"))),
         Panel("Waiting tasks by band", per("band", leader("iris_pending_tasks"))),
         Panel("Longest wait", (("max(iris_oldest_pending_seconds)", "oldest job"),), "s"),
+        Panel(
+            "Slices missing",
+            per("variant", leader("iris_demand_slices")),
+            empty="nothing asks for TPU slices",
+        ),
+        Panel("Hosts missing", per("shape", leader("iris_demand_hosts"))),
+        Panel("Tasks that lack a host", per("kind", leader("iris_demand_tasks"))),
         Panel("Time from submission to placement", quantiles("iris_task_queue_wait_seconds_bucket"), "s"),
     ),
     "Gangs and slices": (

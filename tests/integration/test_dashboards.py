@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from drawings.alerts import ALERTS
 from drawings.dashboards import panels
 from iris import Job
+from tests.house.repository import ROOT
 from tests.support.cluster import Cluster, cluster_on, settings, until
 from tests.support.prometheus import INSTALLED, Prometheus, has_number, prometheus_of
 
@@ -22,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="prometheus and promtool are not installed"),
 ]
 
-SERVE = Path(__file__).parents[2] / "examples" / "serve"
+SERVE = ROOT / "examples" / "serve"
 METRICS = '[run]\nmetrics = "127.0.0.1:0"\n'
 WINDOW = "2m"
 
@@ -97,6 +98,15 @@ def test_the_queries_of_the_other_panels_can_be_run(prometheus: Prometheus):
 
 def test_no_condition_of_an_alert_holds_on_a_cluster_at_work(prometheus: Prometheus):
     assert [alert.name for alert in ALERTS if prometheus.query(alert.query)] == []
+
+
+def test_what_is_missing_is_told_by_http_and_the_query_for_keda_has_an_answer(cluster: Cluster, prometheus: Prometheus):
+    page = (ROOT / "docs" / "autoscaling.md").read_text()
+    [query] = re.findall(r"query: >-\n((?: {10}.*\n)+)", page)
+    until(lambda: has_number(prometheus.query(query)), "the query has an answer")
+    found = cluster.client.demand()
+    assert [(one.tasks, one.example) for one in found.unsatisfiable] == [(1, "/too-large")]
+    assert found.unsatisfiable[0].constraints[0].startswith("cpu 1000 of at most ")
 
 
 def test_the_standby_and_the_leader_are_both_seen(cluster: Cluster, prometheus: Prometheus):

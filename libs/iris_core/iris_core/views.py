@@ -150,6 +150,53 @@ class HistoryRow(View, kw_only=True, rename={"from_status": "from", "to_status":
     last_at: datetime | None
 
 
+class SliceDemand(View, kw_only=True):
+    """TPU slices that are missing, of one variant and of one place (``constraints``), and what waits for them."""
+
+    variant: str
+    constraints: list[str]
+    slices: int
+    hosts: int
+    chips: int
+    tasks: int
+    jobs: int
+    oldest_submitted_at: datetime | None
+
+
+class HostDemand(View, kw_only=True):
+    """Hosts of one shape that are missing, and what waits for them. ``attributes``: those that jobs ask about."""
+
+    shape: dict[str, int]
+    attributes: dict[str, Attribute]
+    hosts: int
+    tasks: int
+    jobs: int
+    oldest_submitted_at: datetime | None
+
+
+class UnsatisfiableDemand(View, kw_only=True):
+    """What no known host could hold, even an empty one, and the conditions that rule them out."""
+
+    constraints: list[str]
+    tasks: int
+    jobs: int
+    example: str
+    oldest_submitted_at: datetime | None
+
+
+class DemandView(View, kw_only=True):
+    """What is missing for what waits. ``not_counted``: tasks that wait for something else, by reason.
+
+    ``truncated``: more jobs wait than were looked at.
+    """
+
+    slices: list[SliceDemand]
+    hosts: list[HostDemand]
+    unsatisfiable: list[UnsatisfiableDemand]
+    not_counted: dict[str, int]
+    truncated: bool
+
+
 class WorkerView(View, kw_only=True):
     """A host with the first of the ``task_count`` attempts that are open on it."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from iris_bus.telemetry import SECONDS, new_registry
 from iris_core.reasons import NOT_YET_LOOKED_AT
-from iris_core.resources import Amount
+from iris_core.resources import RESOURCES, Amount
 from iris_core.states import JobState, RouteStatus, TaskState, WorkerState, display_name
 from iris_core.tables import deployment as table
 from iris_state import changes as c
@@ -26,6 +26,7 @@ from iris_state.index import WAITING
 from iris_state.machine import Machine, Output
 from iris_state.reactions import complete
 from iris_state.records import Fact
+from iris_state.views.demand import demand, known_shapes
 from iris_state.views.hosts import slice_states
 
 ROUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -186,6 +187,11 @@ class ReplicaCollector(Collector):
         yield pending
 
 
+def shape_label(shape: Mapping[str, int]) -> str:
+    """What a host has, as the label of a metric: ``cpu=8000,memory=34359738368``."""
+    return ",".join(f"{resource.word}={shape[resource.name]}" for resource in RESOURCES if shape[resource.name])
+
+
 class LedgerCollector(Collector):
     """Gauges over the records, computed at each scrape."""
 
@@ -201,6 +207,7 @@ class LedgerCollector(Collector):
         yield from self._waiting()
         yield from self._hosts()
         yield from self._gangs()
+        yield from self._demand()
         yield from self._kept()
         yield from self._routes()
 
@@ -263,6 +270,31 @@ class LedgerCollector(Collector):
         for labels, n in slice_states(ledger).items():
             slices.add_metric(labels, n)
         yield slices
+
+    def _demand(self) -> Iterator[Metric]:
+        ledger = self._machine.ledger
+        missing = demand(ledger)
+        variants = Tally(dict.fromkeys((variant for variant, _ in slice_states(ledger)), 0))
+        variants.update({one.variant: 0 for one in missing.slices})
+        for one in missing.slices:
+            variants[one.variant] += one.slices
+        slices = GaugeMetricFamily("iris_demand_slices", "TPU slices that waiting work lacks.", labels=["variant"])
+        for variant, n in variants.items():
+            slices.add_metric([variant], n)
+        yield slices
+        shapes = Tally(dict.fromkeys((shape_label(asdict(shape.total)) for shape in known_shapes(ledger)), 0))
+        for host in missing.hosts:
+            shapes[shape_label(host.shape)] += host.hosts
+        hosts = GaugeMetricFamily("iris_demand_hosts", "Hosts of a shape that waiting work lacks.", labels=["shape"])
+        for label, n in shapes.items():
+            hosts.add_metric([label], n)
+        yield hosts
+        words = "Waiting tasks that lack slices, hosts, or a kind of host that there is not."
+        tasks = GaugeMetricFamily("iris_demand_tasks", words, labels=["kind"])
+        tasks.add_metric(["slices"], sum(one.tasks for one in missing.slices))
+        tasks.add_metric(["hosts"], sum(one.tasks for one in missing.hosts))
+        tasks.add_metric(["unsatisfiable"], sum(one.tasks for one in missing.unsatisfiable))
+        yield tasks
 
     def _routes(self) -> Iterator[Metric]:
         ledger = self._machine.ledger

@@ -53,7 +53,7 @@ def test_every_promised_path_is_there():
         /v1/workers/{worker}/mark-lost /v1/workers/{worker}/forget
         /v1/deployments /v1/deployments/{deployment} /v1/deployments/{deployment}/routes
         /v1/deployments/{deployment}/history /v1/deployments/{deployment}/why
-        /v1/slices /v1/quotas/{user} /v1/events /v1/bundles/{sha256}
+        /v1/slices /v1/demand /v1/quotas/{user} /v1/events /v1/bundles/{sha256}
         /healthz /readyz /metrics /v1/meta /v1/openapi.json
     """
     assert set(nominated.split()) <= set(DOCUMENT["paths"])

@@ -23,6 +23,7 @@ from iris.client.problems import gave_up
 from iris.client.transport import RETRY_FOR_S, UrlQuery
 from iris_core.spec import JobSpec
 from iris_core.views import (
+    DemandView,
     DeploymentView,
     HistoryRow,
     JobView,
@@ -132,6 +133,10 @@ class AsyncClient:
     async def task(self, task: str) -> TaskView:
         """As `Client.task`."""
         return await self.call(self.sync.task, task)
+
+    async def demand(self) -> DemandView:
+        """As `Client.demand`."""
+        return await self.call(self.sync.demand)
 
     def workers(self) -> AsyncIterator[WorkerView]:
         """As `Client.workers`."""

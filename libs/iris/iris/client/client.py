@@ -26,7 +26,7 @@ from iris.client.jobs import Job
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.spec import JobSpec
-from iris_core.views import DeploymentView, JobView, PlanView, TreeView, WorkerView
+from iris_core.views import DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
 
 if TYPE_CHECKING:
     from iris.client.mapping import Mapped
@@ -129,6 +129,10 @@ class Client(GatewayApi):
     def tree(self, job: str) -> TreeView:
         """A job and its descendants."""
         return self.get(f"/v1/jobs/{in_path(job)}/tree", TreeView)
+
+    def demand(self) -> DemandView:
+        """How many slices and hosts are missing for what waits."""
+        return self.get("/v1/demand", DemandView)
 
     def workers(self) -> Iterator[WorkerView]:
         """Every host."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from iris_core.messages import AdminCommand
 from iris_core.states import WorkerState
 from iris_core.subjects import CMD_ADMIN
-from iris_core.views import QueueRow, SessionView, WorkerView
+from iris_core.views import DemandView, QueueRow, SessionView, WorkerView
 from iris_gateway.api.handling import listing, page, request_key, view
 from iris_gateway.api.jobs import SESSION_STATES
 from iris_gateway.api.pages import page_of
@@ -47,6 +47,10 @@ async def sessions(call: Call) -> Response:
 
 async def session(call: Call) -> Response:
     return await view(call, "session", id=identifier(call.segment("session"), "session"))
+
+
+async def demand(call: Call) -> Response:
+    return await view(call, "demand")
 
 
 async def overview(call: Call) -> Response:
@@ -102,5 +106,6 @@ ENDPOINTS = (
     listing("/v1/queue", queue, "What waits, in the exact order it is looked at", page_of(QueueRow)),
     listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
+    Endpoint("GET", "/v1/demand", demand, "What is missing for what waits", {200: Answers("It.", DemandView)}),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
 )

@@ -15,7 +15,7 @@ from iris_state import privacy
 from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
 from iris_state.records import Job
-from iris_state.views import capacity, deployments, hosts, jobs, queue, sessions, tasks, users
+from iris_state.views import capacity, demand, deployments, hosts, jobs, queue, sessions, tasks, users
 from iris_state.views.pages import found_job, found_task
 from iris_state.views.users import quota_view
 
@@ -77,6 +77,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "quotas": users.quotas,
     "users": users.users,
     "overview": hosts.overview,
+    "demand": demand.demand,
     "deployments": deployments.deployments,
     "deployment": lambda ledger, a: deployments.deployment_view(ledger, deployments.found_deployment(ledger, a)),
     "deployment_routes": deployments.routes,
