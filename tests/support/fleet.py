@@ -27,7 +27,6 @@ class Member:
 
     Attributes:
         port: where it says whether it is ready, the same after a restart; a gateway's is that of its API.
-        said: how long its log was when this process was started.
     """
 
     name: str
@@ -37,10 +36,8 @@ class Member:
     log: Path
     environ: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = None
-    said: int = 0
 
     def start(self) -> None:
-        self.said = self.log.stat().st_size if self.log.exists() else 0
         where = "gateway.http" if self.service == "gateway" else "run.metrics"
         given = [word for each in (*self.settings, f"{where}=127.0.0.1:{self.port}") for word in ("--set", each)]
         with self.log.open("ab") as log:
@@ -70,8 +67,6 @@ class Member:
     def _is_ready(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
-        if self.service == "state" and b"following" in self.log.read_bytes()[self.said :]:
-            return True
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
