@@ -7,10 +7,13 @@ import msgspec
 import pytest
 
 from drawings.configuration import SECTIONS, struct_at
+from iris_bus.child import DAMAGED, MISUSED
+from iris_gateway.settings import GatewaySettings
 from tests.house.repository import ROOT
 
 DEPLOY = ROOT / "deploy"
 FILES = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "grafana" not in path.parts]
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SET = re.compile(r"--set[ =\n\"',-]+(\w+)\.(\w+)=")
 VARIABLE = re.compile(r"\bIRIS_([A-Z]+)_([A-Z_]+)\b")
 SERVER = re.compile(r"iris[\" ,]+server[\" ,]+([a-z]+)")
@@ -32,3 +35,21 @@ def test_every_setting_and_service_exists(path: Path):
 def test_settings_are_found_in_the_files():
     found = [match for path in FILES for match in SET.findall(path.read_text())]
     assert ("nats", "nkey_seed") in found
+
+
+def test_prometheus_scrapes_the_ports_that_the_units_serve():
+    units = {
+        path.stem: re.findall(r"^Environment=IRIS_RUN_METRICS=(\S+)$", path.read_text(), re.MULTILINE) for path in UNITS
+    }
+    served = {name: found[0] for name, found in units.items() if found}
+    targets = (DEPLOY / "prometheus" / "targets" / "iris.yml").read_text()
+    scraped = dict(re.findall(r"job: ([\w-]+)\}\n  targets: \[\"(\S+)\"\]", targets))
+    assert scraped == {**served, "iris-gateway": GatewaySettings().http}
+
+
+def test_no_unit_is_started_again_for_what_a_restart_does_not_mend():
+    services = [path for path in UNITS if "iris server" in path.read_text()]
+    assert len(services) == 5
+    assert [
+        path.name for path in services if f"RestartPreventExitStatus={MISUSED} {DAMAGED}\n" not in path.read_text()
+    ] == []
