@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import islice
@@ -313,6 +314,10 @@ class MemoryPublisher:
         return end, self.last_published if end == self._window.confirmed else ""
 
 
+_versions = itertools.count(1)
+"""Of objects: never the same again, also when a name is deleted and stored anew."""
+
+
 class MemoryBlobs:
     """Whole objects with a digest."""
 
@@ -328,7 +333,7 @@ class MemoryBlobs:
         self._note(name, at_ms)
 
     def _note(self, name: str, at_ms: int) -> None:
-        self._used[name] = (at_ms, self._used.get(name, (0, 0))[1] + 1)
+        self._used[name] = (at_ms, next(_versions))
 
     async def get(self, name: str) -> bytes | None:
         reach(self._server)
@@ -358,6 +363,7 @@ class MemoryBlobs:
     async def delete(self, name: str) -> None:
         reach(self._server)
         self._objects.pop(name, None)
+        self._used.pop(name, None)
 
     async def discard(self, blob: Blob) -> bool:
         if blob not in await self.listed():
