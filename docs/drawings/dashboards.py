@@ -137,6 +137,7 @@ CONTROL_PLANE: Mapping[str, Sequence[Panel]] = {
         Panel("Events not published yet", (('sum(iris_consumer_pending{consumer="events"})', "events"),)),
         Panel("Memory of what is kept for a while", per("kind", leader("iris_kept_bytes")), "bytes"),
         Panel("Inputs set aside", per("kind", "iris_inputs_set_aside_total"), empty="only a bug causes them"),
+        Panel("Dead letters", (("max(iris_dead_letters_total)", "commands"),)),
     ),
     "Scheduler": (
         Panel("Time of a plan", quantiles("iris_scheduler_cycle_seconds_bucket"), "s"),

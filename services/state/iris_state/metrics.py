@@ -214,6 +214,9 @@ class LedgerCollector(Collector):
     def _kept(self) -> Iterator[Metric]:
         machine = self._machine
         ledger = machine.ledger
+        letters = CounterMetricFamily("iris_dead_letters", "Commands that were set aside, because judging them raised.")
+        letters.add_metric([], ledger.totals.dead_letters)
+        yield letters
         number = GaugeMetricFamily("iris_kept", "What is kept in memory for a while, by kind.", labels=["kind"])
         size = GaugeMetricFamily("iris_kept_bytes", "About how much memory it takes, by kind.", labels=["kind"])
         for kind, count, bytes_ in (

@@ -307,12 +307,16 @@ def ref_of(key: AttemptKey) -> AttemptRef:
 
 
 class Totals(msgspec.Struct, array_like=True):
-    """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter."""
+    """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter.
+
+    ``dead_letters``: commands that were set aside because judging them raised.
+    """
 
     admitted: int = 0
     pruned: int = 0
     jobs: dict[str, int] = {}
     tasks: dict[str, int] = {}
+    dead_letters: int = 0
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):

@@ -102,6 +102,9 @@ async def test_a_command_that_raises_is_answered_and_changes_nothing(
     assert [answer.status for answer in told] == statuses
     assert b"nothing was changed" in told[2].body
     assert (raised(house), machine.ledger.epoch) == ({"command": 1}, 1)
+    letters = codec.from_json(views.read(machine.ledger, Query("dead_letters")), dict)
+    assert (letters["total"], [letter["number"] for letter in letters["items"]]) == (1, [1])
+    assert "nothing was changed" in letters["items"][0]["detail"]
     other = await recovered(house)
     assert [job.name for job in other.ledger.jobs.values()] == ["/first", "/a", "/b", "/last"]
     assert other.ledger.answers == machine.ledger.answers

@@ -57,6 +57,10 @@ async def overview(call: Call) -> Response:
     return await view(call, "overview")
 
 
+async def dead_letters(call: Call) -> Response:
+    return await page(call, "dead_letters", call.parameters())
+
+
 def worker_action(action: str) -> Callable[[Call], Awaitable[Response]]:
     """The endpoint that applies ``action`` to the worker in its path."""
 
@@ -107,5 +111,6 @@ ENDPOINTS = (
     listing("/v1/sessions", sessions, "List sessions", page_of(SessionView), _STATUS),
     Endpoint("GET", "/v1/sessions/{session}", session, "Show a session", {200: Answers("The session.", SessionView)}),
     Endpoint("GET", "/v1/demand", demand, "What is missing for what waits", {200: Answers("It.", DemandView)}),
+    listing("/v1/dead-letters", dead_letters, "Commands that were set aside", dict[str, Any]),
     Endpoint("GET", "/v1/overview", overview, "Figures of the whole cluster", {200: Answers("Them.", dict[str, Any])}),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from iris_core.errors import Code
 from iris_core.states import WorkerState
 from iris_state import changes as c
 from iris_state.ledger import Ledger
@@ -86,6 +87,8 @@ def quota_set(ledger: Ledger, change: c.QuotaSet, at_ms: int) -> None:
 def answered(ledger: Ledger, change: c.Answered, at_ms: int) -> None:
     """Keep the latest answers, so that a repeated request gets the same answer."""
     ledger.keep_answer(change.request_id, change.status, change.body)
+    if change.status == Code.INTERNAL.value:
+        ledger.totals.dead_letters += 1
 
 
 def dropped(ledger: Ledger, change: c.Dropped, at_ms: int) -> None:

@@ -78,6 +78,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "users": users.users,
     "overview": hosts.overview,
     "demand": demand.demand,
+    "dead_letters": hosts.dead_letters,
     "deployments": deployments.deployments,
     "deployment": lambda ledger, a: deployments.deployment_view(ledger, deployments.found_deployment(ledger, a)),
     "deployment_routes": deployments.routes,

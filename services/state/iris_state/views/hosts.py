@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from iris_core import codec
 from iris_core.constraints import TPU_NAME
 from iris_core.errors import Code, Refused
 from iris_core.resources import Amount
@@ -135,3 +136,17 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "committed": asdict(committed),
         "users": nsmallest(USERS, ledger.index.values("user")),
     }
+
+
+def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Commands that were set aside because judging them raised: how many ever, and those whose answers are kept."""
+    total, after = ledger.totals.dead_letters, behind(arguments) or 0
+    kept = [(request, body) for request, (status, body) in ledger.answers.items() if status == Code.INTERNAL.value]
+    numbered = enumerate(kept, total - len(kept) + 1)
+    found = page(((number, (number, *one)) for number, one in numbered if number > after), _dead_letter, arguments)
+    return {"total": total, "items": found.items, "next_cursor": found.next_cursor}
+
+
+def _dead_letter(letter: tuple[int, str, bytes]) -> dict[str, Any]:
+    number, request, body = letter
+    return {"number": number, "request_id": request, "detail": codec.from_json(body, dict).get("detail", "")}

@@ -63,15 +63,18 @@ def look_around() -> Iterator[Finding]:
 
 
 def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
-    """Check that the gateway answers, is ready, accepts the token and has workers."""
+    """Check that the gateway answers, is ready, accepts the token, has workers, and has no dead letters."""
     try:
         with connect(ctx, url, retry_for_s=0.0) as client:
             yield Finding(True, "gateway", f"{client.address.url} (from {client.address.origin})")
             client.transport.send(HttpRequest("GET", "/readyz"))
             yield Finding(True, "ready", "yes")
             workers: list[Row] = list(client.pages("/v1/workers", dict))
+            letters = client.get("/v1/dead-letters", dict)
     except ClientError as error:
         yield Finding(False, "gateway", str(error))
         return
     healthy = sum(row["state"] == "healthy" for row in workers)
     yield Finding(healthy > 0, "workers", f"{healthy} of {len(workers)} healthy")
+    last = f"; the last: {letters['items'][-1]['detail']}" if letters["items"] else ""
+    yield Finding(not letters["total"] or None, "dead letters", f"{letters['total']} commands were set aside{last}")
