@@ -204,19 +204,21 @@ class Api:
             raise ApiError(f"message of {stream}", got.error)
         return to_stored(got.message) if got.message is not None else None
 
-    async def copy(self, stream: str, seq: int) -> Message | None:
+    async def copy(self, stream: str, **which: object) -> Message | None:
         """One stored message from whichever server answers a direct get; None when that server has none.
 
-        Raises Unavailable.
+        Args: as of `message`. Raises Unavailable.
         """
         try:
-            got = await self._requests.request(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % seq, self._timeout)
+            got = await self._requests.request(
+                f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(which), self._timeout
+            )
         except NoResponders:
             return None
         if "Status" in got.headers:
             return None
         shown = {name: value for name, value in got.headers.items() if name not in _OF_THE_COPY}
-        return Message(got.headers.get("Nats-Subject", ""), got.data, shown, "", seq)
+        return Message(got.headers["Nats-Subject"], got.data, shown, "", int(got.headers["Nats-Sequence"]))
 
     async def lead(self, stream: str, server: str) -> None:
         """Have another server lead the stream. Raises ApiError, Unavailable."""

@@ -14,7 +14,7 @@ import hashlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -23,12 +23,16 @@ from iris_bus.api import Api
 from iris_bus.connection import Link
 from iris_bus.contract import Blob, Fenced, Message, Unavailable
 from iris_bus.raw import RawStream
+from iris_bus.requests import Forbidden
 from iris_bus.retry import with_retries
 
 CHUNK_BYTES = 512 << 10
 _IN_FLIGHT = 16
 _ANSWER_S = 10.0
 _READ_S = 30.0
+
+Lookup = Callable[..., Awaitable[Message | None]]
+"""Finds one stored message: `Api.copy` or `Api.message`."""
 
 
 class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,17 +78,23 @@ class JetBlobs:
     async def get(self, name: str) -> bytes | None:
         """The object, None when there is none.
 
+        Any server may answer at first, also one that lags behind; then the leader of the stream is asked, if this user
+        may. No consumer is created for this: it could have what is stored delivered to any subject.
         Raises ValueError when its digest does not match or a chunk is missing; Unavailable.
         """
-        meta = await self._meta(name)
-        while meta is not None and not meta.deleted:
+        wrong: ValueError | None = None
+        for lookup in (self._api.copy, self._api.message):
             try:
-                return await self._read(meta)
-            except ValueError:
-                newer = await self._meta(name)
-                if newer == meta:
-                    raise
-                meta = newer  # replaced by another writer while it was read
+                found = await self._read(name, lookup)
+            except ValueError as error:
+                wrong = error
+                continue
+            except Forbidden:
+                break
+            if found is not None:
+                return found
+        if wrong is not None:
+            raise wrong
         return None
 
     async def names(self) -> Sequence[str]:
@@ -178,21 +188,39 @@ class JetBlobs:
     async def _drop_chunks(self, nuid: str) -> None:
         await self._retrying.purge(self._stream, filter=f"$O.{self._bucket}.C.{nuid}")
 
-    async def _meta(self, name: str) -> _Meta | None:
-        found = await self._retrying.message(self._stream, last_by_subj=self._meta_subject(name))
+    async def _meta(self, name: str, lookup: Lookup | None = None) -> _Meta | None:
+        asked = partial(lookup or self._api.message, self._stream, last_by_subj=self._meta_subject(name))
+        found = await with_retries(asked, _READ_S / 2)
         return msgspec.json.decode(found.data, type=_Meta) if found is not None else None
 
     def _meta_subject(self, name: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
-    async def _read(self, meta: _Meta) -> bytes:
-        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or the digest differs;
-        Unavailable.
-        """
-        chunks = [message.data for message in await self._all(f"$O.{self._bucket}.C.{meta.nuid}")]
+    async def _read(self, name: str, lookup: Lookup) -> bytes | None:
+        """An object as ``lookup`` finds it. Raises ValueError when it is not whole, Unavailable."""
+        meta = await self._meta(name, lookup)
+        while meta is not None and not meta.deleted:
+            try:
+                return await self._content(meta, lookup)
+            except ValueError:
+                newer = await self._meta(name, lookup)
+                if newer == meta:
+                    raise
+                meta = newer  # replaced by another writer while it was read
+        return None
+
+    async def _content(self, meta: _Meta, lookup: Lookup) -> bytes:
+        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or the digest differs; Unavailable."""
+        chunks: list[bytes] = []
+        after = 0
+        while len(chunks) < meta.chunks:
+            asked = partial(lookup, self._stream, seq=after + 1, next_by_subj=f"$O.{self._bucket}.C.{meta.nuid}")
+            message = await with_retries(asked, _READ_S / 2)
+            if message is None:
+                raise ValueError(f"{self._bucket}/{meta.name}: {len(chunks)} of {meta.chunks} chunks are there")
+            chunks.append(message.data)
+            after = message.sequence
         data = b"".join(chunks)
-        if len(chunks) != meta.chunks or len(data) != meta.size:
-            raise ValueError(f"{self._bucket}/{meta.name}: {len(chunks)} of {meta.chunks} parts are there")
         if _digest(data) != meta.digest:
             raise ValueError(f"{self._bucket}/{meta.name}: the digest of its {len(data)} bytes does not match")
         return data

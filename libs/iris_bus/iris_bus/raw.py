@@ -43,7 +43,7 @@ class RawStream:
 
     async def copy(self, sequence: int) -> Message | None:
         """One message from whichever server answers; None when that server has none. Raises Unavailable."""
-        return await self._api.copy(self.name, sequence)
+        return await self._api.copy(self.name, seq=sequence)
 
     async def readable(self, after: int, end: int, subject: str = "") -> AsyncIterator[Message]:
         """Every readable message after ``after`` up to ``end``, on ``subject`` if given, in order.
