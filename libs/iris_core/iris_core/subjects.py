@@ -116,6 +116,8 @@ LOADS = "iris.proxy.load"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
+INBOXES = ("_INBOX.", "_R_.")
+"""Where answers go: of who asks, and where the server itself passes them on to another account."""
 
 SUBJECTS = (
     Subject(CMD_SUBMIT, MessagePattern.REQUEST, "gateway", "state (leader)", "SubmitJob"),
@@ -130,7 +132,7 @@ SUBJECTS = (
     Subject("deployment.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "DeploymentEvent"),
     Subject("route.state.*", MessagePattern.STREAM, "state (leader)", "anyone", "RouteEvent"),
     Subject("iris.log.*.*.*", MessagePattern.STREAM, "worker", "gateway", "TaskOutput"),
-    Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway", "state (leader)", "Ping"),
+    Subject(STATE_PING, MessagePattern.REQUEST, "state (standby), gateway, scheduler", "state (leader)", "Ping"),
     Subject(STATE_PLAN, MessagePattern.REQUEST, "scheduler", "state (leader)", "Plan"),
     Subject(STATE_QUERY, MessagePattern.REQUEST, "gateway", "state (leader)", "Query"),
     Subject(STATE_READ, MessagePattern.REQUEST, "gateway", "state (standby)", "Query"),
@@ -157,6 +159,11 @@ def is_plain(text: str) -> bool:
 
 def report(worker: str) -> str:
     return f"{_WORKER}{to_token(worker)}.report"
+
+
+def is_inbox(text: str) -> bool:
+    """Whether an answer may be sent there: whoever asks could name a subject instead on which the answer does harm."""
+    return text.startswith(INBOXES) and is_plain(text)
 
 
 def heartbeat(worker: str) -> str:

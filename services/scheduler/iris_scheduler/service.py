@@ -118,7 +118,7 @@ class Scheduler:
         self._arrived.set()
 
     def _on_question(self, message: Message) -> None:
-        if message.reply and subjects.is_plain(message.reply):
+        if subjects.is_inbox(message.reply):
             self._questions.append(message)
             self._arrived.set()
 

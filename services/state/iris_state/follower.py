@@ -100,7 +100,7 @@ class Follower:
         return bool(self._reads) and not wait_s
 
     def _on_read(self, message: Message) -> None:
-        if not subjects.is_plain(message.reply):
+        if not subjects.is_inbox(message.reply):
             return
         machine = self._replica.machine
         position = _position(message.data)

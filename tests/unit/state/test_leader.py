@@ -7,10 +7,11 @@ import msgspec
 import pytest
 
 from iris_bus import framing
-from iris_bus.contract import Fenced
+from iris_bus.contract import Fenced, Message
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
-from iris_core.messages import CancelJob, HeartbeatMessage, Order
+from iris_core.messages import Caller, CancelJob, HeartbeatMessage, Order, Query, Register, WorkerReport
+from iris_core.resources import Amount
 from iris_state.replication import leader
 from tests.support.house import ANN, POLICY, House
 
@@ -88,6 +89,26 @@ async def test_one_whom_another_has_followed_orders_nobody_to_do_anything():
         with pytest.raises(Fenced):
             await house.running
     assert not ordered
+
+
+async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
+    """Whoever asks would choose what the state service publishes where, and it may publish anywhere."""
+    house = House(Memory())
+    house.lead()
+    async with asyncio.timeout(30):
+        await house.executed("/a")
+        bus, heard = house.wanting.bus, list[Message]()
+        report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1)))
+        query = codec.pack(Query("job", {"job": "/a"}, Caller("ann")))
+        asked = ((subjects.report("w0"), report), (subjects.STATE_QUERY, query), (subjects.STATE_PING, b""))
+        await bus.subscribe(subjects.order("w1"), heard.append)
+        for subject, data in asked:
+            bus.publish(subject, data, reply=subjects.order("w1"))
+        await house.executed("/b")
+        for subject, data in asked:
+            assert (await bus.request(subject, data, timeout=10)).data
+        assert heard == []
+        await house.end()
 
 
 async def test_who_takes_over_goes_on_behind_a_commit_that_was_not_finished():

@@ -133,7 +133,7 @@ async def test_a_host_whose_report_raises_is_not_heard_for_a_while_and_others_ar
 
     bus = house.wanting.bus
     for _ in range(3):
-        bus.publish(subjects.report("w-bad"), register("w-bad"), reply="nobody")
+        bus.publish(subjects.report("w-bad"), register("w-bad"), reply="_INBOX.nobody")
         bus.publish(subjects.heartbeat("w-bad"), codec.pack(HeartbeatMessage("w-bad", "1", 1, 1)))
         await bus.request(subjects.report("w-good"), register("w-good"), timeout=10)
     await house.submit("/b")

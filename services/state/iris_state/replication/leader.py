@@ -217,14 +217,14 @@ class Leader:
         self._arrived.set()
 
     def _on_request(self, message: Message) -> None:
-        if not subjects.is_plain(message.reply):
+        if not subjects.is_inbox(message.reply):
             return
         if message.subject == subjects.SNAPSHOT_FULL:
             self._notifications.hurry(True)
         self._arrive(Request(message.subject, message.data, message.reply))
 
     def _on_query(self, message: Message) -> None:
-        if subjects.is_plain(message.reply):
+        if subjects.is_inbox(message.reply):
             self._questions.append(message)
             self._arrived.set()
 
@@ -243,7 +243,7 @@ class Leader:
         self._notifications.flush()
         machine = self._machine
         pong = Ping(machine.leader, machine.ledger.epoch, machine.sequence, self.ready, self._publisher.last_published)
-        if message.reply and subjects.is_plain(message.reply):
+        if message.reply and subjects.is_inbox(message.reply):
             self._bus.publish(message.reply, codec.pack(pong))
 
     def _arrive(self, one: Input) -> None:
@@ -340,7 +340,7 @@ class Leader:
             if len(data) > MESSAGE_BYTES:
                 log.error("an answer of %d bytes is larger than a message may be", len(data))
                 data = refusal(Code.UNAVAILABLE, TOO_LARGE)
-            if subject:
+            if subjects.is_inbox(subject):
                 self._bus.publish(subject, data)
             size += len(data)
             if size > MESSAGE_BYTES:
