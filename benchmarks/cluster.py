@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from iris_bus.nats_process import NatsProcess
+from tests.support.nats import OpenServer
 
 READY_S = 30.0
 HOME = Path(__file__).resolve().parent.parent
@@ -104,7 +104,7 @@ def cluster(
     """Start NATS, state and gateway with their settings, scheduler, and one worker per list of settings."""
     with tempfile.TemporaryDirectory(prefix="iris-bench-") as text:
         directory = Path(text)
-        nats = NatsProcess(directory / "nats")
+        nats = OpenServer(directory / "nats")
         nats.start()
         made = Cluster(directory, nats.url)
         made.processes["nats"] = [psutil.Process(nats.pid)]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from iris_bus.nats_process import NatsProcess
+from tests.support.nats import OpenServer
 
 HOME = Path(__file__).resolve().parent.parent / ".venv-peers"
 PROGRAMS = Path(__file__).resolve().parent / "peers"
@@ -93,7 +93,7 @@ def _server(name: str) -> Iterator[dict[str, str]]:
             with _redis(Path(directory)) as url:
                 yield {"PEER_REDIS_URL": url}
         elif name == "taskiq":
-            server = NatsProcess(Path(directory) / "nats", sync="2m")  # as Redis below, it need not sync
+            server = OpenServer(Path(directory) / "nats", sync="2m")  # as Redis below, it need not sync
             server.start()
             try:
                 yield {"PEER_NATS_URL": server.url}

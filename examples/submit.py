@@ -1,4 +1,4 @@
-"""Submit a job with nothing but a NATS client: `python submit.py NATS_URL NAME COMMAND...`.
+"""Submit a job with nothing but a NATS client: `python submit.py NATS_URL SEED_FILE NAME COMMAND...`.
 
 A request to the leader of the state service, repeated under one id until it is answered: it takes effect once.
 """
@@ -7,18 +7,21 @@ import asyncio
 import sys
 import time
 import uuid
+from pathlib import Path
 
 import nats
 from nats.errors import NoRespondersError
 
+from iris_bus.accounts import inbox
+from iris_bus.keys import public_key
 from iris_core.codec import pack, unpack
 from iris_core.messages import Answer, Caller, SubmitJob
 from iris_core.spec import JobSpec
 from iris_core.subjects import CMD_SUBMIT
 
 
-async def main(url: str, name: str, *command: str) -> None:
-    client = await nats.connect(url)
+async def main(url: str, seed: str, name: str, *command: str) -> None:
+    client = await nats.connect(url, nkeys_seed=seed, inbox_prefix=inbox(public_key(Path(seed))))
     spec = JobSpec(name=name, command=command)
     request = pack(SubmitJob(spec, Caller("ann"), uuid.uuid4().hex, time.time_ns() // 1_000_000))
     for pause_s in (0.1, 0.5, 1, 2, 5, 10, 10, 10, 10, 10):  # about a minute

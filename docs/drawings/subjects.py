@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from drawings.markdown import document, grid
 from iris_core import subjects
+from iris_core.roles import ACCOUNT, ROLES, BusRole, Login, permissions
 
 EXPLAINED = (
     "Only `*.state.*` is for others to subscribe to; every other subject is internal and may change between releases. "
     "Names of jobs, tasks and workers stand in a subject only as tokens derived from them."
 )
+
+
+ROLES_EXPLAINED = (
+    "What each login of the NATS server may do ([why](adr/0030-an-account-for-each-worker.md)), drawn from "
+    "`iris_core.roles`; `ID` is a worker's token. Each hears the answers to its own requests. Of a store, *get* is "
+    "single messages, *read* also to follow it, *put* also to replace objects, *declare* also to create and trim it, "
+    "*replace* also to delete it."
+)
+
+
+def role_row(role: BusRole) -> tuple[str, ...]:
+    may = permissions(Login(role.name, "ID" if role.alone else ""))
+    return (
+        role.name,
+        "its own" if role.alone else f"`{ACCOUNT}`",
+        " ".join(f"`{subject}`" for subject in may.publish if not subject.startswith("$JS.API.")) or "nothing",
+        " ".join(f"`{subject}`" for subject in may.subscribe) or "nothing",
+        ", ".join(f"`{store}` {what}" for store, what in role.stores.items()) or "none",
+    )
 
 
 def limits(stream: subjects.Stream) -> str:
@@ -50,4 +70,7 @@ def subjects_document() -> str:
         "(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it.",
         "## Subjects",
         rows,
+        "## Roles",
+        ROLES_EXPLAINED,
+        grid(("role", "account", "publishes", "subscribes to", "stores"), map(role_row, ROLES)),
     )

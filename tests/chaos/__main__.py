@@ -125,7 +125,7 @@ def _play(
 ) -> int:
     data = where / "data"
     cluster = start(data, *settings(data, _CONFIG + ("[nats]\nreplicas = 3\n" if servers else "")), *shape)
-    nats_url = servers.url if servers else cluster.file["nats_url"]
+    nats_url = servers.url if servers else cluster.nats_url
     load = Load(cluster.client, where / "runs", rng, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
@@ -148,12 +148,12 @@ def _play(
             killer.opened.wait()
         wrong = recount.ends(cluster, load.nominations)
         wrong += serving.ends(cluster, owner)
-    tasks, rollouts, more = asyncio.run(recount.told(nats_url))
+    tasks, rollouts, more = asyncio.run(recount.told(nats_url, cluster.credentials()))
     runs = Runs(where / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
     holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
-    held += asyncio.run(recount.records(nats_url))
+    held += asyncio.run(recount.records(nats_url, cluster.credentials()))
     wrong += [
         *more,
         *watch.wrong,

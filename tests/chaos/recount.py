@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iris.client.problems import ClientError, TryAgain, Unreachable
+from iris_bus.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.errors import InvariantBroken
@@ -54,23 +55,23 @@ def _end(cluster: Cluster, nomination: Nomination, deadline: float) -> str:
         time.sleep(0.1)
 
 
-async def records(nats_url: str) -> list[str]:
+async def records(nats_url: str, credentials: Credentials) -> list[str]:
     """Every invariant of the ledger, over the journal replayed."""
     try:
-        await ledger_of(nats_url)
+        await ledger_of(nats_url, credentials)
     except InvariantBroken as broken:
         return [f"wrong: {line}" for line in str(broken).splitlines()]
     return []
 
 
-async def told(nats_url: str) -> tuple[Told, Rollouts, list[str]]:
+async def told(nats_url: str, credentials: Credentials) -> tuple[Told, Rollouts, list[str]]:
     """Every event once, in order, and each task a chain of states that ends in one that is an end.
 
     A parent that runs a second time may ask for its child again, which is another job once the first has ended.
     """
     tasks: Told = defaultdict(list)
     rollouts: Rollouts = defaultdict(list)
-    ids = await _read(nats_url, tasks, rollouts)
+    ids = await _read(nats_url, credentials, tasks, rollouts)
     wrong = [] if ids == sorted(set(ids)) else [f"doubled: {len(ids)} events, {len(set(ids))} different, or shuffled"]
     for name, events in tasks.items():
         before = None
@@ -84,8 +85,8 @@ async def told(nats_url: str) -> tuple[Told, Rollouts, list[str]]:
     return tasks, rollouts, wrong
 
 
-async def _read(nats_url: str, tasks: Told, rollouts: Rollouts) -> list[tuple[int, ...]]:
-    connection = await connect(nats_url, name="chaos")
+async def _read(nats_url: str, credentials: Credentials, tasks: Told, rollouts: Rollouts) -> list[tuple[int, ...]]:
+    connection = await connect(nats_url, name="chaos", credentials=credentials)
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)
     ids: list[tuple[int, ...]] = []

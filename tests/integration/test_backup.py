@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess
 from iris_core import subjects
 from iris_state.admin import archive
 from iris_state.admin.examine import digests
@@ -20,6 +19,7 @@ from iris_state.snapshots import snapshot
 from tests.support.cluster import settings, start, stop
 from tests.support.damage import admin
 from tests.support.disk_cluster import Acknowledged
+from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
 from tests.support.replicas import replicas
 
@@ -36,7 +36,7 @@ def snapshot_in(path: Path) -> bytes:
 @pytest.mark.parametrize("more", [(), ("--events", "--logs")], ids=["records", "and events and output"])
 async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp_path: Path, more: tuple[str, ...]):
     file, target = tmp_path / "backup", tmp_path / "restored" / "nats"
-    source = NatsProcess(tmp_path / "nats")
+    source = OpenServer(tmp_path / "nats")
     source.start()
     connection = await connect(source.url, name="test")
     await connection.streams.ensure()
@@ -68,7 +68,7 @@ async def test_a_backup_under_load_restores_every_job_acknowledged_before_it(tmp
     target.parent.mkdir()
     restored = admin("restore", file, store=target)
     assert restored.code == 0, restored
-    copy = NatsProcess(target)
+    copy = OpenServer(target)
     copy.start()
     try:
         ledger = await ledger_of(copy.url)

@@ -13,11 +13,12 @@ import pytest
 
 from iris_bus.child import DAMAGED
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import DamagedFiles, NatsProcess
+from iris_bus.nats_process import DamagedFiles
 from iris_core import subjects
 from tests.support import damage
 from tests.support.cluster import IRIS, Ended, environment, start, stop
 from tests.support.damage import Hurt, admin
+from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
 from tests.support.replicas import replicas
 
@@ -31,7 +32,7 @@ SAID_S = 15.0
 
 async def work(directory: Path, *given: str, trimmed: bool = False) -> None:
     """Have jobs admitted by a state service on a server of its own, until the journal is trimmed if wanted."""
-    server = NatsProcess(directory)
+    server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
     await connection.streams.ensure()
@@ -53,7 +54,7 @@ async def work(directory: Path, *given: str, trimmed: bool = False) -> None:
 
 async def words_of_a_start(directory: Path) -> str:
     """What is said by whoever refuses to start on a store: the server's keeper or the state service."""
-    server = NatsProcess(directory)
+    server = OpenServer(directory)
     try:
         server.start()
     except DamagedFiles as refusal:
@@ -82,7 +83,7 @@ async def words_of_a_start(directory: Path) -> str:
 
 async def names_after_a_start(directory: Path) -> set[str]:
     """The jobs that a state service knows which has read everything there is."""
-    server = NatsProcess(directory)
+    server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
     try:
@@ -159,7 +160,7 @@ async def test_with_every_snapshot_damaged_what_the_trimmed_journal_still_has_on
 
 async def test_a_file_that_changes_under_a_running_server_is_said_when_it_is_read_again(tmp_path: Path):
     directory = tmp_path / "nats"
-    server = NatsProcess(directory)
+    server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
     await connection.streams.ensure()

@@ -59,7 +59,7 @@ def is_idle(cluster: Cluster) -> bool:
 
 
 def assert_all_there(cluster: Cluster, names: list[str]) -> None:
-    ledger = asyncio.run(ledger_of(cluster.file["nats_url"]))
+    ledger = asyncio.run(ledger_of(cluster.nats_url, cluster.credentials()))
     assert set(names) <= jobs_of(ledger)
     for name in names:
         assert cluster.client.job(name).wait(30).state == "succeeded"

@@ -15,6 +15,7 @@ from iris_bus.jetstream import connect
 from iris_bus.lock import DirectoryInUse
 from iris_bus.nats_process import NatsProcess, streams_of
 from tests.support.cluster import until
+from tests.support.nats import OpenServer
 
 pytestmark = pytest.mark.integration
 
@@ -33,14 +34,14 @@ async def test_a_killed_server_is_started_again_on_the_same_ports_with_its_data(
 
 async def test_a_second_server_on_the_same_directory_is_refused(own_nats, tmp_path):
     with pytest.raises(DirectoryInUse):
-        NatsProcess(tmp_path / "nats").start()
+        OpenServer(tmp_path / "nats").start()
 
 
 async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
     stale = tmp_path / "nats" / "run" / "nats-server_1.ports"
     stale.parent.mkdir(parents=True)
     stale.write_text('{"nats": ["nats://127.0.0.1:1"], "monitoring": ["http://127.0.0.1:1"]}')
-    server = NatsProcess(tmp_path / "nats")
+    server = OpenServer(tmp_path / "nats")
     server.start()
     connection = await connect(server.url, name="test", retry_for_s=5)
     await connection.close()
@@ -50,7 +51,7 @@ async def test_ports_files_left_by_a_killed_server_are_not_believed(tmp_path):
 
 async def damaged(directory: Path, stream: str) -> NatsProcess:
     """A server that has declared every stream and was killed, one of them unreadable since."""
-    server = NatsProcess(directory)
+    server = OpenServer(directory)
     server.start()
     connection = await connect(server.url, name="test")
     await connection.streams.ensure()
@@ -86,12 +87,14 @@ async def test_a_server_whose_journal_cannot_be_recovered_is_not_left_running(tm
 
 
 def test_its_files_are_for_the_owner_only(tmp_path):
-    server = NatsProcess(tmp_path / "nats")
+    server = NatsProcess(tmp_path / "nats", ["w0"])
     server.start()
     server.stop()
+    keys = list(server.keys.directory.iterdir())
     modes = {p.name: p.stat().st_mode & 0o777 for p in [server.directory, *server.directory.glob("*.conf")]}
-    secret = (server.directory / "password").stat().st_mode & 0o777
-    assert (modes, secret) == ({"nats": 0o700, "nats.conf": 0o600}, 0o600)
+    assert modes == {"nats": 0o700, "nats.conf": 0o600}
+    assert (server.keys.directory.stat().st_mode & 0o777, {p.stat().st_mode & 0o777 for p in keys}) == (0o700, {0o600})
+    assert "worker-w0.seed" in {p.name for p in keys}
 
 
 def test_the_server_ends_when_its_owner_is_killed(tmp_path):
@@ -133,4 +136,4 @@ def _ended(process: int, seconds: float) -> bool:
 def test_a_program_named_but_not_there_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("IRIS_NATS_SERVER", str(tmp_path / "nowhere"))
     with pytest.raises(Exception, match="IRIS_NATS_SERVER names no program"):
-        NatsProcess(tmp_path / "nats").start()
+        OpenServer(tmp_path / "nats").start()

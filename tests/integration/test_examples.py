@@ -33,7 +33,8 @@ def test_the_demo_does_real_work_and_leaves_nothing(tmp_path):
 
 def test_a_plain_subscriber_sees_a_task_come_to_its_end(cluster: Cluster):
     watcher = subprocess.Popen(
-        [sys.executable, EXAMPLES / "watch_events.py", cluster.file["nats_url"]],
+        [sys.executable, EXAMPLES / "watch_events.py"],
+        env=cluster.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -85,10 +86,11 @@ def test_a_head_where_ray_could_not_start_does_not_end_as_if_the_program_had_run
 
 def test_a_plain_client_repeats_its_submission_until_the_state_service_answers(cluster: Cluster):
     [state] = cluster.pids("state")
+    gateway = cluster.credentials("gateway").nkey_seed
     os.kill(state, signal.SIGSTOP)
     try:
         submitting = subprocess.Popen(
-            [sys.executable, EXAMPLES / "submit.py", cluster.file["nats_url"], "/plain", "true"],
+            [sys.executable, EXAMPLES / "submit.py", cluster.nats_url, gateway, "/plain", "true"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -35,9 +35,7 @@ async def test_a_job_of_three_tasks_walks_from_pending_to_succeeded_and_each_ste
     def mine(events):
         return [event for event in events if event["job"] == "/hello"]
 
-    events = mine(
-        await heard(cluster.file["nats_url"], "task.state.*", play, lambda heard: len(mine(heard)) >= 3 * len(WALK))
-    )
+    events = mine(await heard(cluster, "task.state.*", play, lambda heard: len(mine(heard)) >= 3 * len(WALK)))
 
     assert ended[0].code == 0, ended[0].err
     assert sorted(ended[0].out.splitlines()) == ["hello 0", "hello 1", "hello 2"]

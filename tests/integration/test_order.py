@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import Cluster, cluster_on, environment, until
+from tests.support.cluster import Cluster, cluster_on, environment, expect_worker, until
 
 pytestmark = pytest.mark.integration
 
@@ -20,14 +20,17 @@ pytestmark = pytest.mark.integration
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One host with one core, left as it was found."""
     options = ("--workers", "1", "--worker-cpu", "1")
-    with cluster_on(tmp_path_factory.mktemp("small") / "data", *options) as running:
+    data = tmp_path_factory.mktemp("small") / "data"
+    expect_worker(data, "tainted")
+    with cluster_on(data, *options) as running:
         yield running
 
 
 @contextmanager
 def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]:
     """A worker process that `iris up` did not start."""
-    given = [f"nats.url={cluster.file['nats_url']}", f"worker.data={data}", *settings]
+    seed = cluster.credentials("worker", "tainted").nkey_seed
+    given = [f"nats.url={cluster.nats_url}", f"nats.nkey_seed={seed}", f"worker.data={data}", *settings]
     command = [sys.executable, "-m", "iris_worker", *(word for setting in given for word in ("--set", setting))]
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
     try:

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from iris_bus.jetstream import connect
-from iris_bus.nats_process import NatsProcess
+from iris_bus.nats_process import OBSERVER
 from tests.support.cluster import Cluster, cluster_on, settings, start, until
 from tests.support.disk import Disk, MakeDisk, make_disk
 from tests.support.disk_cluster import Acknowledged, Ear, Told, bury, end_at_once, stored_events
+from tests.support.nats import OpenServer
 from tests.support.records import jobs_of, ledger_of
 from tests.support.replicas import replicas
 
@@ -34,7 +35,8 @@ def work_until_power_loss(disk: Disk, *, young: bool) -> tuple[list[str], Told]:
     data = disk.path / "data"
     cluster = start(data, "--workers", "1", *settings(data, OFTEN))
     try:
-        with Ear(cluster.file["nats_url"]) as ear, Acknowledged(cluster.url) as load:
+        key = cluster.credentials("observer", OBSERVER).nkey_seed
+        with Ear(cluster.nats_url, key) as ear, Acknowledged(cluster.url) as load:
             load.more(SUBMISSIONS // 2)
             if not young:
                 disk.write_back()
@@ -60,8 +62,8 @@ def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(mak
     after = make_disk("after", copy=before.image)
     with cluster_on(after.path / "data", "--workers", "1") as cluster:
         until(lambda: settled(cluster), "every job has ended")
-        ledger = asyncio.run(ledger_of(cluster.file["nats_url"]))
-        told = asyncio.run(stored_events(cluster.file["nats_url"]))
+        ledger = asyncio.run(ledger_of(cluster.nats_url, cluster.credentials()))
+        told = asyncio.run(stored_events(cluster.nats_url, cluster.credentials()))
         states = {job.name: job.state for job in cluster.client.jobs()}
     after.unmount()
     assert len(names) >= SUBMISSIONS
@@ -73,7 +75,7 @@ def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(mak
 
 async def test_without_syncing_the_same_power_loss_loses_acknowledged_submissions(make_disk: MakeDisk, tmp_path: Path):
     before = make_disk("before", 256)
-    lazy = NatsProcess(before.path / "nats", sync="10m")
+    lazy = OpenServer(before.path / "nats", sync="10m")
     lazy.start()
     connection = await connect(lazy.url, name="test", on_lost=print)
     await connection.streams.ensure()
@@ -88,7 +90,7 @@ async def test_without_syncing_the_same_power_loss_loses_acknowledged_submission
     lazy.stop()
     before.unmount()
     after = make_disk("after", copy=before.image)
-    again = NatsProcess(after.path / "nats")
+    again = OpenServer(after.path / "nats")
     again.start()
     connection = await connect(again.url, name="test")
     await connection.streams.ensure()

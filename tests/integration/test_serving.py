@@ -47,7 +47,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 async def deploy(cluster: Cluster, spec: DeploymentSpec) -> None:
     """Say it to the state service itself."""
-    connection = await connect(cluster.file["nats_url"], name="test")
+    connection = await connect(cluster.nats_url, name="test", credentials=cluster.credentials("gateway"))
     try:
         command = DeployCommand("create", spec.name, Caller("ann"), "r1", 1, spec)
         await connection.bus.request(subjects.CMD_DEPLOY, codec.pack(command), timeout=10)

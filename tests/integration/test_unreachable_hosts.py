@@ -18,7 +18,7 @@ from iris_bus.jetstream import connect
 from iris_core import codec, subjects
 from iris_core.messages import HeartbeatMessage, Register, WorkerReport
 from iris_core.resources import Amount
-from tests.support.cluster import Cluster, cluster_on, settings, until
+from tests.support.cluster import Cluster, cluster_on, expect_worker, settings, until
 
 pytestmark = pytest.mark.integration
 
@@ -45,8 +45,8 @@ class Impostor:
         subscribed: it is subscribed to its orders and never reads one; else nobody is.
     """
 
-    def __init__(self, url: str, subscribed: bool) -> None:
-        self._url = url
+    def __init__(self, cluster: Cluster, subscribed: bool) -> None:
+        self._cluster = cluster
         self._subscribed = subscribed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -54,7 +54,8 @@ class Impostor:
         self.orders = 0
 
     async def _run(self) -> None:
-        connection = await connect(self._url, name="impostor")
+        key = self._cluster.credentials("worker", "impostor")
+        connection = await connect(self._cluster.nats_url, name="impostor", credentials=key)
         incarnation, started_s = uuid.uuid4().hex, time.monotonic()
         if self._subscribed:
             await connection.bus.subscribe(subjects.order("impostor"), self._on_order)
@@ -96,9 +97,10 @@ def test_tasks_do_not_wait_for_a_worker_that_was_stopped(tmp_path: Path):
 @pytest.mark.parametrize("subscribed", [False, True], ids=["nobody listens", "nobody reads"])
 def test_tasks_do_not_wait_for_a_host_that_sends_heartbeats_and_takes_no_order(tmp_path: Path, subscribed: bool):
     data = tmp_path / "data"
+    expect_worker(data, "impostor")
     with (
         cluster_on(data, "--workers", "1", *settings(data, QUICK)) as cluster,
-        Impostor(cluster.file["nats_url"], subscribed).beating() as impostor,
+        Impostor(cluster, subscribed).beating() as impostor,
     ):
         until(lambda: any(w["id"] == "impostor" for w in cluster.client.pages("/v1/workers", dict)), "it is known")
         job = cluster.submit("true", replicas=12, cpu=1, max_retries_preemption=0)

@@ -21,6 +21,9 @@ import pytest
 
 from iris import Client, Job
 from iris_bus.child import end_with_parent
+from iris_bus.connection import Credentials
+from iris_bus.nats_process import OBSERVER, keys_of
+from iris_core.roles import login
 from iris_core.views import TaskView
 
 IRIS = (sys.executable, "-m", "iris.cli")
@@ -55,6 +58,14 @@ class Cluster:
     def file(self) -> dict[str, Any]:
         """``cluster.json`` as it is now."""
         return json.loads((self.data / "cluster.json").read_text())
+
+    @property
+    def nats_url(self) -> str:
+        return str(self.file["nats_url"])
+
+    def credentials(self, role: str = "admin", name: str = "") -> Credentials:
+        """With which to reach the cluster's NATS server."""
+        return Credentials(str(keys_of(self.data / "nats").path(login(role, name).label)))
 
     def iris(self, *words: object, timeout: float = 60, **environ: str) -> Ended:
         """Run `iris` to its end."""
@@ -182,7 +193,12 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
 Heard = list[dict[str, Any]]
 
 
-async def heard(url: str, subject: str, play: Callable[[], Any], enough: Callable[[Heard], bool]) -> Heard:
+def expect_worker(data: Path, name: str) -> None:
+    """Make the key of a worker that `iris up` does not start; the cluster that starts on ``data`` lets it in."""
+    keys_of(data / "nats").ensure([login("worker", name).label])
+
+
+async def heard(cluster: Cluster, subject: str, play: Callable[[], Any], enough: Callable[[Heard], bool]) -> Heard:
     """What a plain NATS subscriber hears on ``subject`` while ``play`` runs, until it has heard ``enough``."""
     import nats
 
@@ -194,7 +210,7 @@ async def heard(url: str, subject: str, play: Callable[[], Any], enough: Callabl
         if enough(events):
             done.set()
 
-    client = await nats.connect(url)
+    client = await nats.connect(cluster.nats_url, nkeys_seed=cluster.credentials("observer", OBSERVER).nkey_seed)
     try:
         await client.subscribe(subject, cb=hear)
         await client.flush()

@@ -20,6 +20,7 @@ import psutil
 
 from iris import Client
 from iris.client.problems import ClientError
+from iris_bus.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_core import subjects
 from tests.support.cluster import Cluster, until
@@ -118,9 +119,9 @@ Told = dict[str, bytes]
 """Events by their ids."""
 
 
-async def stored_events(nats_url: str) -> Told:
+async def stored_events(nats_url: str, credentials: Credentials) -> Told:
     """Every event of the stream, in its order; none twice."""
-    connection = await connect(nats_url, name="judge")
+    connection = await connect(nats_url, name="judge", credentials=credentials)
     reader = connection.streams.read(subjects.EVENTS.name, 0)
     last = await connection.streams.last(subjects.EVENTS.name)
     found: Told = {}
@@ -141,6 +142,7 @@ class Ear:
     """A plain subscriber that hears every event told, on a thread of its own, for as long as the block lasts."""
 
     nats_url: str
+    seed: str
     heard: Told = field(default_factory=dict)
     _ready: threading.Event = field(default_factory=threading.Event)
     _enough: threading.Event = field(default_factory=threading.Event)
@@ -158,7 +160,7 @@ class Ear:
     async def _listen(self) -> None:
         import nats
 
-        client = await nats.connect(self.nats_url, allow_reconnect=False, error_cb=_ignore)
+        client = await nats.connect(self.nats_url, nkeys_seed=self.seed, allow_reconnect=False, error_cb=_ignore)
         for subject in subjects.EVENTS.subjects:
             await client.subscribe(subject, cb=self._hear)
         await client.flush()

@@ -13,12 +13,31 @@ import pytest
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.nats_process import NatsProcess
 from iris_bus.termination import end
+from iris_core.roles import ACCOUNT
+
+
+class OpenServer(NatsProcess):
+    """A server with one user who may do everything, for tests of something else than permissions."""
+
+    @property
+    def url(self) -> str:
+        return super().url.replace("//", "//iris:iris@")
+
+    def _accounts(self) -> str:
+        return (
+            "accounts { SYS: { users: [ { user: sys, password: sys } ] }, "
+            f"{ACCOUNT}: {{ jetstream: enabled, users: [ {{ user: iris, password: iris }} ] }} }}\n"
+            "system_account: SYS\n"
+        )
+
+    def _sign(self, nonce: str) -> dict[str, str]:
+        return {"user": "sys", "pass": "sys"}
 
 
 @pytest.fixture(scope="session")
-def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsProcess]:
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenServer]:
     """A server for all tests of this process; not to be killed."""
-    server = NatsProcess(tmp_path_factory.mktemp("nats") / "data")
+    server = OpenServer(tmp_path_factory.mktemp("nats") / "data")
     server.start()
     yield server
     server.stop()
@@ -51,7 +70,7 @@ async def connection(nats_url: str) -> AsyncIterator[JetStreamConnection]:
 @pytest.fixture
 async def own_nats(tmp_path: Path) -> AsyncIterator[NatsProcess]:
     """A server of this test's own, started again whenever it has been killed, as the supervisor does it."""
-    server = NatsProcess(tmp_path / "nats")
+    server = OpenServer(tmp_path / "nats")
     server.start()
     keeping = asyncio.create_task(keep(server))
     yield server

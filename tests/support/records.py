@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iris_bus.connection import Credentials
 from iris_bus.jetstream import connect
 from iris_state.check import check
 from iris_state.clock import Clock
@@ -10,9 +11,9 @@ from iris_state.policy import Policy
 from iris_state.replication.replica import Replica
 
 
-async def ledger_of(nats_url: str) -> Ledger:
+async def ledger_of(nats_url: str, credentials: Credentials | None = None) -> Ledger:
     """The records as the journal has them, found to agree with themselves."""
-    connection = await connect(nats_url, name="judge")
+    connection = await connect(nats_url, name="judge", credentials=credentials)
     try:
         replica = Replica("judge", Policy(), connection, Clock())
         await replica.recover()

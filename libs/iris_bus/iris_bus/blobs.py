@@ -210,7 +210,7 @@ class JetBlobs:
         return None
 
     async def _content(self, meta: _Meta, lookup: Lookup) -> bytes:
-        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or the digest differs; Unavailable."""
+        """The bytes that ``meta`` describes. Raises ValueError when a chunk is missing or wrong; Unavailable."""
         chunks: list[bytes] = []
         after = 0
         while len(chunks) < meta.chunks:

@@ -16,13 +16,16 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import nats.errors
 from nats.aio.subscription import Subscription as NatsSubscription
 
+from iris_bus.accounts import inbox
 from iris_bus.client import PlainClient, Tap
 from iris_bus.contract import Headers, Publication, Unavailable
 from iris_bus.fast_client import FastClient
+from iris_bus.keys import public_key
 from iris_bus.termination import end
 from iris_core.limits import MESSAGE_BYTES
 
@@ -40,15 +43,17 @@ class Credentials:
 
     Attributes:
         nkey_seed: path of a file holding the seed of an nkey user.
-        inbox_prefix: prefix of the subjects of answers; a least-privilege user may subscribe only to its own.
         tls_ca, tls_cert, tls_key: PEM files; TLS is used when the URL says ``tls://`` or any of them is given.
     """
 
     nkey_seed: str = ""
-    inbox_prefix: str = "_INBOX"
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+
+    def inbox(self) -> str:
+        """Where answers arrive: a user with a key may listen only at its own place. Raises BadKey, OSError."""
+        return inbox(public_key(Path(self.nkey_seed))) if self.nkey_seed else "_INBOX"
 
     def context(self) -> ssl.SSLContext | None:
         """The TLS settings, None for plain TCP. Raises OSError when a file is missing."""
@@ -93,7 +98,10 @@ class Link:
             await self._abandon(connecting)
             if isinstance(error, asyncio.CancelledError) and not self._refusal:
                 raise
-            why = self._refusal or str(error) or f"no server answered in {retry_for_s:.0f} s"
+            why = str(error) or f"no server answered in {retry_for_s:.0f} s"
+            if self._refusal:
+                key = f"the key in {credentials.nkey_seed}" if credentials.nkey_seed else "this login"
+                why = f"the server does not accept {key}: {self._refusal}"
             raise Unavailable(f"cannot connect to NATS: {why}") from error
         self._connecting = None
         if self.client.max_payload < MESSAGE_BYTES:
@@ -123,7 +131,7 @@ class Link:
             max_outstanding_pings=2,
             tls=credentials.context(),
             nkeys_seed=credentials.nkey_seed or None,
-            inbox_prefix=credentials.inbox_prefix,
+            inbox_prefix=credentials.inbox(),
             pending_size=0,  # refuse while disconnected instead of buffering, so that `publish` never suspends
         )
 

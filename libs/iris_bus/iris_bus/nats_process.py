@@ -6,28 +6,28 @@ Everything here is synchronous, so that fixtures and scripts can use it. Out of 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import re
-import secrets
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from iris_bus import blocks, nats_binary
+from iris_bus import blocks, nats_binary, nats_health
+from iris_bus.accounts import accounts
 from iris_bus.blocks import Files
 from iris_bus.child import ChildProcess, DamagedFiles, Program, StartFailed
+from iris_bus.connection import Credentials
+from iris_bus.keys import Keys, public_key, signed, write_private
 from iris_bus.lock import lock
+from iris_core.roles import ACCOUNT, ROLES, SYSTEM, login
 from iris_core.subjects import JOURNAL, STREAMS
 
 PAYLOAD_BYTES = 8 << 20
-USER = "iris"
-ACCOUNT = "IRIS"
 REBUILT = frozenset(stream.name for stream in STREAMS if not stream.fsync)
 """Streams that are not synced to disk, because their messages can be made again from the journal."""
 _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could not be recovered")
@@ -37,7 +37,6 @@ _GLANCE_S = 0.25
 _CONFIG = """\
 server_name: "iris-embedded"
 listen: "127.0.0.1:{port}"
-http: "127.0.0.1:{http_port}"
 ports_file_dir: {run}
 pid_file: {pid_file}
 log_file: {log_file}
@@ -53,38 +52,33 @@ jetstream {{
   max_file_store: 1TB
   sync_interval: {sync}
 }}
-accounts {{
-  SYS: {{ users: [ {{ user: "sys", password: {password} }} ] }}
-  {account}: {{ jetstream: enabled, users: [ {{ user: "{user}", password: {password} }} ] }}
-}}
-system_account: SYS
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The ports on which a running server listens, on loopback."""
-
-    nats: int
-    http: int
+{accounts}"""
+OBSERVER = "local"
+"""The name of the observer of a local cluster."""
 
 
 class NatsProcess(ChildProcess):
-    """A server on ``directory``, which it owns: mode 0700, one lock, one password. It keeps its ports across restarts.
+    """A server on ``directory``, which it owns: mode 0700, one lock, a key for each user. It keeps its port
+    across restarts.
 
     Args:
         directory: made when missing.
+        workers: the names of workers that get a key; those of earlier starts keep theirs.
         sync: ``sync_interval`` of the store; "always" is what durability rests on.
         guarded: refuse to start on a journal with missing messages, because the server would drop more of them.
     """
 
-    def __init__(self, directory: Path, *, sync: str = "always", guarded: bool = True) -> None:
+    def __init__(
+        self, directory: Path, workers: Sequence[str] = (), *, sync: str = "always", guarded: bool = True
+    ) -> None:
         self.directory = directory.absolute()
+        self.keys = keys_of(self.directory)
+        self.port = 0
+        self._workers = workers
         self._config = self.directory / "nats.conf"
         self._program = nats_binary.find()
         argv = [str(self._program), "-c", str(self._config)]
         super().__init__(Program("nats", "nats-server", argv, {"GOMEMLIMIT": "2GiB", **os.environ}))
-        self.ports: Ports | None = None
         self._guarded = guarded
         self._run = self.directory / "run"
         self._own_log = self.directory / "nats.log"
@@ -94,23 +88,14 @@ class NatsProcess(ChildProcess):
 
     @property
     def url(self) -> str:
-        """With user and password. Raises StartFailed before the first start."""
-        if self.ports is None:
+        """Raises StartFailed before the first start."""
+        if not self.port:
             raise StartFailed("the server has not been started")
-        return f"nats://{USER}:{self.password}@127.0.0.1:{self.ports.nats}"
+        return f"nats://127.0.0.1:{self.port}"
 
-    @property
-    def password(self) -> str:
-        """Made once per directory, readable by its owner only. An empty file, left by a power loss, counts as
-        missing.
-        """
-        path = self.directory / "password"
-        with contextlib.suppress(FileNotFoundError):
-            if found := path.read_text().strip():
-                return found
-        password = secrets.token_urlsafe(24)
-        _write_private(path, password)
-        return password
+    def credentials(self, role: str, name: str = "") -> Credentials:
+        """The credentials of a service, or of the worker or observer ``name``. Raises KeyError for an unknown role."""
+        return Credentials(str(self.keys.path(login(role, name).label)))
 
     def start(self, timeout: float = 20.0) -> None:
         """Spawn and wait until it is healthy. Raises DirectoryInUse, StartFailed, OSError."""
@@ -131,7 +116,7 @@ class NatsProcess(ChildProcess):
             raise
 
     def prepare(self) -> None:
-        """Take the lock, verify the journal, and write the configuration, with the same ports as last time."""
+        """Take the lock, verify the journal, and write the configuration, with the same port as last time."""
         nats_binary.check_version(nats_binary.version_of(self._program))
         self._take_lock()
         self._set_aside()
@@ -149,18 +134,16 @@ class NatsProcess(ChildProcess):
 
         The server refuses such a stream until it is restarted.
         """
-        trouble = _trouble(self.ports.http, _GLANCE_S) if self.ports else ""
+        trouble = nats_health.trouble(self.port, self._sign, _GLANCE_S) if self.port else ""
         is_stuck = _WRITE_ERROR in trouble and self._has_room()
         return trouble if self._is_unrecovered(trouble) or is_stuck else ""
 
     def _trouble_while_starting(self) -> str:
-        """Why the server does not serve yet, empty once it does; reads its ports. Raises StartFailed when it has
-        ended.
-        """
+        """Why it does not serve yet, empty once it does; reads its port. Raises StartFailed when it has ended."""
         if self.look(time.monotonic()) is not None:
             raise StartFailed(f"nats-server ended while starting{self._log_tail()}")
-        self.ports = self.ports or self._read_ports()
-        return _trouble(self.ports.http) if self.ports else "its ports are not known yet"
+        self.port = self.port or self._read_port()
+        return nats_health.trouble(self.port, self._sign) if self.port else "its port is not known yet"
 
     def _is_unrecovered(self, trouble: str) -> bool:
         lost = _UNRECOVERED.search(trouble)
@@ -216,32 +199,46 @@ class NatsProcess(ChildProcess):
 
     def _render(self) -> None:
         text = _CONFIG.format(
-            port=self.ports.nats if self.ports else -1,
-            http_port=self.ports.http if self.ports else -1,
+            port=self.port or -1,
             run=json.dumps(str(self._run)),
             pid_file=json.dumps(str(self._run / "nats.pid")),
             log_file=json.dumps(str(self._own_log)),
             store=json.dumps(str(self.directory / "store")),
             sync=json.dumps(self._sync),
             payload=PAYLOAD_BYTES,
-            user=USER,
-            account=ACCOUNT,
-            password=json.dumps(self.password),
+            accounts=self._accounts(),
         )
-        _write_private(self._config, text)
+        write_private(self._config, text)
 
-    def _read_ports(self) -> Ports | None:
+    def _accounts(self) -> str:
+        """The users there are, whose keys are made when they have none."""
+        users = [login(role.name) for role in ROLES if not role.alone]
+        users += [login("observer", OBSERVER), *(login("worker", name) for name in self._workers)]
+        return accounts(self.keys.ensure([SYSTEM, *(user.label for user in users)]))
+
+    def _sign(self, nonce: str) -> dict[str, str]:
+        """Who asks for the server's health."""
+        seed = self.keys.path(SYSTEM)
+        proof = base64.urlsafe_b64encode(signed(seed, nonce)).decode().rstrip("=")
+        return {"nkey": public_key(seed), "sig": proof}
+
+    def _read_port(self) -> int:
+        """0 while it is not known."""
         path = self._run / f"nats-server_{self.pid}.ports"
         try:
-            listed = json.loads(path.read_bytes())
-            return Ports(_port(listed["nats"][0]), _port(listed["monitoring"][0]))
+            return int(json.loads(path.read_bytes())["nats"][0].rpartition(":")[2])
         except (OSError, ValueError, LookupError):
-            return None
+            return 0
 
 
 def streams_of(directory: Path) -> Path:
     """The directory of each stream's files, for a server on ``directory``."""
     return directory / "store" / "jetstream" / ACCOUNT / "streams"
+
+
+def keys_of(directory: Path) -> Keys:
+    """The keys of the users of a server on ``directory``."""
+    return Keys(directory / "keys")
 
 
 def journal_of(directory: Path) -> Files:
@@ -261,38 +258,3 @@ def _damaged(files: Files) -> str:
         f"was stored at about {stored}; {len(found)} can be read, up to {max(found)}. The server was "
         "not started, for it would drop what stands behind"
     )
-
-
-def _port(url: str) -> int:
-    return int(url.rpartition(":")[2])
-
-
-def _trouble(http_port: int, timeout_s: float = 2.0) -> str:
-    """The fault that the server reports; empty when it is healthy."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/healthz", timeout=timeout_s):
-            return ""
-    except urllib.error.HTTPError as error:
-        return _error_in(error.read()) or str(error)
-    except OSError as error:
-        return str(error)
-
-
-def _error_in(body: bytes) -> str:
-    with contextlib.suppress(ValueError, AttributeError):
-        return str(json.loads(body).get("error", ""))
-    return ""
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Replace ``path`` atomically and durably, readable by its owner only."""
-    draft = path.with_name(f".{path.name}.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
-    draft.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    os.fsync(directory)
-    os.close(directory)

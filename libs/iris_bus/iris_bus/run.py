@@ -65,13 +65,13 @@ class NatsSettings(msgspec.Struct, frozen=True):
         url: one server or several separated by commas; may hold user and password.
         replicas: copies of each stream: 1 on one server, 3 on a cluster.
         retry_for_s: how long a start waits for a server.
-        nkey_seed, tls_ca, tls_cert, tls_key: paths of files.
+        nkey_seed: path of a file with the seed of this process' key; `iris admin nats-config` makes one for each.
+        tls_ca, tls_cert, tls_key: paths of files.
         events_days, events_bytes: events are deleted after that many days, or, oldest first, beyond that many bytes.
         logs_days, logs_bytes: the same for the output of tasks.
-        inbox_prefix: prefix of the subjects on which this user may receive answers.
         fast: whether messages bypass nats-py's own reader and writer; without it the state service needs up to half as
             much CPU again. Turn it off to find out whether it causes a fault.
-            server: the `nats-server` program of the embedded server.
+        server: the `nats-server` program of the embedded server.
     """
 
     url: str = "nats://127.0.0.1:4222"
@@ -82,7 +82,6 @@ class NatsSettings(msgspec.Struct, frozen=True):
     logs_days: Days = LOGS.max_age_s / DAY_S
     logs_bytes: StreamBytes = LOGS.max_bytes
     nkey_seed: str = ""
-    inbox_prefix: str = "_INBOX"
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
@@ -90,7 +89,7 @@ class NatsSettings(msgspec.Struct, frozen=True):
     fast: bool = True
 
     def credentials(self) -> Credentials:
-        return Credentials(self.nkey_seed, self.inbox_prefix, self.tls_ca, self.tls_cert, self.tls_key)
+        return Credentials(self.nkey_seed, self.tls_ca, self.tls_cert, self.tls_key)
 
     def streams(self) -> tuple[Stream, ...]:
         """The streams of the subjects table with the limits set here."""

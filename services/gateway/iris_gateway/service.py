@@ -68,7 +68,6 @@ async def serve(service: Service[GatewaySettings]) -> None:
     listening = listen("gateway", *settings.address())
     keyring = read_keyring(settings.token_file)
     connection = await service.connect()
-    await connection.streams.ensure()
     gateway = assemble(settings, connection, keyring, service.tracer)
     service.show_itself(gateway.metrics.registry)
     service.spawn(gateway.discovered.follow())

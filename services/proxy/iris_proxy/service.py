@@ -53,7 +53,6 @@ async def serve(service: Service[ProxySettings]) -> None:
     certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
     listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
     connection = await service.connect()
-    await connection.streams.ensure()
     watch = connection.key_value(DISCOVERY_BUCKET).watch()
     proxy.update(await watch.next())
     service.spawn(follow(proxy, watch))

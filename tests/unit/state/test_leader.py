@@ -96,7 +96,7 @@ async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
     house = House(Memory())
     house.lead()
     async with asyncio.timeout(30):
-        await house.executed("/a")
+        await house.submit("/a")
         bus, heard = house.wanting.bus, list[Message]()
         report = codec.pack(WorkerReport("w0", "1", register=Register("w0", "1", {}, Amount(1000), 1)))
         query = codec.pack(Query("job", {"job": "/a"}, Caller("ann")))
@@ -104,7 +104,7 @@ async def test_nothing_is_answered_on_a_subject_that_is_no_inbox():
         await bus.subscribe(subjects.order("w1"), heard.append)
         for subject, data in asked:
             bus.publish(subject, data, reply=subjects.order("w1"))
-        await house.executed("/b")
+        await house.submit("/b")
         for subject, data in asked:
             assert (await bus.request(subject, data, timeout=10)).data
         assert heard == []

@@ -37,6 +37,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
 
     ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
+    ``nats_seed``: the file with the key of the role admin on the NATS server.
     """
 
     url: str
@@ -45,6 +46,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     metrics: dict[str, list[str]] = {}
     proxy_url: str = ""
     stop_s: float = 40.0
+    nats_seed: str = ""
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:

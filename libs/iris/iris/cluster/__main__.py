@@ -38,7 +38,8 @@ def main(reply: int, options: StartOptions) -> int:
     try:
         wait_for_predecessor(paths)
         programs = draw(paths, options)
-        supervisor = Supervisor(paths, programs.url, programs.proxy_url, programs.programs, say)
+        workers = [host.worker for host in programs.hosts()]
+        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")

@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 
 from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile
+from iris_bus.keys import Keys
 from iris_bus.lock import lock
+from iris_bus.nats_process import keys_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class ClusterPaths:
     @property
     def nats(self) -> Path:
         return self.data / "nats"
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of the processes on the NATS server."""
+        return keys_of(self.nats)
 
     @property
     def damage(self) -> Path:
@@ -87,7 +94,7 @@ def lock_holder(paths: ClusterPaths) -> int | None:
 
 
 def write_cluster(paths: ClusterPaths, cluster: ClusterFile) -> None:
-    """Replace ``cluster.json`` atomically; readable by the owner only, because it holds the bus password."""
+    """Replace ``cluster.json`` atomically; readable by the owner only."""
     draft = paths.cluster_file.with_name(f".{CLUSTER_FILE}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -17,6 +17,7 @@ from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
 from iris_bus.child import Program
 from iris_bus.run import LAST_WORDS_S
+from iris_core.roles import login
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
 
@@ -108,6 +109,7 @@ class ClusterPrograms:
         address = self.metrics.get(name, "")
         argv = [sys.executable, *ISOLATED, "-m", f"iris_{service}"]
         argv += ["--config", str(self.config)] if self.config else []
+        given = {"nats.nkey_seed": self.paths.keys.path(login(service, name).label), **given}
         for key, value in {**given, **({"run.metrics": address} if address else {})}.items():
             argv += ["--set", f"{key}={value}"]
         shown = self.http if service == "gateway" else address
@@ -116,9 +118,7 @@ class ClusterPrograms:
         return Program(service, name, argv, self._env(nats_url), kept, metrics, stop_s)
 
     def _env(self, nats_url: str) -> dict[str, str]:
-        """The environment of a service. It holds the bus address, because the command line is public and the address
-        has a password.
-        """
+        """The environment of a service, in which tasks find `iris`."""
         programs = str(Path(sys.executable).parent)
         return {
             **self.environ,

@@ -36,6 +36,7 @@ class Supervisor:
 
     Args:
         url: where the gateway listens, for ``cluster.json``. proxy_url: where the proxy does.
+        workers: those of them that are workers, each of which gets a key.
         programs: made once the bus' address is known.
         say: called with a sentence for the log at each event.
     """
@@ -45,6 +46,7 @@ class Supervisor:
         paths: ClusterPaths,
         url: str,
         proxy_url: str,
+        workers: Sequence[str],
         programs: Callable[[str], Sequence[Program]],
         say: Callable[[str], None],
     ) -> None:
@@ -53,7 +55,7 @@ class Supervisor:
         self._proxy_url = proxy_url
         self._programs = programs
         self._say = say
-        self._nats = NatsProcess(paths.nats)
+        self._nats = NatsProcess(paths.nats, workers)
         self._children: list[ChildProcess] = [self._nats]
         self._next_look = 0.0
         self._stopping = False
@@ -185,9 +187,9 @@ class Supervisor:
         return shown
 
     def _report_ready(self) -> None:
-        found = ClusterFile(
-            self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url, self._longest_stop_s()
-        )
+        admin = self._nats.credentials("admin").nkey_seed
+        stop_s = self._longest_stop_s()
+        found = ClusterFile(self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url, stop_s, admin)
         write_cluster(self._paths, found)
 
     def _longest_stop_s(self) -> float:

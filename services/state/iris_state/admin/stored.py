@@ -112,7 +112,7 @@ async def in_files(directory: Path) -> AsyncIterator[Stored]:
     server = NatsProcess(directory, guarded=False)
     await asyncio.to_thread(server.start)
     try:
-        connection = await connect(server.url, name="admin")
+        connection = await connect(server.url, name="admin", credentials=server.credentials("admin"))
         try:
             await connection.streams.ensure()
             yield Stored([connection], on_disk)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,12 +41,12 @@ def located(command: F) -> F:
 
 
 def place(data: Path, nats: str | None) -> list[str]:
-    """An option for the files of a stopped cluster. An address is passed in the environment, because it may hold a
-    password.
-    """
-    cluster = read_cluster(data)
-    if nats or cluster:
-        os.environ["IRIS_NATS_URL"] = nats or (cluster.nats_url if cluster else "")
+    """An option for the files of a stopped cluster. An address is passed in the environment: it may hold a password."""
+    if nats:
+        os.environ["IRIS_NATS_URL"] = nats
+        return []
+    if cluster := read_cluster(data):
+        os.environ |= {"IRIS_NATS_URL": cluster.nats_url, "IRIS_NATS_NKEY_SEED": cluster.nats_seed}
         return []
     return ["--store", str(data / "nats")]
 
@@ -58,7 +58,7 @@ def become(program: list[str]) -> None:
 
 @click.group(cls=CliGroup)
 def admin() -> None:
-    """Verify, repair, back up and restore what a cluster has stored.
+    """Verify, repair, back up and restore what a cluster has stored; configure NATS servers.
 
     Of a local cluster that is stopped the files are read, of one that is up what its NATS server holds.
     """
@@ -97,3 +97,31 @@ def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
 def restore(program: list[str], file: Path) -> None:
     """Fill an empty cluster from FILE: a data directory nothing was started on yet, or empty NATS servers."""
     become([*program, "restore", str(file.absolute())])
+
+
+@admin.command("nats-config")
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where to write it.")
+@click.option("--worker", "workers", multiple=True, metavar="NAME", help="The id of a worker; once for each.")
+@click.option("--observer", "observers", multiple=True, metavar="NAME", help="Somebody who may watch public events.")
+@click.option("--store", default="/var/lib/nats", show_default=True, help="Where the server keeps its streams.")
+@click.option("--tls-cert", help="The server's certificate, as it finds it.", metavar="FILE")
+@click.option("--tls-key", help="The key of the certificate.", metavar="FILE")
+@click.option("--tls-ca", help="Who has signed the certificates that clients show.", metavar="FILE")
+def nats_config(
+    out: Path, workers: Sequence[str], observers: Sequence[str], store: str, tls_cert: str, tls_key: str, tls_ca: str
+) -> None:
+    """Write accounts, permissions and keys for NATS servers of your own.
+
+    Run it again with another --worker to add one: keys that are there stay. Then have the server read accounts.conf
+    again, twice: nats-server --signal reload. Restart the servers of a NATS cluster instead, one after the other.
+    """
+    from iris_bus.nats_config import TlsFiles, write
+
+    if bool(tls_cert) != bool(tls_key) or (tls_ca and not tls_cert):
+        raise click.UsageError("--tls-cert and --tls-key belong together, --tls-ca goes with them")
+    try:
+        made = write(out, workers, observers, store, TlsFiles(tls_cert, tls_key, tls_ca or "") if tls_cert else None)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    for path in made:
+        click.echo(path)

@@ -1,0 +1,85 @@
+"""The keys of NATS users in a directory: one file per user, readable by its owner only, made when it is wanted.
+
+The library that signs is loaded only when a key is used. Source: docs/design/nats.md#features-used (nkeys).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_SUFFIX = ".seed"
+
+
+class BadKey(ValueError):
+    """A file that holds no seed of an nkey user."""
+
+
+class Keys:
+    """The seeds in ``directory``; a key that is there stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def path(self, label: str) -> Path:
+        return self.directory / f"{label}{_SUFFIX}"
+
+    def ensure(self, labels: Iterable[str]) -> dict[str, str]:
+        """The public keys of all that are here and of ``labels``, which are made when missing. Raises BadKey, OSError.
+
+        An empty file, as power loss may leave it, is none.
+        """
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        present = {path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}")}
+        for label in {*present, *labels}:
+            path = self.path(label)
+            if not path.exists() or not path.stat().st_size:
+                write_private(path, _make() + "\n")
+        return {label: public_key(self.path(label)) for label in sorted({*present, *labels})}
+
+
+def public_key(seed: Path) -> str:
+    """The public key of the user whose seed is in a file. Raises BadKey, OSError."""
+    return str(_pair(seed).public_key, "ascii")
+
+
+def signed(seed: Path, nonce: str) -> bytes:
+    """What proves to a server that one holds a seed. Raises BadKey, OSError."""
+    signature: bytes = _pair(seed).sign(nonce.encode())
+    return signature
+
+
+def _pair(path: Path) -> Any:
+    import nkeys
+
+    text = path.read_bytes().strip()
+    try:
+        pair = nkeys.from_seed(bytearray(text))
+        if not pair.public_key.startswith(b"U"):
+            raise BadKey(f"{path} holds the seed of something that is no user")
+    except (nkeys.NkeysError, ValueError, IndexError) as error:
+        raise error if isinstance(error, BadKey) else BadKey(f"{path} does not hold the seed of a NATS user") from error
+    return pair
+
+
+def _make() -> str:
+    import nkeys
+
+    seed: bytes = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed.decode()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace ``path`` whole and for good, readable by its owner only."""
+    draft = path.with_name(f".{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    os.fsync(directory)
+    os.close(directory)

@@ -1,0 +1,57 @@
+"""Asks a NATS server over its system account whether it is healthy, so that it needs no port for monitoring.
+
+Synchronous, a connection for each question, for who keeps a server and has no event loop.
+Source: the NATS client protocol; the system services of nats-server (``$SYS.REQ.SERVER.<id>.HEALTHZ``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+Sign = Callable[[str], dict[str, str]]
+"""From the server's nonce, what of a CONNECT says who asks."""
+_INBOX = "_INBOX.health"
+
+
+def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
+    """What the server on loopback says is wrong with it; empty when it is healthy."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout_s) as connection, connection.makefile("rb") as lines:
+            info = json.loads(_line(lines).removeprefix(b"INFO "))
+            hello = {"verbose": False, "pedantic": False, "name": "keeper", **sign(info.get("nonce", ""))}
+            ask = f"PUB $SYS.REQ.SERVER.{info['server_id']}.HEALTHZ {_INBOX} 0"
+            said = f"CONNECT {json.dumps(hello)}\r\nSUB {_INBOX} 1\r\n{ask}\r\n\r\n"
+            connection.sendall(said.encode())
+            return _error_in(_answer(connection, lines))
+    except (OSError, ValueError, LookupError) as error:
+        return str(error) or type(error).__name__
+
+
+def _answer(connection: socket.socket, lines: BinaryIO) -> bytes:
+    """The body of the first message. Raises OSError when there is none."""
+    while True:
+        line = _line(lines)
+        if line.startswith(b"MSG "):
+            return lines.read(int(line.split()[-1]))
+        if line.startswith(b"-ERR"):
+            raise OSError(line.decode(errors="replace"))
+        if line == b"PING":
+            connection.sendall(b"PONG\r\n")
+
+
+def _line(lines: BinaryIO) -> bytes:
+    line = lines.readline()
+    if not line:
+        raise OSError("the server has closed the connection")
+    return line.strip()
+
+
+def _error_in(body: bytes) -> str:
+    answer: dict[str, Any] = json.loads(body)
+    with contextlib.suppress(AttributeError):
+        return str(answer.get("data", {}).get("error") or answer.get("error", {}).get("description") or "")
+    return ""

@@ -1,0 +1,204 @@
+"""Who may do what on the bus, as one table; every configuration of a NATS server is made from it. Pure.
+
+The services share the account IRIS, each with permissions of its own. A worker or an observer has an account to itself,
+in which nothing exists but what stands here: permissions alone cannot hold it, because the server sends the answer of a
+stream to whatever subject the asker names, and so into anything of the asker's account.
+Source: docs/adr/0030-an-account-for-each-worker.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from iris_core.names import to_token
+from iris_core.subjects import (
+    BUNDLES_BUCKET,
+    DISCOVERY_BUCKET,
+    EVENTS,
+    INBOXES,
+    LOGS,
+    SNAPSHOTS_BUCKET,
+    STATE_COMMAND,
+    STATE_PING,
+    STORES,
+    STREAMS,
+    SUBJECTS,
+    MessagePattern,
+)
+
+ACCOUNT = "IRIS"
+SYSTEM = "system"
+"""The user of the system account."""
+_ANYONE = "anyone"
+
+_GET = ("DIRECT.GET.{0}",)
+_READ = (
+    *_GET,
+    *("STREAM.MSG.GET.{0}", "STREAM.INFO.{0}"),
+    *("CONSUMER.CREATE.{0}.>", "CONSUMER.MSG.NEXT.{0}.*", "CONSUMER.DELETE.{0}.*"),
+)
+_PUT = (*_READ, "STREAM.PURGE.{0}")
+_DECLARE = (*_PUT, "STREAM.CREATE.{0}", "STREAM.UPDATE.{0}", "STREAM.LEADER.STEPDOWN.{0}")
+_CALLS = {
+    "get": _GET,
+    "read": _READ,
+    "put": _PUT,
+    "declare": _DECLARE,
+    "replace": (*_DECLARE, "STREAM.DELETE.{0}"),
+}
+"""Calls of the JetStream API by what they are for: single messages; also to follow, to replace an object, to declare
+and trim a store, to make it anew."""
+
+_BUNDLES, _SNAPSHOTS, _DISCOVERY = f"OBJ_{BUNDLES_BUCKET}", f"OBJ_{SNAPSHOTS_BUCKET}", f"KV_{DISCOVERY_BUCKET}"
+_STORED_ON = {
+    **{stream.name: stream.subjects for stream in STREAMS},
+    _BUNDLES: (f"$O.{BUNDLES_BUCKET}.>",),
+    _SNAPSHOTS: (f"$O.{SNAPSHOTS_BUCKET}.>",),
+    _DISCOVERY: (f"$KV.{DISCOVERY_BUCKET}.>",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BusRole:
+    """One row. What it publishes and subscribes to besides stands in the table of subjects, under its name.
+
+    Attributes:
+        alone: each of them has an account to itself.
+        stores: what it may do with each: get, read, put, declare or replace.
+        writes: stores it may publish to.
+        answers: it may answer each request that reaches it, once; "all": on any inbox, as often as it likes.
+        publishes, subscribes: more subjects.
+    """
+
+    name: str
+    why: str
+    alone: bool = False
+    stores: Mapping[str, str] = field(default_factory=dict)
+    writes: tuple[str, ...] = ()
+    answers: str = ""
+    publishes: tuple[str, ...] = ()
+    subscribes: tuple[str, ...] = ()
+
+
+ROLES = (
+    BusRole(
+        "state",
+        "keeps every record, and all streams",
+        stores=dict.fromkeys(STORES, "declare"),
+        writes=(_BUNDLES, _SNAPSHOTS, _DISCOVERY),
+        answers="all",
+        subscribes=(STATE_COMMAND,),
+    ),
+    BusRole("scheduler", "proposes where tasks run", answers="once"),
+    BusRole(
+        "gateway",
+        "passes on what people want, and shows them events and output",
+        stores={EVENTS.name: "read", LOGS.name: "read", _DISCOVERY: "read", _BUNDLES: "put"},
+        writes=(_BUNDLES,),
+    ),
+    BusRole("proxy", "forwards requests to routes", stores={_DISCOVERY: "read"}),
+    BusRole(
+        "admin",
+        "verifies, repairs, backs up and restores what is stored",
+        stores=dict.fromkeys(STORES, "replace"),
+        writes=STORES,
+        publishes=(STATE_PING,),
+    ),
+    BusRole("worker", "runs tasks on one host", alone=True, stores={_BUNDLES: "get"}, answers="once"),
+    BusRole("observer", "watches public events, and does nothing", alone=True, stores={EVENTS.name: "get"}),
+)
+BY_NAME = {role.name: role for role in ROLES}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user of the server: a service, or one worker or observer.
+
+    Attributes:
+        token: of a worker's or observer's name; empty for a service.
+    """
+
+    role: str
+    token: str = ""
+
+    @property
+    def label(self) -> str:
+        """What its key's file is called, and its account when it has one to itself."""
+        return f"{self.role}-{self.token}" if self.token else self.role
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """What one user may do: subjects to publish to and to subscribe to, its inboxes left out."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    answers: str = ""
+
+
+def login(role: str, name: str = "") -> Login:
+    """The login of a service, or of the worker or observer ``name``. Raises KeyError for what is no role."""
+    known = BY_NAME[role]
+    return Login(known.name, to_token(name) if known.alone else "")
+
+
+def login_of(label: str) -> Login | None:
+    """The login of that label; None when it is none, as `SYSTEM` is."""
+    role, _, token = label.partition("-")
+    known = BY_NAME.get(role)
+    return Login(role, token) if known is not None and known.alone == bool(token) else None
+
+
+def permissions(user: Login) -> Permissions:
+    """Everything the tables let a user do."""
+    role = BY_NAME[user.role]
+    publish = [*_bound(_written(role), user), *role.publishes, *calls(role)]
+    publish += [subject for store in role.writes for subject in _STORED_ON[store]]
+    if role.answers == "all":
+        publish += [f"{prefix}>" for prefix in INBOXES]
+    return Permissions(
+        tuple(dict.fromkeys(publish)),
+        tuple(_bound((*_heard(role), *_watched(role), *role.subscribes), user)),
+        role.answers,
+    )
+
+
+def calls(role: BusRole) -> tuple[str, ...]:
+    """The subjects of the JetStream API it may call."""
+    return tuple(f"$JS.API.{call.format(store)}" for store, what in role.stores.items() for call in _CALLS[what])
+
+
+def exported(role: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """What crosses the border of a role's account: requests it makes, requests made of it, what it may watch."""
+    known = BY_NAME[role]
+    return (*_written(known), *calls(known)), tuple(_heard(known)), tuple(_watched(known))
+
+
+def bound(pattern: str, user: Login) -> str:
+    """A pattern as it is for one user: the token of who has an account to itself stands for the first ``*``."""
+    return pattern.replace("*", user.token, 1) if user.token and pattern.startswith("iris.") else pattern
+
+
+def _bound(patterns: tuple[str, ...] | Iterator[str], user: Login) -> list[str]:
+    return [bound(pattern, user) for pattern in patterns]
+
+
+def _written(role: BusRole) -> tuple[str, ...]:
+    return tuple(row.pattern for row in SUBJECTS if role.name in _parties(row.writer))
+
+
+def _heard(role: BusRole) -> tuple[str, ...]:
+    """What is not kept; what is kept is read from its stream."""
+    rows = [row for row in SUBJECTS if row.kept is not MessagePattern.STREAM]
+    return tuple(row.pattern for row in rows if role.name in _parties(row.reader))
+
+
+def _watched(role: BusRole) -> tuple[str, ...]:
+    """What is for anyone."""
+    return tuple(row.pattern for row in SUBJECTS if row.reader == _ANYONE) if role.name == "observer" else ()
+
+
+def _parties(column: str) -> set[str]:
+    """The roles in ``state (standby), gateway``."""
+    return {part.partition(" ")[0] for part in column.split(", ")}

@@ -1,0 +1,99 @@
+"""Servers of one's own: what `iris admin nats-config` writes is a server that lets each one in, and nobody else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from iris_bus import nats_binary
+from iris_bus.connection import Credentials
+from iris_bus.contract import Unavailable
+from iris_bus.jetstream import connect
+from iris_core import subjects
+from tests.support.cluster import until
+from tests.support.nats_config import free_ports
+
+pytestmark = pytest.mark.integration
+
+
+def nats_config(out: Path, *options: str) -> list[str]:
+    """The files it says it has written."""
+    command = [sys.executable, "-m", "iris.cli", "admin", "nats-config", "--out", str(out), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return [str(Path(line).relative_to(out)) for line in done.stdout.splitlines()]
+
+
+def key(out: Path, label: str) -> Credentials:
+    return Credentials(str(out / "keys" / f"{label}.seed"))
+
+
+@contextmanager
+def serving(out: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A server on what was written, and its address."""
+    [port] = free_ports(1)
+    config = out / "nats.conf"
+    config.write_text(config.read_text().replace("0.0.0.0:4222", f"127.0.0.1:{port}"))
+    log = out.parent / "server.log"
+    server = subprocess.Popen([nats_binary.find(), "-c", config, "-l", log])
+    try:
+        until(lambda: log.exists() and "Server is ready" in log.read_text(), "the server is ready", 20)
+        yield f"nats://127.0.0.1:{port}", server
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def test_keys_are_made_once_and_the_rest_is_the_same_each_time(tmp_path: Path):
+    out = tmp_path / "out"
+    first = nats_config(out, "--worker", "w0", "--observer", "billing")
+    services = [f"keys/{name}.seed" for name in ("system", "state", "scheduler", "gateway", "proxy", "admin")]
+    files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    again = nats_config(out)
+    assert first == [*services, "keys/worker-w0.seed", "keys/observer-billing.seed", "accounts.conf", "nats.conf"]
+    assert again == ["accounts.conf"]
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == files
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert not any(path.read_text().strip() in (out / "accounts.conf").read_text() for path in (out / "keys").iterdir())
+
+
+def test_certificates_are_named_in_the_configuration(tmp_path: Path):
+    nats_config(
+        tmp_path / "out", "--tls-cert", "/tls/server.pem", "--tls-key", "/tls/server.key", "--tls-ca", "/ca.pem"
+    )
+    text = (tmp_path / "out" / "nats.conf").read_text()
+    assert 'tls {\n  cert_file: "/tls/server.pem"\n  key_file: "/tls/server.key"\n  ca_file: "/ca.pem"\n}' in text
+
+
+async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_account(tmp_path: Path):
+    out = tmp_path / "out"
+    nats_config(out, "--worker", "w0", "--store", str(tmp_path / "store"))
+    with serving(out) as (url, server):
+        state = await connect(url, name="state", credentials=key(out, "state"))
+        await state.streams.ensure()
+        first = await connect(url, name="worker", credentials=key(out, "worker-w0"))
+        assert nats_config(out, "--worker", "w.1") == ["keys/worker-w=2E1.seed", "accounts.conf"]
+        with pytest.raises(Unavailable, match="does not accept the key"):
+            await connect(url, name="worker", credentials=key(out, "worker-w=2E1"), retry_for_s=10)
+        log = out.parent / "server.log"
+        for time in (1, 2):  # the first makes the account, the second what it takes from the account of the services
+            server.send_signal(signal.SIGHUP)
+            until(lambda n=time: log.read_text().count("Reloaded server configuration") == n, "it has read it", 20)
+        second = await connect(url, name="worker", credentials=key(out, "worker-w=2E1"), retry_for_s=10)
+        for name, worker in (("w0", first), ("w.1", second)):
+            await state.bus.subscribe(subjects.report(name), lambda message: state.bus.publish(message.reply, b"taken"))
+            assert (await worker.bus.request(subjects.report(name), b"", timeout=10)).data == b"taken"
+            assert await worker.streams.publish(subjects.output(name, 1, 0), name.encode(), timeout=10)
+            orders = await worker.bus.subscribe(
+                subjects.order(name), lambda message, one=worker: one.bus.publish(message.reply, b"mine")
+            )
+            assert (await state.bus.request(subjects.order(name), b"", timeout=10)).data == b"mine"
+            await orders.close()
+        for connection in (state, first, second):
+            await connection.close()
