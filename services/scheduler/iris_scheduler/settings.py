@@ -12,8 +12,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         name: its name in its plans.
         gang_reservation_after_s: how long a gang is pending before a group is reserved for it.
         reason_interval_s: the shortest interval between two published reasons of a large class of pending jobs.
-        rejected_backoff_s, refused_longest_s: the backoff of a job after the state service rejected its placement: the
-            first pause, which doubles with each rejection in a row, and the longest.
+        rejected_backoff_s, rejected_backoff_max_s: the backoff of a job after the state service rejected its placement:
+            the first pause, which doubles with each rejection in a row, and the longest.
         stop_timeout_s: how long the capacity of an attempt that was ordered to stop counts as being freed; afterwards
             tasks that wait for it are planned without it. Must be longer than `stop_grace_s` of `[state]`.
         answer_timeout_s: timeout of requests to the state service.
@@ -26,7 +26,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     gang_reservation_after_s: float = 300.0
     reason_interval_s: float = 2.0
     rejected_backoff_s: float = 0.05
-    refused_longest_s: float = 5.0
+    rejected_backoff_max_s: float = 5.0
     stop_timeout_s: float = 15.0
     answer_timeout_s: float = 5.0
     check_s: float = 5.0
@@ -47,4 +47,4 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     def rejected_backoff_ms(self, times: int) -> int:
         """Backoff in ms after the ``times``-th rejection in a row, counted from 1."""
-        return int(min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.refused_longest_s) * 1000)
+        return int(min(self.rejected_backoff_s * 2 ** min(times - 1, 16), self.rejected_backoff_max_s) * 1000)
