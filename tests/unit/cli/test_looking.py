@@ -1,6 +1,7 @@
-"""What `show`, `tree`, `why`, `events` and the other looks print."""
+"""The output of `show`, `tree`, `why`, `events` and the other read commands."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -18,6 +19,12 @@ SKIPPED = {
     "attempts": 42,
     "first_at": "2026-01-02T12:03:00Z",
     "last_at": "2026-01-02T12:09:00Z",
+}
+RUNNING = {
+    "pending_tasks": 3,
+    "replicas": 4,
+    "task_counts": {"running": 1, "pending": 3},
+    "started_at": (datetime.now(UTC) - timedelta(hours=2)).isoformat(),
 }
 WENT_WELL = {**SKIPPED, "to": "scheduled", "result": "SUCCESS", "reason": "", "attempts": 1}
 ATTEMPTED = {
@@ -100,7 +107,7 @@ def iris(tmp_path, monkeypatch, capfd):
             "tree": Said(200, {"job": job_view(), "children": []}),
             "why": Said(
                 200,
-                {"job": "/train", "task": "/train/0", "state": "failed", "job_state": "running", "pending_tasks": 3},
+                {"job": "/train", "task": "/train/0", "state": "failed", "job_state": "running", **RUNNING},
             ),
             "w0": Said(200, WORKER),
             "j7-0": Said(200, SESSION),
@@ -152,9 +159,9 @@ def test_an_event_is_printed_with_its_time_and_exit_code(iris):
     ]
 
 
-def test_why_speaks_of_what_was_asked_for(iris):
+def test_why_tells_how_much_of_a_running_job_runs_and_since_when(iris):
     assert iris("why", "/train/0") == "/train/0 has ended: failed\n"
-    assert iris("why", "/train") == "/train is running, 3 of its tasks are pending\n"
+    assert iris("why", "/train") == "/train is running: 1 of 4 tasks, 3 pending, started 2h ago\n"
 
 
 def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):

@@ -1,4 +1,4 @@
-"""What people are answered: objects, pages, and refusals. docs/design/interfaces.md#http."""
+"""Views, pages and refusals in answers to queries. docs/design/interfaces.md#http."""
 
 import pytest
 
@@ -106,6 +106,22 @@ def test_why_says_what_stands_before(script):
     why = script.world.query("why", job="/b")
     assert (why["ahead"], why["pending_tasks"], why["pending_reason"]["code"]) == (3, 1, "behind")
     assert script.world.query("why", task="/a/2")["ahead"] == 2
+
+
+def test_why_tells_since_when_a_job_and_a_task_run(script):
+    script.play("""
+        worker w0 cpu=1
+        submit /a replicas=2
+        schedule
+        /a/0 run
+    """)
+    found = {
+        name: script.world.query("why", **{kind: name})["started_at"]
+        for kind, name in (("job", "/a"), ("task", "/a/0"), ("task", "/a/1"))
+    }
+    assert found["/a"] == found["/a/0"] == script.world.query("job", job="/a")["started_at"]
+    assert found["/a"] is not None
+    assert found["/a/1"] is None
 
 
 def test_an_overview_counts(script):

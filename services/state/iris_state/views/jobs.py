@@ -165,9 +165,12 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
     """Why the pending tasks of a job, or one task, are pending, and what precedes them in the queue."""
     if arguments.get("task"):
         record, index = found_task(ledger, arguments)
+        attempt = record.tasks[index].current
+        started_ms = attempt.started_ms if attempt is not None else 0
         reason, interrupted = reason_of_task(ledger, record, index), interruptions.of_tasks(record, [index])
     else:
         record = found_job(ledger, arguments)
+        started_ms = record.started_ms
         index, reason = _first_that_waits(ledger, record), reason_of(ledger, record)
         interrupted = interruptions.of_job(ledger, record)
     is_queued = (record.number, index) in ledger.queue
@@ -177,6 +180,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "state": display_name(record.tasks[index].state),
         "job_state": display_name(record.state),
         "pending_tasks": record.counts[TaskState.PENDING],
+        "started_at": moment(started_ms),
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
         "error": record.error or None,

@@ -36,15 +36,25 @@ def why(client: Client, name: str, form: str) -> None:
 
 
 def headline(found: Row, of_task: bool) -> str:
-    """``/train/0 has ended: failed``, ``/train is running, 3 of its tasks are pending``."""
+    """``/train/0 has ended: failed``, ``/train is running: 1 of 4 tasks, 3 pending, started 2m05s ago``."""
     name, state = (found["task"], found["state"]) if of_task else (found["job"], found["job_state"])
     if state in ENDED:
         return f"{name} has ended: {state_word(state)}"
     now = "" if of_task else standing(found)
     if now:
         return f"{name} is {state_word(state)}: {now}"
-    waiting = "" if of_task or state == "pending" else f", {found['pending_tasks']} of its tasks are pending"
-    return f"{name} is {state_word(state)}{waiting}"
+    return f"{name} is {state_word(state)}{progress(found, of_task)}"
+
+
+def progress(found: Row, of_task: bool) -> str:
+    """``: 1 of 4 tasks, 3 pending, started 2m05s ago`` for a job, ``, started 2m05s ago`` for a task; empty before the
+    start.
+    """
+    if not found.get("started_at"):
+        return ""
+    pending = f", {found['pending_tasks']} pending" if found["pending_tasks"] else ""
+    tasks = "" if of_task else f": {found['task_counts'].get('running', 0)} of {found['replicas']} tasks{pending}"
+    return f"{tasks}, started {age(found['started_at'])} ago"
 
 
 def interruption_lines(found: Row, of_task: bool) -> Iterator[str]:
