@@ -54,7 +54,13 @@ def say_wait(why: str, seconds: float) -> None:
 def form_option(default: str = "table", forms: Sequence[str] = FORMS) -> Callable[[F], F]:
     """``-o``: how results are written to stdout."""
     return click.option(
-        "-o", "--output", "form", type=click.Choice(list(forms)), default=default, show_default=True, help="Form."
+        "-o",
+        "--output",
+        "form",
+        type=click.Choice(list(forms)),
+        default=default,
+        show_default=True,
+        help="Output format.",
     )
 
 

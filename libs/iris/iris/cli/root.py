@@ -80,9 +80,7 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
-@click.option(
-    "--retry-for", help="Go on trying for so long when the cluster does not answer: 90s, 5m, 0s.", metavar="TIME"
-)
+@click.option("--retry-for", help="How long to retry while the cluster does not answer: 90s, 5m, 0s.", metavar="TIME")
 @click.version_option(package_name="iris", prog_name="iris")
 @click.pass_context
 def root(ctx: click.Context, url: str | None, context: str | None, retry_for: str | None) -> None:

@@ -77,5 +77,9 @@ def raw_option(command: F) -> F:
                 stream.as_it_is = raw
 
     return click.option(
-        "--raw", is_flag=True, expose_value=False, callback=choose, help="Control characters too, on a terminal."
+        "--raw",
+        is_flag=True,
+        expose_value=False,
+        callback=choose,
+        help="Do not escape control characters on a terminal.",
     )(command)

@@ -83,7 +83,7 @@ def repair(program: list[str], yes: bool) -> None:
 @admin.command()
 @click.argument("file", type=_FILE)
 @click.option("--events", is_flag=True, help="Public events as well.")
-@click.option("--logs", is_flag=True, help="What tasks have printed as well.")
+@click.option("--logs", is_flag=True, help="Output of tasks as well.")
 @located
 def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
     """Write the records and the bundles into FILE while the cluster runs."""
@@ -100,13 +100,19 @@ def restore(program: list[str], file: Path) -> None:
 
 
 @admin.command("nats-config")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where to write it.")
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Directory to write to.")
 @click.option("--worker", "workers", multiple=True, metavar="NAME", help="The id of a worker; once for each.")
-@click.option("--observer", "observers", multiple=True, metavar="NAME", help="Somebody who may watch public events.")
+@click.option(
+    "--observer",
+    "observers",
+    multiple=True,
+    metavar="NAME",
+    help="A client that may watch public events; once for each.",
+)
 @click.option("--store", default="/var/lib/nats", show_default=True, help="Where the server keeps its streams.")
-@click.option("--tls-cert", help="The server's certificate, as it finds it.", metavar="FILE")
-@click.option("--tls-key", help="The key of the certificate.", metavar="FILE")
-@click.option("--tls-ca", help="Who has signed the certificates that clients show.", metavar="FILE")
+@click.option("--tls-cert", help="Path of the server's certificate on its host.", metavar="FILE")
+@click.option("--tls-key", help="Path of the certificate's key on its host.", metavar="FILE")
+@click.option("--tls-ca", help="Path of the authority that signed the clients' certificates.", metavar="FILE")
 def nats_config(
     out: Path, workers: Sequence[str], observers: Sequence[str], store: str, tls_cert: str, tls_key: str, tls_ca: str
 ) -> None:

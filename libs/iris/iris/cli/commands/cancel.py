@@ -11,7 +11,7 @@ from iris.client.client import Client
 
 @click.command(cls=CliCommand)
 @click.argument("jobs", nargs=-1, required=True, type=NAME, metavar="JOB...")
-@click.option("--reason", default="", help="Kept with the job.")
+@click.option("--reason", default="", help="Reason stored with the job.")
 @connected
 def cancel(client: Client, jobs: tuple[str, ...], reason: str) -> None:
     """Kill jobs and everything below them; killing what has ended changes nothing."""

@@ -28,7 +28,7 @@ def context() -> None:
 @context.command()
 @click.argument("name")
 @click.argument("url")
-@click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; better said in IRIS_TOKEN.")
+@click.option("--token", envvar="IRIS_TOKEN", default="", help="Bearer token; preferably set in IRIS_TOKEN.")
 def add(name: str, url: str, token: str) -> None:
     """Remember a gateway under NAME; the first one is used from now on."""
     path = contexts_path()

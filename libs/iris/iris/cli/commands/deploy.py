@@ -55,36 +55,38 @@ _OPTIONS = (
         "--port", "ports", multiple=True, help="A port in IRIS_PORT_<NAME>; the first serves.  [default: http]"
     ),
     click.option("--probe-path", help="Healthy while this answers 200 to 399.  [default: /healthz]", metavar="PATH"),
-    click.option("--probe-ready-path", help="While this fails a route gets no requests, and lives.", metavar="PATH"),
-    click.option("--probe-tcp", is_flag=True, help="Healthy while its port takes connections."),
+    click.option("--probe-ready-path", help="While this fails a route gets no requests and is kept.", metavar="PATH"),
+    click.option("--probe-tcp", is_flag=True, help="Healthy while its port accepts connections."),
     click.option("--probe-command", help="Healthy while this, run as the task, exits 0.", metavar="COMMAND"),
-    click.option("--probe-interval", help="Between probes.  [default: 10s]", metavar="TIME"),
-    click.option("--probe-timeout", help="For one probe.  [default: 5s]", metavar="TIME"),
-    click.option("--probe-initial-delay", help="Before the first probe.  [default: 0s]", metavar="TIME"),
-    click.option("--probe-failures", type=int, help="In a row, until it is unhealthy.  [default: 3]"),
-    click.option("--probe-passes", type=int, help="In a row, until it is healthy again.  [default: 1]"),
+    click.option("--probe-interval", help="Interval between probes.  [default: 10s]", metavar="TIME"),
+    click.option("--probe-timeout", help="Timeout of one probe.  [default: 5s]", metavar="TIME"),
+    click.option("--probe-initial-delay", help="Delay before the first probe.  [default: 0s]", metavar="TIME"),
+    click.option("--probe-failures", type=int, help="Failures in a row that make it unhealthy.  [default: 3]"),
+    click.option("--probe-passes", type=int, help="Passes in a row that make it healthy.  [default: 1]"),
     click.option("--probe-grace", help="An unhealthy route is replaced after this.  [default: 1m]", metavar="TIME"),
-    click.option("--start-timeout", help="From its start to the first pass.  [default: 10m]", metavar="TIME"),
+    click.option("--start-timeout", help="Time from its start to the first pass.  [default: 10m]", metavar="TIME"),
     click.option("--max-surge", help="Routes above --replicas in an update: 1, 25%.  [default: 1]", metavar="N"),
     click.option("--max-unavailable", help="Routes below it in an update: 1, 25%.  [default: 0]", metavar="N"),
     click.option("--min-ready", help="A new route counts after this long healthy.  [default: 5s]", metavar="TIME"),
     click.option(
         "--progress-deadline", help="An update without progress has failed after this.  [default: 11m]", metavar="TIME"
     ),
-    click.option("--pause-after", type=int, help="Hold an update after so many new routes."),
-    click.option("--rollback/--no-rollback", default=None, help="Go back when an update fails.  [default: go back]"),
-    click.option("--settle", help="From out of discovery to TERM.  [default: 2s]", metavar="TIME"),
-    click.option("--grace", help="From TERM to KILL.  [default: 30s]", metavar="TIME"),
-    click.option("--min", "min_replicas", type=int, help="Scale by rule: so many routes at least.  [default: 1]"),
-    click.option("--max", "max_replicas", type=int, help="Scale by rule: so many routes at most.  [default: 1]"),
-    click.option("--target-outstanding", type=float, help="Requests under way for each route.  [default: 1]"),
-    click.option("--scale-query", help="Instead: the value of a Prometheus query.", metavar="QUERY"),
-    click.option("--target-per-route", type=float, help="Of that value, for each route.  [default: 1]"),
-    click.option("--stabilization", help="Fewer routes only after this.  [default: 5m]", metavar="TIME"),
-    click.option("--cooldown", help="Between doublings.  [default: 15s]", metavar="TIME"),
+    click.option("--pause-after", type=int, help="Pause an update after this number of new routes."),
+    click.option(
+        "--rollback/--no-rollback", default=None, help="Roll back when an update fails.  [default: roll back]"
+    ),
+    click.option("--settle", help="Time from its removal from discovery to TERM.  [default: 2s]", metavar="TIME"),
+    click.option("--grace", help="Time from TERM to KILL.  [default: 30s]", metavar="TIME"),
+    click.option("--min", "min_replicas", type=int, help="Scale by rule: minimum number of routes.  [default: 1]"),
+    click.option("--max", "max_replicas", type=int, help="Scale by rule: maximum number of routes.  [default: 1]"),
+    click.option("--target-outstanding", type=float, help="Target: outstanding requests for each route.  [default: 1]"),
+    click.option("--scale-query", help="Scale by the value of a Prometheus query instead.", metavar="QUERY"),
+    click.option("--target-per-route", type=float, help="Target: that value for each route.  [default: 1]"),
+    click.option("--stabilization", help="Scale down only after this.  [default: 5m]", metavar="TIME"),
+    click.option("--cooldown", help="The number at most doubles within this.  [default: 15s]", metavar="TIME"),
     click.option("--scale-window", help="The load is its mean over this.  [default: 1m]", metavar="TIME"),
-    click.option("--panic-window", help="A sudden rise is its mean over this.  [default: 6s]", metavar="TIME"),
-    click.option("--no-scaling", is_flag=True, help="Remove the rule; --replicas says how many."),
+    click.option("--panic-window", help="Window that detects a sudden rise.  [default: 6s]", metavar="TIME"),
+    click.option("--no-scaling", is_flag=True, help="Remove the rule; --replicas sets the number."),
 )
 _KEYS = tuple(DeployOptions.__annotations__)
 
@@ -110,7 +112,7 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
 def waiting(command: F) -> F:
     """``--wait`` and its timeout."""
     limit = click.option("--wait-timeout", help="Give up waiting after this, with exit code 7.", metavar="TIME")
-    return click.option("--wait", is_flag=True, help="Until every route of it serves.")(limit(command))
+    return click.option("--wait", is_flag=True, help="Wait until every route serves.")(limit(command))
 
 
 def finish(found: Deployment, wait: bool, wait_timeout: str | None, form: str = "name") -> int:
@@ -272,7 +274,7 @@ def why(client: Client, name: str, form: str) -> None:
 @deploy.command("logs")
 @click.argument("name", type=NAME)
 @click.option("--route", help="Only of this route: r1-2.", metavar="ROUTE")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what they print, and with routes that come.")
+@click.option("-f", "--follow", is_flag=True, help="Follow their output, and that of new routes.")
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines of each.")
 @raw_option
 @connected
@@ -323,9 +325,11 @@ class RouteOutput:
 @deploy.command("watch")
 @click.argument("name")
 @click.option("--template", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Jinja2.")
-@click.option("--out", required=True, type=_FILE, help="The file that is written from it.")
+@click.option("--out", required=True, type=_FILE, help="The file to write.")
 @click.option("--then", help="Run after each change of the file, e.g. 'nginx -s reload'.", metavar="COMMAND")
-@click.option("--check", help="Run before: if it fails the file goes back, e.g. 'nginx -t'.", metavar="COMMAND")
+@click.option(
+    "--check", help="Run before --then; if it fails the file is restored, e.g. 'nginx -t'.", metavar="COMMAND"
+)
 @connected
 def watch(client: Client, name: str, template: Path, out: Path, then: str | None, check: str | None) -> None:
     """Keep a file up to date with the routes of NAME, for a proxy that is not ours.

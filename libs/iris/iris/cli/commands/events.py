@@ -16,7 +16,7 @@ DETAILS = ("attempt", "worker", "cause", "exit_code")
 
 
 @click.command(cls=CliCommand)
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option("--within", type=NAME, help="Only this job and everything below it.", metavar="JOB")
 @click.option("--deployment", help="Only this deployment and its routes.", metavar="NAME")
 @click.option("--type", "kind", help="Only these: task, task.state, task.state.running.", metavar="TYPE")

@@ -22,13 +22,15 @@ from iris_core.views import LogLineView, TaskView
 
 @click.command(cls=CliCommand)
 @click.argument("name", type=NAME, metavar="JOB|TASK")
-@click.option("-f", "--follow", is_flag=True, help="Go on until it has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until it has ended.")
 @click.option("--attempt", help="One attempt's number, last, or all.  [default: last of a task]", metavar="N")
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only the last lines.")
 @click.option("--since", help="Only what was printed since: 10m, or a time.", metavar="TIME")
 @click.option("--grep", help="Only lines that match this pattern.", metavar="RE")
-@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only one of the two.")
-@click.option("--prefix/--no-prefix", default=None, help="Say whose each line is.  [default: for a job on a terminal]")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), help="Only this stream.")
+@click.option(
+    "--prefix/--no-prefix", default=None, help="Begin each line with its task.  [default: for a job on a terminal]"
+)
 @raw_option
 @form_option(forms=("table", "jsonl"))
 @connected

@@ -49,7 +49,7 @@ COLUMNS = (
 @click.option("--state", type=click.Choice(_STATES), help="Only jobs in this state.")
 @click.option("--user", help="Only this user's jobs.")
 @click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="Only this band.")
-@click.option("--prefix", help="Only jobs whose name begins so.", metavar="NAME")
+@click.option("--prefix", help="Only jobs whose name begins with this.", metavar="NAME")
 @click.option("--label", help="Only jobs with this label.", metavar="KEY=VALUE")
 @click.option("--parent", help="Only jobs right below this one.", metavar="JOB")
 @click.option("-a", "--all", "everything", is_flag=True, help="Every job, not only the newest.")

@@ -41,38 +41,52 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
 
 
 TASK_OPTIONS = (
-    click.option("--user", help="Whose it is.", metavar="USER"),
+    click.option("--user", help="Owner of the job.", metavar="USER"),
     *(resource_option(resource) for resource in REQUESTED),
     click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
-    click.option("--tpu", help="A TPU slice, for example v5litepod-16; its hosts are taken together.", metavar="TPU"),
+    click.option("--tpu", help="A TPU slice, for example v5litepod-16; one task on each of its hosts.", metavar="TPU"),
     click.option(
         "-c",
         "--constraint",
         "constraints",
         multiple=True,
-        help="What a host must be: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
+        help="Hard constraint on hosts: key=v, key!=v, key, !key, key>=3, 'key in a,b'.",
         metavar="COND",
     ),
-    click.option("--prefer", multiple=True, help="What a host had better be.", metavar="COND"),
+    click.option("--prefer", multiple=True, help="Soft constraint on hosts (preferred, not required).", metavar="COND"),
     click.option("--band", type=click.Choice(["production", "interactive", "batch"]), help="[default: interactive]"),
-    click.option("-e", "--env", multiple=True, help="KEY=VALUE, or KEY to pass on this shell's.", metavar="KEY[=V]"),
-    click.option("--workdir", type=_DIRECTORY, help="Send this directory along; tasks start in it."),
-    click.option("-l", "--label", "labels", multiple=True, help="Kept with the job.", metavar="KEY=VALUE"),
+    click.option(
+        "-e",
+        "--env",
+        multiple=True,
+        help="Environment variable KEY=VALUE, or KEY for its value in this shell.",
+        metavar="KEY[=V]",
+    ),
+    click.option("--workdir", type=_DIRECTORY, help="Upload this directory; tasks start in it."),
+    click.option("-l", "--label", "labels", multiple=True, help="Label stored with the job.", metavar="KEY=VALUE"),
 )
 """Options of every task, of a job or of a deployment's routes."""
 _OPTIONS = (
-    click.option("--name", help="Its name; a fresh one unless given.", metavar="NAME"),
+    click.option("--name", help="Name of the job.  [default: a generated one]", metavar="NAME"),
     click.option("--parent", type=NAME, help="Make it a child of this job.", metavar="JOB"),
     click.option("-r", "--replicas", type=int, help="How many tasks.  [default: 1, or the slice's hosts]"),
     *TASK_OPTIONS,
     click.option("--group-by", help="Place all tasks together on hosts that share this attribute.", metavar="KEY"),
-    click.option("--success", type=click.Choice(["all", "leader"]), help="Whose exit 0 ends a gang.  [default: all]"),
+    click.option(
+        "--success", type=click.Choice(["all", "leader"]), help="Members whose exit 0 ends a gang.  [default: all]"
+    ),
     click.option("--max-retries-failure", type=int, help="Failures of a task that are retried.  [default: 0]"),
-    click.option("--max-retries-preemption", type=int, help="Losses that are retried.  [default: 100]"),
-    click.option("--max-task-failures", type=int, help="Failed tasks the job bears; a gang bears none.  [default: 0]"),
-    click.option("--scheduling-timeout", help="Give up when it has not started by then: 10m.", metavar="TIME"),
+    click.option(
+        "--max-retries-preemption", type=int, help="Preemptions and lost hosts that are retried.  [default: 100]"
+    ),
+    click.option(
+        "--max-task-failures", type=int, help="Failed tasks that do not fail the job; 0 for a gang.  [default: 0]"
+    ),
+    click.option("--scheduling-timeout", help="Fail the job if it has not started after this: 10m.", metavar="TIME"),
     click.option("--timeout", help="Kill a task that runs longer: 2h.", metavar="TIME"),
-    click.option("--port", "ports", multiple=True, help="A free port, told in IRIS_PORT_<NAME>.", metavar="NAME"),
+    click.option(
+        "--port", "ports", multiple=True, help="Reserve a free port; its number is in IRIS_PORT_<NAME>.", metavar="NAME"
+    ),
 )
 _PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
 
@@ -115,7 +129,7 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 @job_options
 @click.option("--idempotency-key", help="The same key twice is one job, ever.", metavar="KEY")
 @click.option("--if-exists", type=click.Choice(["error", "keep", "replace"]), default="error", show_default=True)
-@click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no host here could ever take it.")
+@click.option("--wait-for-capacity", is_flag=True, help="Do not warn when no registered host could ever take it.")
 @click.option("-d", "--detach", is_flag=True, help="Do not follow; print only the job's name.")
 @raw_option
 @connected

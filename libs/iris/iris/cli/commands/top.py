@@ -18,7 +18,7 @@ _ROWS = 15
 
 
 @click.command(cls=CliCommand)
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds.")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option("--once", is_flag=True, help="Show it once.")
 @connected
 def top(client: Client, interval: float, once: bool) -> None:

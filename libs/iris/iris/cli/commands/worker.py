@@ -48,7 +48,9 @@ def worker() -> None:
 
 
 @worker.command("list")
-@click.option("--state", type=click.Choice(["healthy", "degraded", "draining", "lost"]), help="Only these.")
+@click.option(
+    "--state", type=click.Choice(["healthy", "degraded", "draining", "lost"]), help="Only workers in this state."
+)
 @form_option()
 @connected
 def list_workers(client: Client, state: str | None, form: str) -> None:
