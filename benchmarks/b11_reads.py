@@ -1,4 +1,4 @@
-"""B11: submissions a second with and without eight clients that list jobs all the time.
+"""B11: submissions a second with and without eight clients that list jobs continuously.
 
 Once with one replica of the state service, whose leader answers the listings itself, and once with a second one that
 follows and answers them. Everything shares the machine's processors, so what the listings' own work costs is in it; the

@@ -1,4 +1,4 @@
-"""B1b: the same as B1 with 100,000 and 1,000,000 tasks: is a task still as cheap, and what does a finished one weigh.
+"""B1b: B1 with 100,000 and 1,000,000 tasks: how the cost of a task grows, and the memory of a finished one.
 
 The value is the rate of the largest round as a share of the rate of 10,000 tasks on the same cluster just before.
 """

@@ -1,4 +1,4 @@
-"""B3: one process task at a time on an idle cluster. Submission to the public event that it runs, and that it ended.
+"""B3: one process task at a time on an idle cluster: from submission to the public events of its start and end.
 
 Three fsynced commits lie on the way. Times are taken by one clock in this process: when the request is sent, and
 when the event arrives. In the detail is also what the peers' figures are: the task's own clock, as it begins.

@@ -1,4 +1,4 @@
-"""B6: 10,000 workers heartbeat every 5 s: what that costs the state service by itself, and what B1 loses by it.
+"""B6: 10,000 workers heartbeat every 5 s: CPU of the state service alone, and the loss of B1's rate.
 
 The workers are real agents with real messages in one process; they have no room, so B1 runs on workers of its own.
 """

@@ -1,4 +1,4 @@
-"""B7: how long until the state service answers again with 1,000,000 tasks: after a restart, and after a take-over.
+"""B7: time until the state service answers again with 1,000,000 tasks: after a restart, and after a failover.
 
 A restart is timed from the start of the process, interpreter and imports included, to the first answered query; once
 with the whole journal to replay and once with a snapshot. A take-over is timed from kill -9 of the leader.

@@ -1,4 +1,4 @@
-"""B8: a queue of 1,000,000 waiting tasks: add, remove, iterate, and where a task stands; and how each grows.
+"""B8: operations on a queue of 1,000,000 pending tasks: add, remove, iterate, position; and how each scales.
 
 The value is the slowest of the operations a second, on single-task jobs, which are the worst case. On a queue a hundred
 times as long O(log n) alone would make an operation 1.5 times as long; the rest is memory that is in no cache.

@@ -1,6 +1,6 @@
-"""B9: one gateway under a crowd: durable submissions, pages of a listing, and watchers of all events.
+"""B9: one gateway with many clients: durable submissions, pages of a listing, and watchers of all events.
 
-Each in turn, on an otherwise idle cluster; who asks and watches shares the machine's processors with the services.
+Each in turn, on an otherwise idle cluster; the clients share the machine's processors with the services.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Large clusters and queues for the benchmarks of the scheduler, the same for the same numbers; nothing is measured."""
+"""Large clusters and queues for the benchmarks of the scheduler, deterministic; nothing is measured here."""
 
 from __future__ import annotations
 

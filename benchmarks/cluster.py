@@ -1,4 +1,4 @@
-"""A whole Iris on this machine for the time of a benchmark, and what it costs: every service its own process.
+"""A whole cluster on this machine for one benchmark, each service a process, and its CPU and memory.
 
 The same programs, settings and durability as in use (``sync_interval: always``); only the sizes differ. CPU seconds
 and resident memory are the operating system's own accounting of each process.

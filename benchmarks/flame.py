@@ -1,4 +1,4 @@
-"""``python -m benchmarks.flame ROW [SERVICE ...]``: where a row's time goes, as the summary of a flame graph.
+"""``python -m benchmarks.flame ROW [SERVICE ...]``: profiles a row and prints the summary of a flame graph.
 
 py-spy, which must be installed, samples every process of the named services while the row runs, and counts only threads
 that execute Python; nats-server and child processes show in the row's own CPU figures. Shares say where to look, not

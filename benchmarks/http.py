@@ -1,4 +1,4 @@
-"""The few HTTP calls a benchmark makes, on one kept-alive connection."""
+"""HTTP calls of the benchmarks on one kept-alive connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.http_load ADDRESS PATH CONNECTIONS SECONDS``: one request after the other on each connection.
+"""``python -m benchmarks.http_load ADDRESS PATH CONNECTIONS SECONDS``: sequential requests on each connection.
 
 Prints how many were answered and how long each took, as JSON. Every answer must have the size of the first: so the
 generator need not parse them, and takes little of the machine it shares with what it measures.

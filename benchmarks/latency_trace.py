@@ -1,4 +1,4 @@
-"""``python -m benchmarks.latency_trace``: when each message of one small job passes the server, on an idle cluster.
+"""``python -m benchmarks.latency_trace``: when each message of one small job passes NATS, on an idle cluster.
 
 A plain subscriber outside notes everything; the services are as they are. Printed are medians, from the moment the
 submission is sent, and each step's share of the way to the event that the task runs. It is what a flame graph is for

@@ -1,4 +1,4 @@
-"""The one way round in one process: machine, scheduler and agents, every message packed and read, no bus, no clock.
+"""The whole path in one process: machine, scheduler and agents, every message packed and read, no bus, no clock.
 
 Nothing here waits, so what it counts is the same on every machine: commits, messages, bytes and events a task. The
 guard in `tests/unit/bench` holds these figures; `python -m benchmarks.loopback` prints them, and CPU microseconds.

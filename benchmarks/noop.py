@@ -1,4 +1,4 @@
-"""Rounds of no-op tasks through the whole control plane, for every row that needs load without processes.
+"""Rounds of no-op tasks through the whole control plane, for all rows that need load without processes.
 
 Simulated workers are separate processes with real messages; nothing is spawned. A round is over when the public events
 say that every job has ended, and it counts only when the event stream then keeps every event exactly once.

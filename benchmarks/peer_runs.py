@@ -1,4 +1,4 @@
-"""Running the peers beside us: each in its own environment, with the server it needs, on the same machine.
+"""Runs the peers: each in its own environment, with the server it needs, on the same machine.
 
 ``python -m benchmarks.peer_runs`` (`make bench-peers`) makes the environments; a peer whose environment or server is
 missing is left out of the table and named. Out of scope: what a peer does (`peers/`).

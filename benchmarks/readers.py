@@ -1,7 +1,7 @@
-"""``python -m benchmarks.readers URL --count 8``: clients that list jobs, one page after the other, until stdin ends.
+"""``python -m benchmarks.readers URL --count 8``: clients that list jobs page by page until stdin ends.
 
-A process of its own, so that what they do is not on the processor of who measures; how many pages they got is printed
-at the end. Listings differ from client to client and from page to page, as different people's do.
+A separate process, so that the clients do not use the measuring process's processor; it prints the number of pages at
+the end. Listings differ between clients and between pages, as those of different users do.
 """
 
 from __future__ import annotations

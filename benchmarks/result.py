@@ -1,4 +1,4 @@
-"""What one benchmark comes to, in one shape, so that every row prints and compares the same way."""
+"""The result of one benchmark, in one shape, so that every row prints and compares the same way."""
 
 from __future__ import annotations
 

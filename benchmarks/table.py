@@ -1,4 +1,4 @@
-"""``python -m benchmarks.table [RESULT.json]``: one kept run, the newest unless named, as Markdown tables.
+"""``python -m benchmarks.table [RESULT.json]``: prints one kept run, by default the newest, as Markdown tables.
 
 So no figure there is typed by hand. Nothing is measured here.
 """

@@ -1,4 +1,4 @@
-"""A plain program outside, watching the public events: when did each job end, and what does the stream hold."""
+"""A plain NATS client that watches public events: the end of each job, and the contents of the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures every test may ask for, and how hard hypothesis looks: HYPOTHESIS_PROFILE=soak for longer."""
+"""Fixtures for all tests, and hypothesis profiles: HYPOTHESIS_PROFILE=soak runs more examples."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The least reverse proxy on aiohttp: ``python aiohttp_proxy.py LISTEN_PORT ROUTE_PORT``."""
+"""A minimal reverse proxy on aiohttp: ``python aiohttp_proxy.py LISTEN_PORT ROUTE_PORT``."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""taskiq on JetStream (taskiq-nats): a bare queue without results; a core NATS counter says when all is done."""
+"""taskiq on JetStream (taskiq-nats): a bare queue without results; a NATS counter shows when all tasks are done."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The pages in a real browser, under their own content security policy, with and without the script."""
+"""Dashboard pages in a real browser under their content security policy, with and without JavaScript."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A real cluster on this machine, a load, and a killer; what is left at the end is recounted."""
+"""Chaos test: a real cluster on this machine under load and faults, and a check of the results."""

@@ -1,4 +1,4 @@
-"""``make chaos SECONDS=60``: what it does to the cluster, and what the cluster has made of it, in figures."""
+"""``make chaos SECONDS=60``: runs the chaos test and prints the faults and the findings as figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments among the load: created, scaled, updated to what serves and to what does not, gone back from, deleted.
+"""Deployments in the load: created, scaled, updated to good and bad revisions, rolled back, deleted.
 
 Every answer is a promise that `serving` judges. A name is used once. Out of scope: requests to them (`requests`).
 """

@@ -1,7 +1,7 @@
-"""The killer: one fault after the other, chosen by chance, against the processes and the network of a cluster.
+"""Injects faults: one after the other, chosen at random, into the processes and the network of a cluster.
 
-Where there are three servers, their streams change leaders too. What is frozen, cut or switched off is put right after
-a drawn time, sometimes before a worker would be LOST for it and sometimes long after. Out of scope: how a network
+With three servers it also changes the leaders of their streams. It ends each pause, partition or outage after a random
+time, sometimes before a worker would be LOST and sometimes long after. Out of scope: how a network
 is cut (`places`), what has become of the cluster (`recount`).
 """
 

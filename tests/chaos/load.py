@@ -1,4 +1,4 @@
-"""The load: plain, failing, retrying, coscheduled and nested jobs, each with the end it must come to.
+"""The load: plain, failing, retrying, coscheduled and nested jobs, each with its expected result.
 
 Every run of a task prints `PRINTED`. It writes one line into a ledger of its own when it begins and one when it ends,
 with the time and its directory, so that a second run of one attempt is seen whatever the cluster says. A submission is

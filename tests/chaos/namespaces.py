@@ -1,4 +1,4 @@
-"""Places as network namespaces: each has a cable of its own to the namespace where NATS and the gateway are.
+"""Places as network namespaces, each with its own link to the namespace of NATS and the gateway.
 
 `enter` starts this program again in a network and a mount namespace of its own, the hub. All that is made there, names
 included, is gone with the last process of it, however that ends. In a place 127.0.0.1 is not itself but the hub, so

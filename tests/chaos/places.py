@@ -1,4 +1,4 @@
-"""The places of a chaos cluster: a host or a service each, with a way to NATS of its own that can be cut.
+"""The places of a chaos cluster: one host or service each, with a link to NATS that can be cut.
 
 A place is a directory that a service finds when it starts (see `site/sitecustomize.py`). Out of scope: how a way
 is cut (`namespaces`, `proxies`), and when (`killer`).

@@ -1,4 +1,4 @@
-"""Proxies between a service and NATS, which can stop passing bytes on, or lose a worker's orders and nothing else.
+"""TCP proxies between a service and NATS that can stop forwarding, or drop only a worker's orders.
 
 A stopped proxy is a black hole: connections stay, and are made, but nothing comes through; nothing is reset. TCP loses
 no bytes, so slow is late and not lossy. HTTP from a task to the gateway does not pass here. Where there are no network

@@ -1,7 +1,7 @@
-"""The judge: what has become of everything, counted again from the event stream and from what the tasks wrote.
+"""Checks the results of jobs against the event stream and against what the tasks wrote.
 
-Each function returns sentences about what is not as promised; the first word says which kind: lost, doubled, wrong,
-stuck. Source: docs/design/reliability.md#promises, P1, P2, P5 to P8.
+Each function returns one sentence for each violation; the first word is its kind: lost, doubled, wrong, stuck.
+Source: docs/design/reliability.md#promises, P1, P2, P5 to P8.
 """
 
 from __future__ import annotations

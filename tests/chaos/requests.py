@@ -1,7 +1,7 @@
-"""Requests to the deployments through the proxy, one after the other, and what may become of one.
+"""Requests to the deployments through the proxy, one after the other, and which results are allowed.
 
-It is answered by a route of its deployment, or refused by the proxy with a reason, in time. Nothing answers only while
-the proxy itself was killed, stopped or frozen, until it is back. Source: docs/design/serving.md#proxy-rules.
+A route of the deployment answers each request, or the proxy refuses it with a reason, in time. A request may stay
+unanswered only while the proxy itself is killed, stopped or frozen. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations

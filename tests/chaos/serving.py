@@ -1,4 +1,4 @@
-"""The judge of deployments: what has become of each once nothing is done to the cluster any more, and of all events.
+"""Checks the deployments and all events after the last fault.
 
 Each function returns sentences as `recount` does. Source: docs/design/semantics.md#deployments-and-routes,
 docs/design/serving.md#update.

@@ -1,4 +1,4 @@
-"""Looks at the workers and the deployments all the time.
+"""Samples workers and deployments throughout the run.
 
 It sees how many workers became LOST and came back, and that deployments have no more routes than they may.
 """

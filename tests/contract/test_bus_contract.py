@@ -1,4 +1,4 @@
-"""What every bus promises, asked of the one in memory and of JetStream alike."""
+"""The contract of a bus, checked on the in-memory bus and on JetStream."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

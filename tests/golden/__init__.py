@@ -1,1 +1,1 @@
-"""Journals and snapshots of every release, which must replay for ever; ``python -m tests.golden v0_2`` adds one."""
+"""Journals and snapshots of every release, which must always replay; ``python -m tests.golden v0_2`` adds one."""

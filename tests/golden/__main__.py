@@ -1,4 +1,4 @@
-"""Keep the journal, a snapshot and messages of one simulated storm as this release writes them.
+"""Stores the journal, a snapshot and messages of one simulated run with faults as this release writes them.
 
 A kept one is never rewritten.
 """

@@ -1,4 +1,4 @@
-"""What earlier releases wrote replays to what it meant then."""
+"""Stored journals of earlier releases replay to the same records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the house tests look at: the files git knows, and the Python sources of the seven packages, parsed."""
+"""The files that git tracks and the parsed Python sources of the seven packages, for the house tests."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""The import contract `circles` notices what it is there for."""
+"""The import contract `circles` detects import cycles."""
 
 import grimp
 

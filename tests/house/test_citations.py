@@ -1,4 +1,4 @@
-"""Every page and section that the code and the pages name is in the repository."""
+"""Every page and section that the code and the pages cite exists in the repository."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""One name, one thing: no class, type alias or type variable of the product has the name of another."""
+"""No class, type alias or type variable of the product has the name of another."""
 
 import ast
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Every code that users meet is explained in the troubleshooting page."""
+"""The troubleshooting page explains every code that users see."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""The dashboards as Grafana is to read them; no Grafana is needed."""
+"""The Grafana dashboards are valid JSON of the expected shape; no Grafana is needed."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What deploy/ names exists in the product: settings, variables, services and files."""
+"""Settings, variables, services and files that deploy/ names exist in the product."""
 
 import re
 from pathlib import Path

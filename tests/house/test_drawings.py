@@ -1,4 +1,4 @@
-"""What `make draw` has drawn says what the code says."""
+"""The drawn pages are up to date with the code."""
 
 import tomllib
 

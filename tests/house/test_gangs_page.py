@@ -1,4 +1,4 @@
-"""docs/gangs.md says what is so: the variables a member gets, and the script of the example."""
+"""docs/gangs.md is correct: the variables of a member, and the script of the example."""
 
 import re
 

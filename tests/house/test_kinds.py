@@ -1,4 +1,4 @@
-"""The import contract `kinds` notices what it is there for."""
+"""The import contract `kinds` detects modules of the wrong kind."""
 
 import ast
 import sys

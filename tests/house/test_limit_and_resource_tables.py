@@ -1,4 +1,4 @@
-"""A limit and a resource are rows: what CONTRIBUTING tells to write is enough, and nothing else names them."""
+"""Adding a limit or a resource takes the rows that CONTRIBUTING lists; no other code names them."""
 
 import json
 import os

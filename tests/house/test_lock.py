@@ -1,4 +1,4 @@
-"""The lock files: every requirement pinned, hashed, and bound to no host."""
+"""The lock files: every requirement is pinned, hashed, and bound to no host."""
 
 import ast
 import re

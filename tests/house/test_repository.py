@@ -1,4 +1,4 @@
-"""What may not stand in a file of this repository, and what must."""
+"""What files of this repository must contain, and must not."""
 
 import ast
 import re

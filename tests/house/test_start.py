@@ -1,4 +1,4 @@
-"""`iris --help` loads nothing that only a command needs."""
+"""`iris --help` imports nothing that only a command needs."""
 
 import subprocess
 import sys

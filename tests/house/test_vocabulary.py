@@ -1,4 +1,4 @@
-"""Names and prose use the field's terms: words that were replaced by standard terms do not come back."""
+"""Names and prose use the field's terms: retired words do not return."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The alert rules of deploy/prometheus: each fires in a planted case, and none on a cluster that is well."""
+"""The alert rules of deploy/prometheus: each fires in a constructed case, none on a healthy cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is taken while jobs are submitted, and restored onto an empty cluster: the same jobs, nothing lost."""
+"""A backup taken while jobs are submitted and restored onto an empty cluster contains the same jobs."""
 
 from __future__ import annotations
 

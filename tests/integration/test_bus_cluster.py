@@ -1,4 +1,4 @@
-"""Three servers as one: a journal of three copies whose leader is killed under load."""
+"""A journal with three replicas whose stream leader is killed under load."""
 
 import asyncio
 

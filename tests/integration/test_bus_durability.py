@@ -1,4 +1,4 @@
-"""What the bus keeps when the server dies, stalls, or answers into the void."""
+"""What the bus keeps when the server dies, stalls, or its answers are lost."""
 
 import asyncio
 import os

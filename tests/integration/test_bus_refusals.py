@@ -1,4 +1,4 @@
-"""What the bus says when it is full, when it may not, and when it is somebody else's."""
+"""Errors of the bus when a stream is full, a permission is missing, or another writer holds the journal."""
 
 import asyncio
 import json

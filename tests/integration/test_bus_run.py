@@ -1,4 +1,4 @@
-"""A service's process: how it stops, and how it fails."""
+"""The process of a service: how it stops and how it fails."""
 
 import os
 import signal

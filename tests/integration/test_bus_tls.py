@@ -1,4 +1,4 @@
-"""The bus over TLS: the same messages, small and large, and a server that cannot show who it is refused."""
+"""The bus over TLS: small and large messages; a server without a trusted certificate is refused."""
 
 import shutil
 

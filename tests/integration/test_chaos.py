@@ -1,4 +1,4 @@
-"""A short `make chaos`: real kills, real partitions, workers that are LOST, and a recount without a complaint."""
+"""A short `make chaos`: real kills, real partitions, LOST workers, and no finding at the end."""
 
 import re
 import subprocess

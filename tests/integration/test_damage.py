@@ -1,4 +1,4 @@
-"""A disk gives back other bytes than were written: it is noticed, said, and repaired with a list of what is lost."""
+"""Corrupted stored data is detected, reported, and repaired with a list of what is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three NATS servers of which one or all give back other bytes than were written."""
+"""Three NATS servers of which one or all return corrupted data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes a cluster at work."""
+"""Every query of the dashboards and alerts, run by a real Prometheus that scrapes a busy cluster."""
 
 from __future__ import annotations
 

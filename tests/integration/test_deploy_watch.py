@@ -1,4 +1,4 @@
-"""`iris deploy watch` keeps a proxy of others up to date: a real nginx under load, and files by themselves."""
+"""`iris deploy watch` keeps the file of another proxy up to date, with a real nginx under load."""
 
 import asyncio
 import os

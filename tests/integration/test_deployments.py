@@ -1,6 +1,6 @@
-"""Deployments on real processes: a state service that is killed in the middle of an update, and what proxies see of it.
+"""Deployments on real processes: updates across a kill of the state service, and what proxies receive.
 
-One host stands for all workers: it starts what it is told to, and its probes pass. Placing is first fit.
+One host stands in for all workers: it starts what it is ordered to, and its probes pass. Placement is first fit.
 """
 
 from __future__ import annotations

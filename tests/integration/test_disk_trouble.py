@@ -1,4 +1,4 @@
-"""The disk under the NATS server fills up, or turns read-only: submissions are refused, none that was promised is lost.
+"""A full or read-only disk of the NATS server: submissions are refused, no acknowledged one is lost.
 
 Only the server's part of the data directory lies on that disk, so every service can still write its log.
 """

@@ -1,4 +1,4 @@
-"""Replicas of the state service as real processes: what survives when they are killed, frozen, damaged or outgrown."""
+"""Replicas of the state service as real processes: what survives kills, pauses and damage."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Three NATS servers: one is killed and comes back under load, and nothing that was acknowledged is lost."""
+"""One of three NATS servers is killed and returns under load: no acknowledged submission is lost."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The embedded server survives its own death and never outlives its owner."""
+"""The embedded server is restarted when it dies, and ends with its owner."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the examples promise."""
+"""The programs in examples/ do what their texts state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that stands for many workers keeps a worker's manners."""
+"""The process that simulates many workers behaves as real workers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coscheduled jobs with real processes: together on one slice, together from the start, and together at the end."""
+"""Coscheduled jobs with real processes: placed on one slice, started together, ended together."""
 
 from __future__ import annotations
 

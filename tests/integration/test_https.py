@@ -1,4 +1,4 @@
-"""HTTPS: gateway and proxy with a certificate of their own, and behind nginx with the configuration of deploy/."""
+"""HTTPS: gateway and proxy with their own certificate, and behind nginx with the configuration of deploy/."""
 
 from __future__ import annotations
 

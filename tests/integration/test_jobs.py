@@ -1,4 +1,4 @@
-"""What a person sees of jobs on a whole cluster: real NATS, real services, real processes."""
+"""Jobs as a user sees them on a whole cluster: real NATS, real services, real processes."""
 
 from __future__ import annotations
 

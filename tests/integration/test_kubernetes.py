@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: kustomize builds them, they fit the published schemas, and the product."""
+"""The manifests of deploy/kubernetes: kustomize builds them, and they match the schemas and the product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submissions while nobody leads: for a short time nobody notices, for longer they are refused; none is done twice."""
+"""Submissions without a leader: delayed for a short time, refused for longer; none takes effect twice."""
 
 from __future__ import annotations
 

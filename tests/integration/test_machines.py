@@ -1,4 +1,4 @@
-"""Several machines, each a worker in namespaces of its own: programs that need one each, and one that is cut off."""
+"""Several machines as namespaces, each with a worker: programs that need one each, and one partitioned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests as large as they may be, many at once: nobody's message grows over what the server takes."""
+"""Many requests of the largest size at once: no message exceeds the limit of the server."""
 
 from __future__ import annotations
 

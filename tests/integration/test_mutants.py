@@ -1,4 +1,4 @@
-"""Every planted breakage of the code is found by the simulation, within so many seeds."""
+"""The simulation finds every mutant within a bounded number of seeds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Servers of one's own: what `iris admin nats-config` writes is a server that lets each one in, and nobody else."""
+"""`iris admin nats-config` writes the configuration of a server that accepts each generated key and no other."""
 
 from __future__ import annotations
 

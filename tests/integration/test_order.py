@@ -1,4 +1,4 @@
-"""Who goes first, who makes way, and who waits, with real processes."""
+"""Queue order, preemption and pending reasons with real processes."""
 
 from __future__ import annotations
 

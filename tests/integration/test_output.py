@@ -1,4 +1,4 @@
-"""What tasks print is kept: through leader changes and silent servers, in large amounts, and within a worker's disk."""
+"""Task output is kept across leader changes and unreachable servers, in large amounts, within the disk quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each login of the generated configuration may do, tried on a real server: every subject and store by every role.
+"""Permissions of each generated login on a real server: every subject and store by every role.
 
 The expectations are written out here, so that a slip in `iris_core.roles` is not repeated.
 """

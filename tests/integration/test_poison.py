@@ -1,4 +1,4 @@
-"""A task that kills its worker takes three of them down, not all; one that its next worker adopts just goes on."""
+"""A task that kills its worker kills three of them at most; a task adopted by a restarted worker goes on."""
 
 from __future__ import annotations
 

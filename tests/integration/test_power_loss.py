@@ -1,4 +1,4 @@
-"""A machine loses its power under load: what had been synced to its disk is all there is, and it is enough.
+"""Power loss of a machine under load: the cluster recovers from what had been synced to disk.
 
 The whole cluster lives on an ext4 file system in a file. NATS is killed, the file system takes no more writes from that
 moment, every process ends, and a copy of the file is mounted elsewhere and started on. That the cut is real is shown by

@@ -1,4 +1,4 @@
-"""A worker process that probes what it runs; the state service is played by the test."""
+"""A worker process that probes its tasks; the test stands in for the state service."""
 
 from __future__ import annotations
 

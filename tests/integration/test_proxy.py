@@ -1,4 +1,4 @@
-"""Requests through the proxy: a process of its own, real NATS, routes put into the discovery by the test."""
+"""Requests through the proxy as a process on real NATS; the test writes the discovery."""
 
 import asyncio
 import contextlib

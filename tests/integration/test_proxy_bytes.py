@@ -1,4 +1,4 @@
-"""The proxy against raw bytes: each line of the design's section on proxy rules, and where aiohttp does otherwise.
+"""The proxy with raw bytes: each rule of the design, and each deviation because of aiohttp.
 
 An exception to the design says so in its comment; docs/operating.md lists them.
 """

@@ -1,4 +1,4 @@
-"""The proxy as processes: several on one address, its limits of connections, and how it ends."""
+"""Processes of the proxy: several on one address, connection limits, and shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads beside the writer: listings of everything stop no leader, and go on without one where replicas follow."""
+"""Reads do not delay the writer: large listings do not stop a leader, and followers answer without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upgrade as an operator does it: what earlier releases left in the streams, and one service after another."""
+"""Rolling upgrades: streams written by earlier releases, and restart of one service after another."""
 
 from __future__ import annotations
 

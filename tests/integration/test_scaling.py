@@ -1,4 +1,4 @@
-"""A deployment that is scaled by rule, on a whole cluster: requests come and go, and its copies with them."""
+"""A deployment scaled by rule on a whole cluster: its routes follow the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services as a person has them: a real model server, kept alive, scaled, updated and gone back from."""
+"""A real model server as a deployment: kept alive, scaled, updated and rolled back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployment on a whole cluster: its worker probes, the state service judges, the proxy serves."""
+"""A deployment on a whole cluster: the worker probes it, the state service judges, the proxy serves."""
 
 from __future__ import annotations
 

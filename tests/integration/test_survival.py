@@ -1,4 +1,4 @@
-"""kill -9 of any service in the middle of work: nothing is lost, nothing is run twice, everything ends once."""
+"""kill -9 of any service during work: nothing is lost or run twice, and every task ends once."""
 
 from __future__ import annotations
 

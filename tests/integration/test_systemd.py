@@ -1,4 +1,4 @@
-"""Services as systemd runs them: what they tell it, and units that it accepts."""
+"""Services under systemd: their notifications, and units that systemd accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The startup script of a TPU VM, with a metadata server on loopback and programs that note how they are called."""
+"""The startup script of a TPU VM, with a metadata server on loopback and programs that record their calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A submission is one trace through every service, and its tasks belong to it."""
+"""A submission is one trace through all services and its tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing waits for a host that cannot take it, with real processes on a real NATS server."""
+"""Work is moved from hosts that do not take orders, with real processes on a real NATS server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`iris up` and `iris down`: one machine's cluster starts whole, stops whole, and goes on where it was."""
+"""`iris up` and `iris down`: a local cluster starts, stops, and continues from its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process on a real NATS server, with real tasks; the state service is played by the test."""
+"""A worker process on a real NATS server with real tasks; the test stands in for the state service."""
 
 from __future__ import annotations
 

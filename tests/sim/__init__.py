@@ -1,1 +1,1 @@
-"""Deterministic simulation: the services' own rooms on one thread, under a simulated clock, network and journal."""
+"""Deterministic simulation: the services on one thread, with a simulated clock, network and journal."""

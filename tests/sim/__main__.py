@@ -1,4 +1,4 @@
-"""``python -m tests.sim --seeds 200`` or ``--seed 1234``: storms over a simulated cluster, one line per finding."""
+"""``python -m tests.sim --seeds 200`` or ``--seed 1234``: fault schedules on a simulated cluster, and the findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to a simulated cluster: each function does one thing to a world, at a time that chance chose.
+"""The faults of a simulated cluster: each function injects one into a world at a random time.
 
 Out of scope: how often (`Storm`, drawn by `world`), and what must hold all the same (`judge`).
 """

@@ -1,4 +1,4 @@
-"""A simulated host: the worker's own agent and pulse under a small shell, and the processes it runs.
+"""A simulated host: the worker's real agent and stall detector in a small shell, and its processes.
 
 Processes belong to the host and outlive their worker; a worker that starts again adopts them, a host that starts again
 has none. Out of scope: what a task does when it runs; that is the fate of its attempt.

@@ -1,7 +1,7 @@
-"""What must have been true of a whole run: nothing lost, nothing doubled, nothing stuck, and the record replays.
+"""The invariants of a whole run: nothing lost, duplicated or stuck, and the journal replays.
 
-Invariants of one ledger are `iris_state.check`'s; here is what spans time and processes: P1, P2, P5, P6, P8 and the
-equality of every way to the same ledger. Source: docs/design/reliability.md#promises,
+`iris_state.check` holds the invariants of one ledger; this module those across time and processes: P1, P2, P5, P6, P8,
+and that every way to rebuild a ledger gives the same one. Source: docs/design/reliability.md#promises,
 docs/design/reliability.md#invariants.
 """
 

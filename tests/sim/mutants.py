@@ -1,4 +1,4 @@
-"""Small breakages of the code, each of which the simulation must find: what a careless change could do.
+"""Mutants of the code, each of which the simulation must detect.
 
 A plant is put into the modules of this process and taken out again. Its docstring says what goes wrong. Worlds that
 are to find it have only the faults that it needs, so that few of them do.

@@ -1,4 +1,4 @@
-"""The simulated server and the links to it: streams, core messages, and everything that can go wrong on the way.
+"""The simulated NATS server and its links: streams, core messages, and their faults.
 
 The server stores like the in-memory bus does; each process has a link that delays, loses, repeats and shuffles what
 the weather says. The contract of `iris_bus.contract` is kept: appends find out what became of them, readers miss

@@ -1,4 +1,4 @@
-"""Simulated people: they submit, cancel and run again what is theirs, and keep asking until they are answered.
+"""Simulated users: they submit, cancel and rerun their jobs, and repeat requests until these are answered.
 
 They remember every promise they were given; the judge holds the cluster to them.
 """

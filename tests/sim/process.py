@@ -1,4 +1,4 @@
-"""A simulated process: its own event loop on simulated time, so that it can be killed or frozen between two steps.
+"""A simulated process: its own event loop on simulated time, which can be killed or paused between two steps.
 
 A killed process is gone at once: its connection is dead, whatever its coroutines still do while they unwind reaches
 nobody. A frozen one simply gets no turn; what was sent to it waits in its socket. Out of scope: what it does.

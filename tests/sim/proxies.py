@@ -1,4 +1,4 @@
-"""Simulated proxies: each reports requests that rise and fall for deployments scaled by rule, and is silent at times.
+"""Simulated proxies: they report varying load for deployments scaled by rule, with gaps.
 
 Everything about them is drawn from random numbers of their own: a world without such a deployment is as without them.
 """

@@ -1,4 +1,4 @@
-"""What the judge takes for a broken promise, and what not."""
+"""Which histories the judge of the simulation rejects, and which it accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storms over a simulated cluster: every promise holds, for every seed, the same way each time."""
+"""Fault schedules on a simulated cluster: every invariant holds for every seed, deterministically."""
 
 import pytest
 

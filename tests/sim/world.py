@@ -1,4 +1,4 @@
-"""One simulated cluster and one schedule of faults: built from a seed, run until everything is quiet, then judged.
+"""One simulated cluster and one schedule of faults: built from a seed, run until idle, then judged.
 
 Two state replicas, a scheduler, hosts in racks, and people. A supervisor starts again whatever dies. While the storm
 lasts everything may be killed, frozen, cut off, and the server with it; then the sky clears, and every job must end.

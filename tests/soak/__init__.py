@@ -1,1 +1,1 @@
-"""Minutes to hours of ordinary work, and whether anything grows by it."""
+"""Soak test: minutes to hours of ordinary work, and a check that no resource grows."""

@@ -1,4 +1,4 @@
-"""``python -m tests.soak --seconds 1800``: short jobs on a real cluster, and what grows while they run.
+"""``python -m tests.soak --seconds 1800``: runs short jobs on a real cluster and reports what grows.
 
 Everything that is kept for a while is kept for a short while here, so that it is full long before the end. Crowds of
 watchers and uploads come and go meanwhile.

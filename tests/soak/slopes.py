@@ -1,4 +1,4 @@
-"""What a figure does over time: the line that fits it best, and whether that grows more than it may. Pure."""
+"""Fits a line to each measured series and reports growth above its bound. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A resource and a limit that do not exist, added as CONTRIBUTING says, and everything that shows them.
+"""A test resource and a test limit, added as CONTRIBUTING describes, and everything that shows them.
 
 Run as a program, in a process of its own: the sources of three modules are read, the lines of `ADDED` inserted, and
 only then is anything else imported. Prints JSON: for each place whether the new name is in it.

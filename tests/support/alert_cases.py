@@ -1,4 +1,4 @@
-"""For every alert one planted case in which it fires, beside a cluster that is well. Values are promtool's series."""
+"""One case for each alert in which it fires, beside a healthy cluster. Values are promtool's series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small real HTTP server that answers as a test says, and remembers what it was asked."""
+"""A small real HTTP server with scripted answers that records its requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real browser, driven over its debugging pipe: no driver program, no WebSocket."""
+"""Drives a real browser over its debugging pipe, without a driver program or WebSocket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much everything holds that can be reached from somewhere: so that a test can tell what has grown, and name it."""
+"""Counts the objects that can be reached from given roots, so that a test can name what has grown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates for loopback that vouch for themselves."""
+"""Self-signed certificates for loopback."""
 
 import subprocess
 from pathlib import Path

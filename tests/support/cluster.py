@@ -1,4 +1,4 @@
-"""A whole local cluster for a story: real NATS, real services, real workers, started and stopped by `iris` itself."""
+"""A whole local cluster for a test: real NATS, services and workers, started and stopped by `iris`."""
 
 from __future__ import annotations
 

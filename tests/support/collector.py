@@ -1,4 +1,4 @@
-"""An OTLP collector over HTTP: keeps the spans it is sent."""
+"""An OTLP collector over HTTP that stores the spans it receives."""
 
 from __future__ import annotations
 

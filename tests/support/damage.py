@@ -1,4 +1,4 @@
-"""Stored data that a disk gives back other than it was written: bytes flipped, files cut off, files gone."""
+"""Corrupts stored data: flips bytes, truncates files, deletes files."""
 
 from __future__ import annotations
 

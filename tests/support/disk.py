@@ -1,4 +1,4 @@
-"""Disks for tests: ext4 in a file, mounted over a loop device, that fill up, turn read-only and lose their power.
+"""Disks for tests: loop-mounted ext4 files that fill up, turn read-only or lose power.
 
 Power loss is ext4's own (`EXT4_IOC_SHUTDOWN` without flushing its journal): from then on the device holds what was
 synced to it, plus what the kernel happened to have written back, and takes no more. Nothing of it is left behind:

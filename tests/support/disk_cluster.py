@@ -1,4 +1,4 @@
-"""A local cluster whose NATS server, or all of it, keeps its data on a disk of the test's own, and a steady load on it.
+"""A local cluster with its NATS data, or all its data, on a test disk, and a steady load.
 
 Out of scope: the disk (`disk`), the cluster (`cluster`).
 """

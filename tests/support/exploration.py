@@ -1,4 +1,4 @@
-"""Every way in which a session of two kernels can go, tried out: a breadth-first search over a small world.
+"""Breadth-first search over every way in which a session of two kernels can progress.
 
 A world is the machine, two hosts with room for one kernel each, and the orders under way to them. In each state every
 action is tried: an order is taken, or lost, or taken with its answer lost; a kernel is prepared, runs, exits well or

@@ -1,4 +1,4 @@
-"""A state service in miniature for tests of the gateway: real messages on a real or in-memory bus, no rules.
+"""A minimal state service for tests of the gateway: real messages on a real or in-memory bus, no rules.
 
 It keeps jobs in a dict, answers commands and queries, and tells events and output when a test says so.
 """

@@ -1,4 +1,4 @@
-"""A process that stands for many workers: real agents, real messages on one connection, and nothing is run.
+"""A process that simulates many workers: real agents and messages on one connection, no processes.
 
     python -m tests.support.fake_workers --url nats://127.0.0.1:4222 --count 10000 --heartbeat 5 --cpu-millis 8000
 

@@ -1,4 +1,4 @@
-"""The least scheduler that will do: first fit in queue order, gangs whole, from a full snapshot alone."""
+"""The simplest scheduler: first fit in queue order, whole gangs, from a full snapshot only."""
 
 from __future__ import annotations
 

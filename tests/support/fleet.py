@@ -1,4 +1,4 @@
-"""Services of one cluster as processes of their own, each of which can be told to end and started again."""
+"""Services of one cluster as separate processes that can be stopped and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole gateway over a bus, asked through HTTP: httpx talks to the ASGI application, or to a listening one."""
+"""A whole gateway on a bus, called over HTTP: httpx on the ASGI application or on a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a ledger from one look to the next: the past stays, versions rise, and no clock is missed.
+"""Invariants between two states of a ledger: the past is unchanged, versions rise, no deadline is missed.
 
 What must hold at every moment is `iris_state.check`. Source: docs/design/reliability.md#invariants.
 """

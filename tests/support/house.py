@@ -1,4 +1,4 @@
-"""One replica of the state service on a bus in memory, and somebody who wants things of it."""
+"""One replica of the state service on an in-memory bus, and a client of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant load on a deployment through the proxy: many connections, most of them kept, some requests with bodies."""
+"""Constant load on a deployment through the proxy: many connections, most kept alive, some request bodies."""
 
 from __future__ import annotations
 

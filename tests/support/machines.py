@@ -1,4 +1,4 @@
-"""Machines for a story: each worker in network, process and mount namespaces of its own, all on one switch with NATS.
+"""Machines for a test: each worker in its own network, process and mount namespace, on one switch with NATS.
 
 No namespace has a name, so all of it is gone with its processes, however they end. NATS listens on an address of the
 switch, as it does where there are several machines; the other services run beside the test. Addresses are of

@@ -1,4 +1,4 @@
-"""Tables with one cell changed, and whether a story notices.
+"""Changes one cell of a table and reports whether a story fails.
 
 Out of scope: which tables, and the stories.
 """

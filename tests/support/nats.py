@@ -1,4 +1,4 @@
-"""Real NATS servers for tests: one per test process, emptied for each test, or one of a test's own to be killed."""
+"""Real NATS servers for tests: one per test process, emptied for each test, or one that the test may kill."""
 
 from __future__ import annotations
 

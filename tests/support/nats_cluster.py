@@ -1,4 +1,4 @@
-"""Three real NATS servers on loopback that replicate to each other, each to be killed and started again."""
+"""A cluster of three real NATS servers on loopback, each of which can be killed and restarted."""
 
 from __future__ import annotations
 

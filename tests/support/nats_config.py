@@ -1,4 +1,4 @@
-"""Servers with a configuration of the test's own: users with few rights, or several servers as one cluster."""
+"""NATS servers with a test's own configuration: restricted users, or several servers as a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway with one of everything to show on its pages."""
+"""A gateway with one object of each kind for its pages."""
 
 from __future__ import annotations
 

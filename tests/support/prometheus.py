@@ -1,4 +1,4 @@
-"""A Prometheus of the distribution that reads the configuration of deploy/, and promtool."""
+"""Runs Debian's Prometheus on the configuration of deploy/, and promtool."""
 
 from __future__ import annotations
 

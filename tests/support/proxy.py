@@ -1,4 +1,4 @@
-"""The proxy as a process on a real bus, routes that do as they are told, and clients that send raw bytes."""
+"""The proxy as a process on a real bus, scripted routes, and clients that send raw bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An input that raises while it is judged, when so many of its changes have been applied."""
+"""An input that raises while it is judged, after a given number of its changes were applied."""
 
 from __future__ import annotations
 

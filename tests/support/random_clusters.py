@@ -1,4 +1,4 @@
-"""Hypothesis strategies for small clusters with everything in them: devices, taints, racks, slices, bands, quotas."""
+"""Hypothesis strategies for small clusters: devices, taints, racks, slices, bands, quotas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a cluster as its journal has them, read by somebody who takes no part in it."""
+"""Reads a cluster's records from its journal, independently of its services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of the state service as real processes, and somebody who asks them for things."""
+"""Replicas of the state service as real processes, and a client of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of deployments from one change to the next: how many routes are held, and how many serve.
+"""Invariants of deployments after each change: how many routes are held, and how many serve.
 
 What must hold after every commit is `iris_state.check`. Source: docs/design/serving.md#probes,
 docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.

@@ -1,4 +1,4 @@
-"""Waiting for what happens within the next turns of the loop, without sleeping."""
+"""Waits for conditions within the next turns of the event loop, without sleeping."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Clusters in a few words for tests of the scheduler: what the state service would tell it, and what it then says.
+"""Short descriptions of clusters for tests of the scheduler: its input messages and its replies.
 
-A `Story` plays the state service: it takes plans as they are, ends attempts when told to, and numbers its deltas.
+A `Story` stands in for the state service: it accepts every plan, ends attempts on request, and numbers its deltas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stories as text: ``script.play`` reads one line after another, does it, and compares what came of it.
+"""Stories as text: ``script.play`` executes one line after another and compares the results.
 
     worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann  -> created
     schedule                             place /train/0 w0  -> placed          place /gang w0 w1

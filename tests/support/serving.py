@@ -1,7 +1,6 @@
-"""A state service with deployments: hosts start what they are told to, and probe it as the story wants.
+"""A state service with deployments: its hosts start routes as ordered and probe them as the story states.
 
-Everything goes through the machine's front door, as in `world`. A route is called by its id, ``r1-2``. Out of scope:
-any story.
+All inputs go through the machine's public interface, as in `world`. A route is called by its id, ``r1-2``.
 """
 
 from __future__ import annotations

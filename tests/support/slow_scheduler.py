@@ -1,4 +1,4 @@
-"""Placing as the rules say it, task by task and worker by worker, with no thought of speed.
+"""The reference scheduler: applies the rules task by task and worker by worker, without optimisation.
 
 What `plan` places must be exactly what this places. Reservations and eviction are not in it.
 Sources: docs/design/semantics.md#coscheduling, docs/design/semantics.md#order,

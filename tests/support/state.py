@@ -1,4 +1,4 @@
-"""A state service as a worker sees it: answers reports, hears heartbeats, gives orders. It decides nothing."""
+"""A state service as a worker sees it: answers reports, receives heartbeats, sends orders, decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of the state service in this process, on a bus in memory, and somebody who writes and reads."""
+"""Replicas of the state service in this process, on an in-memory bus, and a client that reads and writes."""
 
 from __future__ import annotations
 

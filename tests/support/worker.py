@@ -1,4 +1,4 @@
-"""A worker as a process of its own, to be killed, stopped for a while, and started again."""
+"""A worker as a separate process that can be killed, paused and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state service without a bus or a clock: its machine, the hosts around it, and every check after every step.
+"""The state machine without a bus or clock, its hosts, and all invariants after every step.
 
 Everything goes in through the machine's front door as the bytes a service would send, and is read back the same way.
 After each step all invariants are asked; the scheduler's mirror is kept from the deltas and must equal a full

@@ -1,4 +1,4 @@
-"""Python imports this at each start: a service of a chaos cluster moves into its place before it does anything else.
+"""Runs at each start of Python: moves a service of a chaos cluster into its place first.
 
 A place is a directory below ``CHAOS_PLACES``. A worker's is named like the worker; a service with several replicas
 takes the first that no other replica has. In it may be: ``off``, the host is off, so starting waits; ``netns``, the

@@ -1,4 +1,4 @@
-"""What a task costs in commits, messages and bytes, whatever the machine: figures that only grow on purpose.
+"""What a task costs in commits, messages and bytes on any machine: these figures grow only on purpose.
 
 A figure that falls well below its bound is a reason to lower the bound.
 """

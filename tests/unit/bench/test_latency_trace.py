@@ -1,4 +1,4 @@
-"""The way of a job is read off its messages in their order, and never off those of another step."""
+"""The latency trace takes a job's steps from its messages in order, and assigns each to the right step."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which rows are run: those that are named, all when none is, and nothing when one does not exist."""
+"""Selection of benchmark rows: named ones, all by default, none if a name is unknown."""
 
 import pytest
 

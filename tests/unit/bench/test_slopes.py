@@ -1,4 +1,4 @@
-"""Whether the soak sees what grows."""
+"""The soak test detects growth."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whole command lines against a small real HTTP server: what is asked, what is printed, how it ends."""
+"""Command lines against a small real HTTP server: requests, output and exit codes."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`iris deploy`: what is asked of the gateway, what is printed, how it ends."""
+"""`iris deploy`: requests to the gateway, output and exit codes."""
 
 from __future__ import annotations
 

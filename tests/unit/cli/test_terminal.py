@@ -1,4 +1,4 @@
-"""What others have written, on a terminal and in a pipe."""
+"""Control characters in text of others, on a terminal and in a pipe."""
 
 import os
 import pty

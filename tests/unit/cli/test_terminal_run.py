@@ -1,4 +1,4 @@
-"""`iris run` at a terminal: where it runs, how far it is, whose each line is. A real one, of the operating system's."""
+"""`iris run` on a real pseudo-terminal: placement, progress and prefixes of lines."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Threads of one program may ask for a type for the first time at the same time."""
+"""Decoding is safe when several threads first use a type at the same time."""
 
 from __future__ import annotations
 

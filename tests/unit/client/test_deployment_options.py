@@ -1,4 +1,4 @@
-"""A deployment as a caller words it: only what is said is sent."""
+"""Options of a deployment: only given ones are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Client.map`: what travels to the tasks, and what is said when a call gives no result."""
+"""`Client.map`: the payload of its tasks, and the error when a call returns no result."""
 
 import base64
 import os

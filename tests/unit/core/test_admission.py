@@ -1,4 +1,4 @@
-"""What a job may ask for, and that every mistake is told at once with its field."""
+"""Validation of job specifications: every mistake is reported at once with its field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few commits, plans and reports go at once; under load they keep steps, and the more is open the longer ones."""
+"""Batching of commits, plans and reports: none when idle, longer intervals as more attempts are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes to messages and back: rubbish is refused in one way."""
+"""Encoding and decoding of messages: all malformed input raises one error."""
 
 from __future__ import annotations
 

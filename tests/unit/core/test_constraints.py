@@ -1,4 +1,4 @@
-"""Which hosts a job may use: every operator on every kind of value, taints, preferences, devices."""
+"""Which hosts a job may use: operators and types of values, taints, preferences, devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of waiting tasks: Progress Guarantee's spiral tests by name, and the queue against a plain sorted list."""
+"""The order of pending tasks: Progress Guarantee's spiral tests by name, and the queue against a sorted list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of every kind of waiting."""
+"""The messages of all reasons why tasks wait."""
 
 from __future__ import annotations
 

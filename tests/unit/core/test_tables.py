@@ -1,4 +1,4 @@
-"""The tables of the documents, cell by cell, against those of the code; the guards; and that every edge is real."""
+"""The tables of the code equal those of the documents cell by cell; guards; every edge can occur."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""The TPU table and what it says about coscheduled jobs."""
+"""The table of TPU topologies, and what it requires of coscheduled jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway over the in-memory bus."""
+"""Fixtures: a gateway on an in-memory bus."""
 
 from collections.abc import AsyncIterator
 

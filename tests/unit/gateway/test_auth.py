@@ -1,4 +1,4 @@
-"""Who may call, and for whom."""
+"""Authentication, and who may act for whom."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""Code stored under its digest."""
+"""Upload and download of bundles by digest."""
 
 import asyncio
 from hashlib import sha256

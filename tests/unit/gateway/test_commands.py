@@ -1,4 +1,4 @@
-"""Commands and queries while the other side is slow, away, or loses an answer."""
+"""Commands and queries while the state service is slow, unreachable, or loses an answer."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Pages: complete without a script, every text escaped, badges to the letter, kept to themselves."""
+"""Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
 
 import re
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Deployments through HTTP: created, shown, changed one thing at a time, deleted."""
+"""Deployments over HTTP: create, show, patch and delete."""
 
 from datetime import UTC, datetime
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Where deployments answer, as the gateway tells others."""
+"""The discovery endpoints of deployments."""
 
 import asyncio
 

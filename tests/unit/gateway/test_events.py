@@ -1,4 +1,4 @@
-"""Public events: pages of the past, and streams that can be taken up where they broke off."""
+"""Public events: pages of past ones, and streams that resume where they ended."""
 
 import asyncio
 from collections.abc import AsyncIterator

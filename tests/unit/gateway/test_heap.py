@@ -1,4 +1,4 @@
-"""Memory goes back to the system after a crowd."""
+"""Memory is returned to the operating system after a burst of clients."""
 
 import asyncio
 import contextlib

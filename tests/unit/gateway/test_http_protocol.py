@@ -1,4 +1,4 @@
-"""Connections as they come: heads that never end, crowds from one address. Real sockets, on loopback."""
+"""HTTP connections on real sockets: slow request heads, and many connections from one address."""
 
 import asyncio
 from contextlib import asynccontextmanager

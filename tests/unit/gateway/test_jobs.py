@@ -1,4 +1,4 @@
-"""Submitting, listing, showing and ending jobs through HTTP."""
+"""Jobs over HTTP: submit, list, show, cancel."""
 
 from iris_core.messages import AdminCommand, Answer, CancelJob, PlanPreview, PlanRequest, RerunJob, SubmitJob
 from iris_core.quota import QUOTA_LIMITS

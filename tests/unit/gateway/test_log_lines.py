@@ -1,4 +1,4 @@
-"""Lines out of chunks, however the output was cut."""
+"""Splitting output into lines, however it is chunked."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Output of tasks through HTTP: plain, as JSON lines, followed to the end."""
+"""Task output over HTTP: plain text, JSON lines, and following until the end."""
 
 import asyncio
 import json

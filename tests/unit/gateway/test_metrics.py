@@ -1,4 +1,4 @@
-"""The gateway's figures: their number depends on its routes, not on what is requested."""
+"""Metrics of the gateway: the number of series depends on its routes, not on requested paths."""
 
 from __future__ import annotations
 

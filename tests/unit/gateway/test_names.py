@@ -1,4 +1,4 @@
-"""Names in URLs: what a client encodes is what the state service is asked for."""
+"""Names in URLs reach the state service decoded exactly as the client encoded them."""
 
 from urllib.parse import quote
 

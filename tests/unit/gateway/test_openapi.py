@@ -1,4 +1,4 @@
-"""The API describes itself, completely and truly."""
+"""The OpenAPI document covers every endpoint and matches the answers."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""How often one user may ask."""
+"""The rate limit of requests for each user."""
 
 import pytest
 from hypothesis import given

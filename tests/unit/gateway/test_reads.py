@@ -1,4 +1,4 @@
-"""Where a read goes: to a replica that follows and is far enough, else to the leader; answers say as of when."""
+"""Routing of reads: to a follower that is recent enough, else to the leader; answers state their position."""
 
 import asyncio
 

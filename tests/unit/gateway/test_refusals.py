@@ -1,4 +1,4 @@
-"""Bad input of every kind: answered with a problem that names what is wrong, nothing stored, never a traceback."""
+"""Invalid input of every kind gets a problem that names the error, stores nothing, and causes no traceback."""
 
 import asyncio
 import json

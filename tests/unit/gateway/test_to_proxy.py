@@ -1,4 +1,4 @@
-"""What the gateway does with requests to deployments."""
+"""The gateway redirects requests for deployments to the proxy."""
 
 import hashlib
 

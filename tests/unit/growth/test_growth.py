@@ -1,4 +1,4 @@
-"""Nothing is kept for ever: what all services hold after many jobs that are over is what they held after a few."""
+"""Memory is bounded: after many finished jobs all services hold as much as after a few."""
 
 from __future__ import annotations
 

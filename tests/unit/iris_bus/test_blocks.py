@@ -1,4 +1,4 @@
-"""The journal's messages are found in the server's files, and what is missing among them is noticed."""
+"""The reader of the server's files finds the journal's messages and detects missing ones."""
 
 import struct
 

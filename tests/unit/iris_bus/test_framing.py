@@ -1,4 +1,4 @@
-"""Commits in parts: put together as they were, verified without being decoded, and dropped when not finished."""
+"""Commits split into parts: reassembled, verified without decoding, and dropped when incomplete."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""However a connection's bytes are cut, each message is delivered once and whole, and every other line handed on."""
+"""The NATS parser delivers each message once and whole however the bytes are split, and passes on all other lines."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Log lines for machines and for people."""
+"""Log formats: JSON and plain text."""
 
 import io
 import json

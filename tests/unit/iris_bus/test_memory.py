@@ -1,4 +1,4 @@
-"""What only the bus in memory can do: run without a loop, be away, be full at will."""
+"""Features that only the in-memory bus has: running without a loop, outages and full streams on demand."""
 
 import dataclasses
 

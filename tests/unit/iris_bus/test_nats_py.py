@@ -1,4 +1,4 @@
-"""The private parts of nats-py that `client` and `fast_client` replace or call are those they were written for."""
+"""The private parts of nats-py that `client` and `fast_client` replace or call are unchanged."""
 
 import hashlib
 import inspect

@@ -1,4 +1,4 @@
-"""What systemd is told, and how often."""
+"""Messages to systemd, and their interval."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Settings say where they come from and refuse what they do not know."""
+"""Settings: sources and their order, and refusal of unknown keys."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the server is told about each stream, and on how few subjects output lies."""
+"""Configuration of each stream, and the number of subjects for output."""
 
 import pytest
 

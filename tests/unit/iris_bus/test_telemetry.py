@@ -1,4 +1,4 @@
-"""Metrics pages and trace contexts."""
+"""The metrics endpoint and trace contexts."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Spans go to the collector that is set, and nowhere when none is."""
+"""Spans are sent to the configured collector, and none are made without one."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Each event once, in order, whatever is lost, refused, forgotten, or told by somebody else."""
+"""Each event is published once and in order, despite losses, refusals, duplicates and other publishers."""
 
 import pytest
 from hypothesis import given, settings

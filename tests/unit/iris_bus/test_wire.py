@@ -1,4 +1,4 @@
-"""Protocol lines made by hand are exactly what the protocol says."""
+"""Protocol lines built by Iris conform to the NATS protocol."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Who waits for a route with room, and who gets it."""
+"""Which waiting requests get a route when one has capacity."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Which route gets a request."""
+"""Which route is chosen for a request."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Header fields on their way through."""
+"""Header fields that the proxy passes on, adds and removes."""
 
 import hashlib
 

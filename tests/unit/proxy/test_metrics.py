@@ -1,4 +1,4 @@
-"""The proxy's figures: a service can choose its status, and so a label, but not how many there are."""
+"""Metrics of the proxy: the number of series stays bounded, whatever statuses a service returns."""
 
 from prometheus_client import generate_latest
 

@@ -1,4 +1,4 @@
-"""What the proxy refuses by itself."""
+"""Requests that the proxy answers with an error of its own."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What may be sent again, and how often."""
+"""Which requests may be retried, and how often."""
 
 import pytest
 

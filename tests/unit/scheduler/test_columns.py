@@ -1,4 +1,4 @@
-"""What is worked out about workers is kept only so far."""
+"""Cached columns over workers have a bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every waiting job is told why, as a typed value that follows what is in its way."""
+"""Every waiting job gets a typed reason that follows what blocks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gangs: whole or not at all, on one group, in order, and not starved."""
+"""Gangs: placed whole or not at all, on one group, in order, without starvation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mirror follows deltas and says so when it cannot."""
+"""The mirror applies deltas and requests a snapshot when it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single tasks: first fit in queue order, and everything that decides between two workers."""
+"""Placement of single tasks: first fit in queue order, and each criterion that ranks two workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eviction: the cheapest that helps, never half a gang, never in vain, and the place is kept."""
+"""Preemption: the cheapest sufficient victims, whole gangs only, never without effect, and the place is reserved."""
 
 from __future__ import annotations
 

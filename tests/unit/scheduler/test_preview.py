@@ -1,4 +1,4 @@
-"""The dry run: now, after whom, not now, or never."""
+"""The dry run of a submission: now, after whom, not now, or never."""
 
 from __future__ import annotations
 

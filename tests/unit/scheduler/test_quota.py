@@ -1,4 +1,4 @@
-"""Users over a running quota give way within their band."""
+"""Users over their quota of running tasks yield to others of their band."""
 
 from __future__ import annotations
 

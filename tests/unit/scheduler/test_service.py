@@ -1,4 +1,4 @@
-"""The scheduler's shell on the in-memory bus: it asks for everything, follows, plans once, and recovers."""
+"""The scheduler's shell on an in-memory bus: it loads a snapshot, follows deltas, plans once, and recovers."""
 
 from __future__ import annotations
 

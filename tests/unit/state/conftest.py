@@ -1,4 +1,4 @@
-"""The story player, for every test of the state service."""
+"""The fixture that plays stories, for all tests of the state service."""
 
 from tests.support.script import script
 

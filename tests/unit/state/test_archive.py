@@ -1,4 +1,4 @@
-"""The file of a backup is whole or it is refused, whichever byte of it is another."""
+"""A backup file is accepted only if it is complete; a change of any byte is detected."""
 
 from pathlib import Path
 

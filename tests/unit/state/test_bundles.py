@@ -1,4 +1,4 @@
-"""Code that nobody needs any more goes; what a live job names, or was just used, never does."""
+"""Garbage collection of bundles: those of live jobs and those used recently are kept."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""A place is held from assignment until the end is known, whatever becomes of its task.
+"""An attempt holds its capacity from assignment until its end is known, whatever happens to its task.
 
 docs/design/semantics.md#tasks-and-attempts.
 """

@@ -1,4 +1,4 @@
-"""A job that no host could ever take says so in the answer to its submission, as `plan` says never."""
+"""Submitting a job that no host could ever take returns a warning, consistent with the `never` of `plan`."""
 
 import msgspec
 import pytest

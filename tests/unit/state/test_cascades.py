@@ -1,4 +1,4 @@
-"""What the end of a job takes with it. docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#jobs."""
+"""The end of a job cancels its descendants. docs/design/semantics.md#jobs."""
 
 
 def test_a_job_that_failed_kills_what_is_left_of_it(script):

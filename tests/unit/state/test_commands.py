@@ -1,4 +1,4 @@
-"""Commands as they are sent: each is answered to who sent it, and carried out once however often it comes."""
+"""Commands are answered to their sender and executed once, however often they arrive."""
 
 import pytest
 

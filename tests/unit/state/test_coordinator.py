@@ -1,4 +1,4 @@
-"""One round of a handler: shown, heard, judged, and only then applied. docs/design/semantics.md#rules-and-judgement."""
+"""One round of a handler: outcomes are judged, then applied. docs/design/semantics.md#rules-and-judgement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is missing for what waits, in whole slices and hosts: what an autoscaler buys from."""
+"""Demand of waiting work in whole slices and hosts, for autoscalers."""
 
 from __future__ import annotations
 

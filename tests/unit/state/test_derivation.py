@@ -1,4 +1,4 @@
-"""A job's state follows from its tasks', first rule that matches. docs/design/semantics.md#jobs."""
+"""A job's state is derived from its tasks by the first rule that matches. docs/design/semantics.md#jobs."""
 
 
 def test_1_all_succeeded(script):

@@ -1,4 +1,4 @@
-"""A session of two kernels with every interleaving of orders, reports, losses, restarts, cancels and the clock."""
+"""Exhaustive search over a session of two kernels: orders, reports, losses, restarts, cancels and the clock."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A replica that follows answers reads, as of the position it is asked for or later, or leaves them to the leader."""
+"""A follower answers a read as of the requested position or later, or leaves it to the leader."""
 
 from __future__ import annotations
 

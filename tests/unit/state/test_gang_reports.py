@@ -1,4 +1,4 @@
-"""What becomes of a gang does not depend on the order in which the ends of its members are reported.
+"""The result of a gang does not depend on the order in which the ends of its members are reported.
 
 Of two ends that are no success the first one reported is the culprit, and a leader's exit 0 ends its gang; everything
 else may be told in any order. Source: docs/design/semantics.md#coscheduling.

@@ -1,4 +1,4 @@
-"""Coscheduling: placed whole, ended together, started again together.
+"""Coscheduling: a gang is placed, ended and restarted as a whole.
 
 Coscheduling; docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#coscheduling.
 """

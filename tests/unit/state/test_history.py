@@ -1,4 +1,4 @@
-"""The history of large jobs: pages of bounded work that neither miss nor double a row."""
+"""Pages of the history of large jobs: bounded work for each, no row missing or duplicated."""
 
 from collections import Counter, defaultdict
 

@@ -1,4 +1,4 @@
-"""A job that says running while all of it waits again says what took it off its workers."""
+"""A running job whose tasks all wait again shows what interrupted it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The replica that leads, on a bus in memory."""
+"""The leading replica on an in-memory bus."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Listings: every filter finds what a slow look at everything finds, in pages of bounded work and bounded bytes."""
+"""Listings: each filter agrees with a full scan; pages have bounded work and size."""
 
 from contextlib import contextmanager
 

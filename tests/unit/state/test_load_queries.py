@@ -1,4 +1,4 @@
-"""What Prometheus answers to the queries of scaling rules, and what is made of it when it does not."""
+"""Prometheus queries of scaling rules: answers, errors and timeouts."""
 
 from __future__ import annotations
 

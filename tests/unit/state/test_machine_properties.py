@@ -1,4 +1,4 @@
-"""Whatever anybody says, in whatever order: every invariant holds after every word, and replay agrees."""
+"""For any inputs in any order every invariant holds after each of them, and replay gives the same ledger."""
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Whatever lawful inputs come in whatever order: no message that follows from them is larger than one may be."""
+"""No valid sequence of inputs leads to a message larger than the limit."""
 
 from __future__ import annotations
 

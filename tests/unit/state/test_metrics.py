@@ -1,4 +1,4 @@
-"""What Prometheus reads of the state service, from commits as they pass and from the records."""
+"""Metrics of the state service, counted from commits and read from the records."""
 
 from __future__ import annotations
 

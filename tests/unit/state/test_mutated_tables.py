@@ -1,4 +1,4 @@
-"""Every cell of the status tables drives the machine: change one, and `guard` refuses the table or a story fails.
+"""Changing any cell of the status tables makes `guard` refuse the table or a story fail.
 
 Each story is one way through the task, job and session tables, told by what a user sees. A cell that can be set to
 something else without any story noticing is named. The tables of deployments and routes have stories of their own, in

@@ -1,4 +1,4 @@
-"""Who may be called what, and what happens to the same name or key twice. docs/design/semantics.md#jobs."""
+"""Names of jobs and idempotency keys: what is valid, and what a repeated one does. docs/design/semantics.md#jobs."""
 
 import pytest
 

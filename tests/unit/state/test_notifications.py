@@ -1,4 +1,4 @@
-"""Schedulers hear of commits in order: at once while something waits, together while nothing does."""
+"""Notifications to schedulers: in order, at once while work waits, combined while none does."""
 
 import asyncio
 

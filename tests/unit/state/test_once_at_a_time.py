@@ -1,4 +1,4 @@
-"""No task runs twice at a time: it waits until what ran before is known to have ended, or its host is given up."""
+"""A task runs at most once at a time: a retry waits until the previous attempt has ended or its host is given up."""
 
 from iris_core import codec, subjects
 from iris_core.messages import AttemptRef, FullSnapshot, Placement, Plan, Register, WorkerReport

@@ -1,4 +1,4 @@
-"""The order in which waiting work is looked at.
+"""The order of the queue of pending tasks.
 
 docs/design/semantics.md#order by name; docs/design/semantics.md#order.
 """

@@ -1,4 +1,4 @@
-"""A task that takes its workers down is not tried for ever, and a spot fleet is not taken for one."""
+"""A task that crashes its workers is retried a limited number of times; loss of spot hosts does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state's side of preemption and quotas:
+"""Preemption and quotas in the state service:
 
 all or nothing, promises kept and let go. docs/design/semantics.md#order.
 """

@@ -1,4 +1,4 @@
-"""What is for the owner of a job and for admins only. docs/design/reliability.md#security."""
+"""Which data only the owner of a job and admins may read. docs/design/reliability.md#security."""
 
 import json
 

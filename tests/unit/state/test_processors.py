@@ -1,4 +1,4 @@
-"""A process knows from the kernel's count whether others need its processor."""
+"""A process detects from kernel counters whether others need its processor."""
 
 from iris_state.processors import PERIOD_S, Processors
 

@@ -1,4 +1,4 @@
-"""Hosts start, fall silent, come back.
+"""Hosts register, stop sending heartbeats, and return.
 
 docs/design/semantics.md#tasks-and-attempts, docs/design/semantics.md#constraints-and-resources; docs/ARCHITECTURE.md.
 """

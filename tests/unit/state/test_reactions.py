@@ -1,4 +1,4 @@
-"""Every consumer says of every kind of change what it does about it, or that it does nothing."""
+"""Every consumer of changes declares its reaction to each kind of change, or that it has none."""
 
 from __future__ import annotations
 

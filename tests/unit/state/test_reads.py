@@ -1,4 +1,4 @@
-"""Whose question is answered when: callers in turn, a slice at a time, and nobody is left without an answer."""
+"""Queries are served fairly: callers in turn, one slice of work at a time, and each gets an answer."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Secrets in a job's environment: shown to nobody, handed to its tasks. docs/design/reliability.md#security."""
+"""Secrets in a job's environment are shown to nobody and passed to its tasks. docs/design/reliability.md#security."""
 
 import json
 

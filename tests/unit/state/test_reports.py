@@ -1,4 +1,4 @@
-"""What hosts say late, twice, or about what is not theirs.
+"""Reports of workers that are late, duplicated, or about another worker's attempts.
 
 docs/design/semantics.md#tasks-and-attempts, first bullet.
 """

@@ -1,4 +1,4 @@
-"""Finished jobs are forgotten, oldest end first, without losing count or tearing families apart."""
+"""Finished jobs are deleted by the time of their end; counts stay right and families stay together."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Budgets: what a failure costs, what is free, and where retries end. docs/design/semantics.md#tasks-and-attempts."""
+"""Retry budgets: what a failure costs, and when retries end. docs/design/semantics.md#tasks-and-attempts."""
 
 
 def test_a_task_goes_straight_through(script):

@@ -1,4 +1,4 @@
-"""What is said by somebody who does not know how, or means harm: an answer, and a journal that can still be read."""
+"""Malformed and malicious messages get an answer and leave the journal readable."""
 
 from typing import Any
 

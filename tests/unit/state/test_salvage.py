@@ -1,4 +1,4 @@
-"""What can be read of a damaged journal is sorted into commits and losses, and makes records that agree."""
+"""A damaged journal is split into readable commits and losses, and yields consistent records."""
 
 import pytest
 

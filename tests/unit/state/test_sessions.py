@@ -1,4 +1,4 @@
-"""How placed work is driven:
+"""How sessions of placed work progress:
 
 orders taken or not, tries, timeout, history. Status Transitions; docs/design/semantics.md#rules-and-judgement,
 docs/design/semantics.md#sessions.

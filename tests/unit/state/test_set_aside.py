@@ -1,4 +1,4 @@
-"""An input that raises is set aside: nothing of it stands, everything else goes on, and no leader ends for it."""
+"""An input that raises is set aside: none of its changes apply, other inputs proceed, and the leader goes on."""
 
 from __future__ import annotations
 

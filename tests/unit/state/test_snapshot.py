@@ -1,4 +1,4 @@
-"""A snapshot is the ledger, however it was cut; what is damaged or too new is refused with a reason."""
+"""A snapshot equals the ledger, however it is split; damaged or too new ones are refused with a reason."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Nothing waits for a host that cannot take it: orders that no host will ever read, and hosts that orders do not reach.
+"""Undeliverable orders: attempts whose order expires end, and unreachable hosts become DEGRADED.
 
 Sources: docs/design/semantics.md#tasks-and-attempts; ADR 20.
 """

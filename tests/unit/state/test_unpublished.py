@@ -1,4 +1,4 @@
-"""Facts of commits that may not be told: whoever takes over misses none of them, or is told that some are missing."""
+"""Events that may be unpublished: a new leader publishes all of them, or reports that some are missing."""
 
 import pytest
 

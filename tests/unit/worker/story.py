@@ -1,4 +1,4 @@
-"""Stories of an agent, as text: a line is a stimulus, behind the arrow is everything it answers.
+"""Stories of an agent as text: each line is a stimulus, and after the arrow everything it answers.
 
     run 1-0-0            -> taken, launch 1-0-0
     started 1-0-0

@@ -1,4 +1,4 @@
-"""What a worker makes of what it is told, as stories."""
+"""Stories of the worker's agent: the reply, the actions and the reports that follow each order and event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpacking archives: good ones come out as they went in, bad ones touch nothing outside."""
+"""Unpacking of bundles: valid archives are reproduced, invalid ones write nothing outside the directory."""
 
 from __future__ import annotations
 

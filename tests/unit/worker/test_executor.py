@@ -1,4 +1,4 @@
-"""What an executor keeps of the attempts that it starts, and of those it takes over."""
+"""What an executor stores about the attempts that it starts, and about those that it adopts."""
 
 from __future__ import annotations
 

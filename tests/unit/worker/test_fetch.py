@@ -1,4 +1,4 @@
-"""Bundles are fetched once, and nothing is left of the fetching."""
+"""Bundles are fetched once, and a fetch leaves no temporary files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to heartbeat, and when not to trust."""
+"""When a worker sends heartbeats, and when it stops trusting its clock or its connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data directory belongs to one worker at a time."""
+"""A data directory is locked by one worker at a time."""
 
 from __future__ import annotations
 

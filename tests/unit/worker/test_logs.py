@@ -1,4 +1,4 @@
-"""Output on its way into the log stream."""
+"""Shipping of task output to the log stream."""
 
 from __future__ import annotations
 

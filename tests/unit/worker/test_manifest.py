@@ -1,4 +1,4 @@
-"""What a bundle may contain."""
+"""Which entries a bundle may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose port is whose, and when it may be somebody else's."""
+"""Port allocation: who holds a port, and when it may be reused."""
 
 from __future__ import annotations
 

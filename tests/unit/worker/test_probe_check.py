@@ -1,4 +1,4 @@
-"""One probe against real servers on loopback: whatever they answer, it ends in time and says what was wrong."""
+"""One probe against real servers on loopback: it ends in time and names the failure, whatever the server sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a route is probed, and what its results come to."""
+"""When a route is probed, and how results are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes under way: begun when due, counted in the metrics, and gone with their attempt."""
+"""Running probes: started when due, counted in the metrics, and cancelled when their attempt ends."""
 
 from __future__ import annotations
 

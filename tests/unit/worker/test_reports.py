@@ -1,4 +1,4 @@
-"""What waits to be told."""
+"""The queue of reports that a worker has not delivered yet."""
 
 from __future__ import annotations
 

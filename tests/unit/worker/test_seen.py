@@ -1,4 +1,4 @@
-"""Remembering what was here."""
+"""The bounded set of attempts that a worker has seen."""
 
 from __future__ import annotations
 

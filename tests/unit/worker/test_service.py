@@ -1,4 +1,4 @@
-"""The shell of the worker: what it keeps beside its agent goes with the attempts it is of."""
+"""The worker's shell: state kept per attempt is removed with the attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker is told about itself."""
+"""Settings of a worker: attributes, capacity and their defaults."""
 
 from __future__ import annotations
 

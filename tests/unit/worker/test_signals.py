@@ -1,4 +1,4 @@
-"""Whom the worker signals when it ends what an attempt has left behind."""
+"""Which processes the worker signals when it ends what an attempt left behind."""
 
 from __future__ import annotations
 

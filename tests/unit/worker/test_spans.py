@@ -1,4 +1,4 @@
-"""What a worker tells of the attempts of a traced job."""
+"""Spans that a worker records for the attempts of a traced job."""
 
 from iris_core.messages import AttemptRef, Ended, Order, Stage, TaskTemplate
 from iris_core.resources import ResourceRequest

@@ -1,4 +1,4 @@
-"""Finding a command like a shell does."""
+"""Lookup of a command on PATH, as a shell does it."""
 
 from __future__ import annotations
 

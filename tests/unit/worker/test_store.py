@@ -1,4 +1,4 @@
-"""What a worker leaves behind for the one after it."""
+"""The process store: what a restarted worker finds of its predecessor."""
 
 from __future__ import annotations
 

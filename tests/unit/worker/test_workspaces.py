@@ -1,4 +1,4 @@
-"""Places for attempts, used again and again."""
+"""Reuse of the directories of ended attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people want of deployments, and how they are refused."""
+"""Commands on deployments: their effects, and how invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where deployments answer stands in the bucket that proxies watch, whoever leads."""
+"""The bucket that proxies watch holds the current discovery of each deployment, also after a change of leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of probes, a line at a time; and who is evicted."""
+"""How probe results change the health of a route, row by row, and which unhealthy routes are evicted."""
 
 from __future__ import annotations
 

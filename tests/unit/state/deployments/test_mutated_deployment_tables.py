@@ -1,4 +1,4 @@
-"""Every cell of the tables of deployments and routes drives the state service: change one, and a story fails.
+"""Changing any cell of the deployment and route tables makes a story fail.
 
 As `test_mutated_tables` for tasks, jobs and sessions. Source: docs/design/semantics.md#deployments-and-routes.
 """

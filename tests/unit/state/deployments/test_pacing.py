@@ -1,4 +1,4 @@
-"""After failed starts a deployment waits longer and longer, and then stops trying."""
+"""Backoff between failed starts of a deployment's routes, and when retries stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many routes are created and ended: told as counts, and held against every order in which routes can act."""
+"""How many routes a rollout creates and ends, checked for every order in which routes can change."""
 
 from __future__ import annotations
 

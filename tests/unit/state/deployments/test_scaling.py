@@ -1,4 +1,4 @@
-"""How many routes the scaling rule wants, line by line of docs/design/serving.md#scale, and whatever the load does."""
+"""How many routes a scaling rule wants: each line of docs/design/serving.md#scale, and properties for any load."""
 
 from __future__ import annotations
 

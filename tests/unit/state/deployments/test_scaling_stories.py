@@ -1,4 +1,4 @@
-"""Deployments that are scaled by rule, told by what proxies report and what their owner sees."""
+"""Stories of deployments that are scaled by rule: reports of proxies in, numbers of routes out."""
 
 from __future__ import annotations
 

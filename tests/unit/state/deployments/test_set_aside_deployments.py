@@ -1,4 +1,4 @@
-"""A deployment whose pass raises waits for its next turn, and nobody else does."""
+"""A deployment whose reconciliation raises is retried at its next turn; other deployments are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a deployment, told by what its owner and the proxies see."""
+"""Stories of deployments as their owner and the proxies see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader that is gone in the middle: the next one goes on, and no set empties by it."""
+"""A new leader continues an update, and no deployment's discovery becomes empty because of the change."""
 
 from __future__ import annotations
 
