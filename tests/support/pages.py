@@ -66,7 +66,7 @@ DEPLOYMENT = {
     "replicas": 3,
     "ready": 2,
     "live": 3,
-    "spec": {"name": "chat", "template": {"command": ["serve", "a b"]}},
+    "spec": {"name": "chat", "template": {"command": ["serve", "a b"]}, "scaling": {"minimum": 0, "maximum": 5}},
     "revisions": [1, 2],
     "created_at": "2026-01-31T08:00:00Z",
     "since": "2026-01-31T08:00:00Z",
@@ -81,6 +81,7 @@ DEPLOYMENT = {
         "falls_back_from": None,
     },
     "conditions": [{"code": "paused", "message": "one new route serves; it waits to be resumed"}],
+    "scaling": {"load": 24.0, "held": None, "last": "2 -> 3: load of 24", "last_at": "2026-01-31T08:00:00Z"},
     "routes": [ROUTE],
 }
 

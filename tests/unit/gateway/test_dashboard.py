@@ -114,6 +114,7 @@ async def test_the_page_of_a_deployment_tells_its_routes_and_the_update_under_wa
     assert '<span class="badge kind-bad">unhealthy</span>' in text
     assert "&lt;b&gt;503&lt;/b&gt; from /healthz" in text
     assert "one new route serves; it waits to be resumed" in text
+    assert re.search(r"0 to 5 routes.*<dd>24</dd>.*2 -&gt; 3: load of 24", text, re.DOTALL)
 
 
 async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: House):
