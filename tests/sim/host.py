@@ -30,7 +30,7 @@ _AGAIN_S = 0.2
 
 @dataclass
 class Running:
-    """One process of a task on a host; ``ended`` once it is gone."""
+    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it."""
 
     ref: AttemptRef
     host: str
@@ -38,6 +38,7 @@ class Running:
     until_s: float
     exit_code: int
     stage: Stage
+    settle_ms: int = 0
     ended: Ended | None = None
 
 
@@ -124,7 +125,7 @@ class Worker:
         """Everything that still runs, or whose end nobody has acknowledged."""
         for running in self.machine.running.values():
             started = Stage(running.ref, KernelStatus.RUNNING, running.stage.at_ms)
-            self.agent.adopt(*dict.fromkeys((started, running.stage)))
+            self.agent.adopt(*dict.fromkeys((started, running.stage)), settle_ms=running.settle_ms)
             if running.ended is None:
                 self._await_end(running)
 
@@ -172,7 +173,7 @@ class Worker:
     def _begin(self, held: LocalAttempt) -> None:
         seconds, code = self.machine.fate(held.ref)
         now = self._steady()
-        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage)
+        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
         self.machine.running[held.ref] = running
         self.machine.started(running)
         self.agent.on_started(held.ref, self._now_ms())

@@ -8,6 +8,7 @@ docs/design/reliability.md#invariants.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from operator import or_
@@ -32,6 +33,7 @@ from iris_state.changes import (
     Led,
 )
 from iris_state.check import check
+from iris_state.deployments.reconciler import DEPLOYMENT
 from iris_state.deployments.records import discovery_of
 from iris_state.ledger import Ledger
 from iris_state.machine import Machine
@@ -122,7 +124,7 @@ class Judge:
         self.commits += 1
         check(machine.ledger, machine.timers.aside)
         self._note_hosts(machine.ledger)
-        self._note_routes_that_leave(machine.ledger)
+        self._note_routes_that_leave(machine)
         _children_end_with_parents(machine.ledger)
         if self.commits % RESTORED_EVERY == 0:
             restored = Machine(machine.policy, "restored")
@@ -223,8 +225,14 @@ class Judge:
             early = self._server.now - at_s < settle_s
             expect(not early, f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM")
 
-    def _note_routes_that_leave(self, ledger: Ledger) -> None:
-        for deployment in ledger.deployments.values():
+    def _note_routes_that_leave(self, machine: Machine) -> None:
+        """When routes left discovery; while judging their deployment raises, they may leave late."""
+        for deployment in machine.ledger.deployments.values():
+            if (DEPLOYMENT, deployment.number) in machine.timers.aside:
+                self._left |= {
+                    route.job: (-math.inf, 0.0) for route in deployment.held() if route.job not in self._left
+                }
+                continue
             for route in deployment.held():
                 if route.status is RouteStatus.TERMINATING:
                     self._left.setdefault(route.job, (self._server.now, deployment.spec.settle_s))

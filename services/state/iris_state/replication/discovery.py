@@ -1,7 +1,8 @@
 """Writes the set of routes of each deployment into the bucket that proxies watch, and retries until it is stored.
 
-A leader that was deposed overwrites nothing newer: each set has a version, and a value is replaced by compare-and-set
-on its revision. See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
+A leader that was deposed overwrites nothing newer: it confirms that it leads between its first read and its first
+write, each set has a version, and a value is replaced by compare-and-set on its revision.
+See also: `deployments.routes` says what is in a set. Source: docs/design/serving.md#discovery.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from iris_bus.contract import Entry, Fenced, Full, KeyValue, Unavailable
 from iris_core import codec
@@ -26,10 +27,12 @@ class DiscoveryWriter:
 
     Args:
         sets: of every deployment when this leader began; other values in the bucket are removed.
+        confirm: returns once this replica has been seen to lead, and never in one that was deposed.
     """
 
-    def __init__(self, bucket: KeyValue, sets: Iterable[Discovery]) -> None:
+    def __init__(self, bucket: KeyValue, sets: Iterable[Discovery], confirm: Callable[[], Awaitable[None]]) -> None:
         self._bucket = bucket
+        self._confirm = confirm
         self._wanted: dict[str, Discovery | None] = {}
         self._stored: dict[str, Entry] | None = None
         self._is_first = True
@@ -71,7 +74,9 @@ class DiscoveryWriter:
         """Raises Fenced when another writer has changed the value meanwhile, Full, Unavailable."""
         self._changed.clear()
         if self._stored is None:
-            self._stored = dict(await self._bucket.all())
+            stored = dict(await self._bucket.all())
+            await self._confirm()  # who leads now has written before that read, or makes our writes fail
+            self._stored = stored
             self._wanted = {**dict.fromkeys(self._stored), **self._wanted}
         while self._wanted:
             name = next(iter(self._wanted))

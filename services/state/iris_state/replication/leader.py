@@ -78,6 +78,7 @@ class Leader:
         self._commands: list[Request] = []
         self._commands_bytes = 0
         self._questions: list[Message] = []
+        self._confirmations: list[asyncio.Event] = []
         self._reads = Reads(replica.policy.read_timeout_s, self._steady, replica.policy.read_share)
         self._arrived = asyncio.Event()
         self._pace = Batcher(replica.policy.commit_spacing_s, replica.policy.commit_burst)
@@ -145,10 +146,13 @@ class Leader:
         commands, self._commands = _at_once(self._commands)
         self._commands_bytes -= sum(len(one.data) for one in commands)
         questions, self._questions = self._questions, []
+        confirmations, self._confirmations = self._confirmations, []
         began_s = time.thread_time()
         output = self._machine.step([*inputs, *commands], self._replica.clock.now_ms())
         worked_s = time.thread_time() - began_s
-        took_s = await self._commit(output, bool(questions))
+        took_s = await self._commit(output, bool(questions or confirmations))
+        for confirmation in confirmations:
+            confirmation.set()
         await self._send(output)
         if not self._inputs:
             self._notifications.hurry(False)
@@ -188,7 +192,7 @@ class Leader:
         first = self._machine.lead(self._replica.clock.now_ms())
         if self._discovery is None:
             bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)
-            self._discovery = DiscoveryWriter(bucket, first.discovery)
+            self._discovery = DiscoveryWriter(bucket, first.discovery, self._confirmed)
         self._unreached.update(first.orders)
         self._hint(first)
         await self._send(first)
@@ -296,6 +300,13 @@ class Leader:
         for error in self._reads.take_raised():
             self._metrics.raised.note("query")
             log.error("a query was not answered, because it raised", exc_info=error)
+
+    async def _confirmed(self) -> None:
+        """Wait for a round that begins after this call to confirm that this replica leads."""
+        confirmation = asyncio.Event()
+        self._confirmations.append(confirmation)
+        self._arrived.set()
+        await confirmation.wait()
 
     async def _confirm(self) -> None:
         """Check that no other replica has written since these requests came. Raises Fenced, Unavailable."""

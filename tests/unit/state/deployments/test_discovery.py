@@ -41,9 +41,13 @@ def read(stored: Mapping[str, Entry]) -> dict[str, Any]:
     return {name: json.loads(entry.value) for name, entry in stored.items()}
 
 
+async def leads() -> None:
+    """The journal says so."""
+
+
 async def test_each_set_is_written_whole():
     memory = Memory()
-    writer = DiscoveryWriter(bucket_of(memory), [])
+    writer = DiscoveryWriter(bucket_of(memory), [], leads)
     writer.note([at(1, ONE), at(2, name="other")])
     found = await until(bucket_of(memory), lambda sets: len(sets) == 2)
     assert found["chat"]["routes"] == [{"id": "r1-1", "address": "10.0.0.1:31000", "state": "healthy"}]
@@ -56,7 +60,7 @@ async def test_a_new_leader_writes_what_differs_and_removes_what_is_no_deploymen
     same = await bucket.put("chat", codec.to_json(at(4, ONE)), expected=0)
     await bucket.put("moved", codec.to_json(at(3, name="moved")), expected=0)
     await bucket.put("gone", codec.to_json(at(2, name="gone")), expected=0)
-    writer = DiscoveryWriter(bucket_of(memory), [at(4, ONE), at(5, ONE, name="moved")])
+    writer = DiscoveryWriter(bucket_of(memory), [at(4, ONE), at(5, ONE, name="moved")], leads)
     await until(bucket, lambda sets: set(sets) == {"chat", "moved"} and sets["moved"]["version"] == 5)
     assert (await bucket.all())["chat"].revision == same, "the same set is not written again"
     await writer.close()
@@ -65,9 +69,9 @@ async def test_a_new_leader_writes_what_differs_and_removes_what_is_no_deploymen
 async def test_a_leader_that_was_deposed_overwrites_nothing_newer():
     memory = Memory()
     bucket = bucket_of(memory)
-    old = DiscoveryWriter(bucket_of(memory), [at(1, ONE)])
+    old = DiscoveryWriter(bucket_of(memory), [at(1, ONE)], leads)
     await until(bucket, lambda sets: "chat" in sets)
-    new = DiscoveryWriter(bucket_of(memory), [at(1, ONE)])
+    new = DiscoveryWriter(bucket_of(memory), [at(1, ONE)], leads)
     new.note([at(3)])
     await until(bucket, lambda sets: sets["chat"]["version"] == 3)
     old.note([at(2, ONE), at(2, ONE, name="other")])
@@ -77,10 +81,27 @@ async def test_a_leader_that_was_deposed_overwrites_nothing_newer():
     await new.close()
 
 
+async def test_a_leader_that_stood_still_before_its_first_write_overwrites_nothing():
+    memory = Memory()
+    bucket = bucket_of(memory)
+    await bucket.put("chat", codec.to_json(at(5)), expected=0)
+    asked, confirmed = asyncio.Event(), asyncio.Event()
+
+    async def leads_no_more() -> None:
+        asked.set()
+        await confirmed.wait()
+
+    old = DiscoveryWriter(bucket_of(memory), [at(4, ONE)], leads_no_more)
+    async with asyncio.timeout(10):
+        await asked.wait()
+    await old.close()
+    assert read(await bucket.all())["chat"]["version"] == 5
+
+
 async def test_a_name_that_is_forgotten_is_removed():
     memory = Memory()
     bucket = bucket_of(memory)
-    writer = DiscoveryWriter(bucket_of(memory), [at(1, ONE)])
+    writer = DiscoveryWriter(bucket_of(memory), [at(1, ONE)], leads)
     await until(bucket, lambda sets: "chat" in sets)
     writer.note([], ["chat"])
     await until(bucket, lambda sets: not sets)
