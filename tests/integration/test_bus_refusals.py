@@ -7,6 +7,7 @@ import pytest
 
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
+from iris_core.subjects import STREAMS
 from tests.support.nats_config import configured_nats
 
 pytestmark = pytest.mark.integration
@@ -30,6 +31,15 @@ async def test_declaring_again_puts_a_changed_stream_right(connection):
     await shrink(connection, "IRIS_LOGS", 1000)
     await connection.streams.ensure()
     assert (await connection._api.info("IRIS_LOGS")).config["max_bytes"] == 8 << 30
+
+
+async def test_no_stream_is_compressed_and_one_that_was_is_so_no_longer(connection):
+    config = (await connection._api.info("IRIS_LOGS")).config
+    await connection._api.change("STREAM.UPDATE.IRIS_LOGS", {**config, "compression": "s2"})
+    await connection.streams.ensure()
+    names = [*(stream.name for stream in STREAMS), "KV_iris-discovery", "OBJ_iris-snapshots", "OBJ_iris-bundles"]
+    configs = [(await connection._api.info(name)).config for name in names]
+    assert {config["compression"] for config in configs} == {"none"}
 
 
 async def test_a_message_no_server_would_take_is_refused_here(connection):

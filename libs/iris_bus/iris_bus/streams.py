@@ -48,7 +48,7 @@ def config_of(stream: Stream, replicas: int) -> dict[str, Any]:
         "max_msgs_per_subject": -1,
         "max_msg_size": MESSAGE_BYTES,
         "duplicate_window": _DUPLICATES_NS,
-        "compression": "s2" if stream.compress else "none",
+        "compression": "none",  # a server that truncates a compressed stream damages its copy (docs/design/nats.md)
         "allow_direct": True,
         "deny_delete": stream.name == subjects.JOURNAL.name,
     }

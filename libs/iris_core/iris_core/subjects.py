@@ -40,7 +40,6 @@ class Stream:
     discard_new: bool = True
     max_age_s: int = 0
     max_bytes: int = 0
-    compress: bool = False
     kept_as: str = ""
 
 
@@ -64,7 +63,6 @@ LOGS = Stream(
     discard_new=False,
     max_age_s=7 * DAY_S,
     max_bytes=8 * GIB,
-    compress=True,
     kept_as="iris.log.{{wildcard(2)}}.{{wildcard(3)}}",
 )
 STREAMS = (JOURNAL, EVENTS, LOGS)
