@@ -26,7 +26,7 @@ def registries() -> dict[str, CollectorRegistry]:
     """A registry of each service, as it is before anything has happened."""
     machine = Machine(Policy(), "drawing")
     shared = CollectorRegistry()
-    shared.register(ServiceCollector("drawing", None))
+    shared.register(ServiceCollector("drawing", lambda: None))
     return {
         "Every service": shared,
         "State": StateMetrics(lambda: machine).registry,

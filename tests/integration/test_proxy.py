@@ -15,8 +15,10 @@ from iris_bus.contract import Message
 from iris_bus.jetstream import connect
 from iris_core import codec
 from iris_core.messages import LoadReport
-from iris_core.subjects import LOADS
-from tests.support.proxy import Front, Talk, front, saying
+from iris_core.serving import DiscoveredRoute, Discovery
+from iris_core.subjects import DISCOVERY_BUCKET, LOADS
+from tests.support.nats import OpenServer
+from tests.support.proxy import Front, Route, Talk, front, saying
 
 pytestmark = pytest.mark.integration
 
@@ -673,6 +675,41 @@ async def test_the_last_set_is_served_while_nats_is_silent_and_changes_are_taken
         await proxy.publish("chat", await proxy.route(saying(b"new")))
         assert (await proxy.get("/d/chat/"))[1] == b"new"
     await connection.close()
+
+
+async def test_a_proxy_that_starts_while_nats_is_away_serves_the_last_set_and_then_what_is_new(tmp_path):
+    nats, route = OpenServer(tmp_path / "nats"), Route(saying(b"hello"))
+    nats.start()
+    await route.start()
+    connection = await connect(nats.url, name="test")
+    await connection.streams.ensure()
+    kept = f"proxy.discovery_file={tmp_path / 'discovery.json'}"
+    async with front(connection, nats.url, tmp_path, kept) as proxy:
+        await proxy.publish("chat", route)
+    nats.stop()
+    (tmp_path / "proxy.url").unlink()
+    async with front(connection, nats.url, tmp_path, kept) as proxy:
+        assert (await proxy.get("/d/chat/"))[1] == b"hello"
+        assert proxy.metric(await proxy.metrics(), "iris_bus_connected") == 0
+        nats.start()
+        new = Discovery("new", 1, (DiscoveredRoute("r1-0", route.address),))
+        await connection.key_value(DISCOVERY_BUCKET).put("new", codec.to_json(new), expected=0)
+        async with asyncio.timeout(30):
+            while (await proxy.get("/d/new/"))[1] != b"hello":
+                await asyncio.sleep(0.02)
+        assert (await proxy.get("/d/chat/"))[1] == b"hello"
+        assert proxy.metric(await proxy.metrics(), "iris_bus_connected") == 1
+    await route.stop()
+    await connection.close()
+    nats.stop()
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"chat"'])
+async def test_a_damaged_file_of_the_last_set_is_not_used(connection, nats_url, tmp_path, damaged: bytes):
+    (tmp_path / "discovery.json").write_bytes(damaged)
+    async with front(connection, nats_url, tmp_path, f"proxy.discovery_file={tmp_path / 'discovery.json'}") as proxy:
+        await proxy.publish("chat", await proxy.route(saying(b"new")))
+        assert (await proxy.get("/d/chat/"))[1] == b"new"
 
 
 async def test_metrics_count_requests_by_status(proxy: Front):

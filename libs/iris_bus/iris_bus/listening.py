@@ -44,7 +44,11 @@ def write_port(listening: socket.socket, port_file: str, *, tls: bool = False) -
     url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     log.info("listening on %s", url)
     if port_file:
-        path = Path(port_file)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-            file.write(url)
-        Path(file.name).replace(path)
+        replace_file(Path(port_file), url.encode())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that a reader finds all of it or what was there before. Raises OSError."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write(data)
+    Path(file.name).replace(path)

@@ -160,7 +160,7 @@ class Service(Generic[S]):
 
     def show_itself(self, registry: CollectorRegistry) -> None:
         """Add to ``registry`` what every process shows."""
-        registry.register(ServiceCollector(self.name, self._connection))
+        registry.register(ServiceCollector(self.name, lambda: self._connection))
 
     async def serve_metrics(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> int:
         """Serve ``/metrics``, ``/healthz`` and ``/readyz`` on the address ``run.metrics``; returns the port, 0 when not

@@ -48,10 +48,10 @@ class ServiceCollector(Collector):
     """What every process shows of itself: what it is, and whether it is connected to NATS.
 
     Args:
-        connection: None before there is one.
+        connection: returns it, None before there is one.
     """
 
-    def __init__(self, service: str, connection: LinkState | None) -> None:
+    def __init__(self, service: str, connection: Callable[[], LinkState | None]) -> None:
         self._service = service
         self._connection = connection
 
@@ -60,9 +60,10 @@ class ServiceCollector(Collector):
         info = GaugeMetricFamily("iris_service_info", "Always 1; the labels say what this process is.", labels=labels)
         info.add_metric((self._service, __version__), 1)
         yield info
-        connected = self._connection is not None and self._connection.connected
+        connection = self._connection()
+        connected = connection is not None and connection.connected
         yield GaugeMetricFamily("iris_bus_connected", "1 while the process is connected to NATS.", value=connected)
-        reconnects = self._connection.reconnects if self._connection is not None else 0
+        reconnects = connection.reconnects if connection is not None else 0
         yield CounterMetricFamily("iris_bus_reconnects", "Connections to NATS after the first.", value=reconnects)
 
 

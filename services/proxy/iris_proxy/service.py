@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import resource
 from pathlib import Path
 
 from iris_bus.certificate import read_certificate
-from iris_bus.contract import Watch
 from iris_bus.listening import listen, write_port
+from iris_bus.retry import with_retries
 from iris_bus.run import Service
 from iris_bus.settings import BadSetting
 from iris_core.subjects import DISCOVERY_BUCKET
 from iris_proxy import workers
 from iris_proxy.headers import token_digests
+from iris_proxy.last_discovery import LastDiscovery
 from iris_proxy.listener import Listener
 from iris_proxy.proxy import Proxy, refused
 from iris_proxy.reporter import LoadReporter
@@ -52,12 +54,15 @@ async def serve(service: Service[ProxySettings]) -> None:
     listener = Listener(proxy.handle, refused, settings)
     certificate = read_certificate("proxy", settings.tls_cert, settings.tls_key)
     listening = listen("proxy", *settings.address(), shared=settings.reuse_port)
-    connection = await service.connect()
-    watch = connection.key_value(DISCOVERY_BUCKET).watch()
-    proxy.update(await watch.next())
-    service.spawn(follow(proxy, watch))
-    reporter = LoadReporter(proxy, connection.bus)
-    service.spawn(reporter.run())
+    last = LastDiscovery(settings.discovery_file)
+    known = last.read()
+    proxy.update(known)
+    current = asyncio.Event()
+    service.spawn(follow(service, proxy, last, current, math.inf if known else 0.0))
+    if known:
+        log.info("serving the last discovery until the bus answers", extra={"file": settings.discovery_file})
+    else:
+        await current.wait()
     if settings.token_file:
         service.spawn(keep_reading_tokens(proxy, settings.token_file))
     if certificate is not None:
@@ -67,15 +72,31 @@ async def serve(service: Service[ProxySettings]) -> None:
     write_port(listening, settings.port_file or os.environ.get("IRIS_PORT_FILE", ""), tls=certificate is not None)
     await service.stop.wait()
     await listener.stop()
-    reporter.leave()
     proxy.close()
-    await connection.close()
 
 
-async def follow(proxy: Proxy, watch: Watch) -> None:
-    """Take up every change of the discovery; while the bus is away the last set stays."""
-    while True:
-        proxy.update(await watch.next())
+async def follow(
+    service: Service[ProxySettings], proxy: Proxy, last: LastDiscovery, current: asyncio.Event, retry_for_s: float
+) -> None:
+    """Take up every change of the discovery and report the load; while the bus is away the last set stays.
+
+    Args:
+        current: set when the discovery has been read from the bus.
+        retry_for_s: how long connecting is repeated. Raises Unavailable after that.
+    """
+    connection = await with_retries(service.connect, retry_for_s)
+    reporter = LoadReporter(proxy, connection.bus)
+    service.spawn(reporter.run())
+    watch = connection.key_value(DISCOVERY_BUCKET).watch()
+    try:
+        while True:
+            values = await watch.next()
+            proxy.update(values)
+            last.write(values)
+            current.set()
+    finally:
+        reporter.leave()
+        await connection.close()
 
 
 def read_tokens(token_file: str) -> frozenset[bytes]:

@@ -22,6 +22,8 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
         tls_cert, tls_key: PEM files for HTTPS, the certificate with its chain and its key; empty for plain HTTP. Files
             that change are read again within seconds.
         port_file: where the address is written once the proxy is ready; ``IRIS_PORT_FILE`` says the same.
+        discovery_file: where the last discovery is kept, which a proxy that starts while the bus is away serves; empty:
+            nowhere, and it listens once the bus has answered. Several proxies may share it.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
         head_s: how long a request's head may take to arrive. idle_s: how long a connection without a request stays
@@ -37,6 +39,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     http: str = "127.0.0.1:8090"
     port_file: str = ""
+    discovery_file: str = ""
     token_file: str = ""
     trusted: tuple[str, ...] = ()
     head_s: PositiveSeconds = 10.0

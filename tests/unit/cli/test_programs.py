@@ -63,6 +63,7 @@ def test_proxies_of_a_cluster_share_one_address():
     said = {program.name: said_to(program) for program in made.programs("nats://x") if program.service == "proxy"}
     shared = {"proxy.http": "127.0.0.1:2", "proxy.workers": "1", "proxy.reuse_port": "True"}
     shared["nats.nkey_seed"] = "/data/nats/keys/proxy.seed"
+    shared["proxy.discovery_file"] = "/data/discovery.json"
     assert said == {"proxy-0": shared, "proxy-1": shared}
 
 

@@ -49,6 +49,11 @@ class ClusterPaths:
         """The report of damaged data at the last start; absent when there was none."""
         return self.data / DAMAGE_FILE
 
+    @property
+    def discovery(self) -> Path:
+        """The last discovery of the proxies."""
+        return self.data / "discovery.json"
+
     def worker(self, worker: str) -> Path:
         """The data directory of one worker."""
         return self.data / "workers" / worker

@@ -92,7 +92,12 @@ class ClusterPrograms:
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
             "gateway": {"gateway.http": self.http, "gateway.proxy_url": self.proxy_url},
-            "proxy": {"proxy.http": self.proxy, "proxy.workers": 1, "proxy.reuse_port": self.proxies > 1},
+            "proxy": {
+                "proxy.http": self.proxy,
+                "proxy.workers": 1,
+                "proxy.reuse_port": self.proxies > 1,
+                "proxy.discovery_file": self.paths.discovery,
+            },
         }
         return self._program(service, name, given.get(service, {}), nats_url)
 
