@@ -1,6 +1,6 @@
-"""The accounts and users of a NATS server, as its configuration wants them written. Pure.
+"""Renders the accounts and users of a NATS server for its configuration. Pure.
 
-See also: `iris_core.roles` says what each may do, `keys` keeps their seeds.
+See also: `iris_core.roles` has the permissions, `keys` the seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ANSWER_ONCE = 'allow_responses: { max: 1, expires: "2m" }'
 
 
 def inbox(public_key: str) -> str:
-    """The prefix of a user's inboxes, its own: nobody else in the account may listen there."""
+    """The prefix of a user's inboxes; no other user of the account may subscribe there."""
     return f"_INBOX.{public_key[:16]}"
 
 
@@ -39,7 +39,7 @@ def accounts(keys: Mapping[str, str]) -> str:
 
 
 def _alone(login: Login, key: str) -> list[str]:
-    """An account of one user, with what it shares with the services."""
+    """The account of one user, with its imports from the services and exports to them."""
     requests, _, watched = exported(login.role)
     imports = [_import("service", ACCOUNT, bound(subject, login)) for subject in requests]
     imports += [_import("stream", ACCOUNT, subject) for subject in watched]
@@ -51,7 +51,7 @@ def _alone(login: Login, key: str) -> list[str]:
 
 
 def _shared() -> list[str]:
-    """What the services share with those who have an account to themselves."""
+    """The exports and imports of the services' account for users with their own account."""
     roles = [exported(role.name) for role in ROLES if role.alone]
     services = sorted({subject for requests, _, _ in roles for subject in requests})
     streams = sorted({subject for _, _, watched in roles for subject in watched})

@@ -1,4 +1,4 @@
-"""The keys of NATS users in a directory: one file per user, readable by its owner only, made when it is wanted.
+"""The keys of NATS users in a directory: one file per user, readable by its owner only, created on first use.
 
 The library that signs is loaded only when a key is used. Source: docs/design/nats.md#features-used (nkeys).
 """
@@ -18,7 +18,7 @@ class BadKey(ValueError):
 
 
 class Keys:
-    """The seeds in ``directory``; a key that is there stays."""
+    """The seeds in ``directory``; existing keys are kept."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -27,9 +27,9 @@ class Keys:
         return self.directory / f"{label}{_SUFFIX}"
 
     def ensure(self, labels: Iterable[str]) -> dict[str, str]:
-        """The public keys of all that are here and of ``labels``, which are made when missing. Raises BadKey, OSError.
+        """The public keys of all stored users and of ``labels``; creates missing ones. Raises BadKey, OSError.
 
-        An empty file, as power loss may leave it, is none.
+        An empty file, which power loss may leave, counts as missing.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         present = {path.name.removesuffix(_SUFFIX) for path in self.directory.glob(f"*{_SUFFIX}")}
@@ -46,7 +46,7 @@ def public_key(seed: Path) -> str:
 
 
 def signed(seed: Path, nonce: str) -> bytes:
-    """What proves to a server that one holds a seed. Raises BadKey, OSError."""
+    """Sign a server's nonce with the seed of a file. Raises BadKey, OSError."""
     signature: bytes = _pair(seed).sign(nonce.encode())
     return signature
 
@@ -72,7 +72,7 @@ def _make() -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace ``path`` whole and for good, readable by its owner only."""
+    """Replace ``path`` atomically and durably, readable by its owner only."""
     draft = path.with_name(f".{path.name}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:

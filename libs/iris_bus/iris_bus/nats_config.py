@@ -1,6 +1,6 @@
 """Writes the configuration of a NATS server for Iris into a directory, and a key for each service, worker and observer.
 
-`nats.conf` is written once and then belongs to whoever operates the server; `accounts.conf`, which it includes, is
+`nats.conf` is written once and then belongs to the operator; `accounts.conf`, which it includes, is
 written anew each time. Source: docs/operating.md#security.
 """
 
@@ -33,7 +33,7 @@ jetstream {{
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files as the server finds them: its certificate with its key, and the authority of clients, if any."""
+    """Paths of PEM files on the server's host: its certificate and key, and the clients' authority, if any."""
 
     cert: str
     key: str
@@ -47,11 +47,11 @@ class TlsFiles:
 def write(
     directory: Path, workers: Sequence[str], observers: Sequence[str], store: str, tls: TlsFiles | None
 ) -> list[Path]:
-    """Everything a server and its users need; the files that were written or changed. Keys that are there stay.
+    """Write all files for a server and its users; returns those written or changed. Existing keys are kept.
 
     Args:
-        workers, observers: names of those that get a key, besides those that have one already.
-        store: where the server keeps its streams. tls: none without it.
+        workers, observers: names that get a key, besides those that have one already.
+        store: directory of the server's streams. tls: None for plain TCP.
 
     Raises BadKey, OSError.
     """

@@ -1,6 +1,6 @@
-"""Asks a NATS server over its system account whether it is healthy, so that it needs no port for monitoring.
+"""Checks the health of a NATS server over its system account, so that the server needs no monitoring port.
 
-Synchronous, a connection for each question, for who keeps a server and has no event loop.
+Synchronous, one connection per check, for supervisors without an event loop.
 Source: the NATS client protocol; the system services of nats-server (``$SYS.REQ.SERVER.<id>.HEALTHZ``).
 """
 
@@ -18,7 +18,7 @@ _INBOX = "_INBOX.health"
 
 
 def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
-    """What the server on loopback says is wrong with it; empty when it is healthy."""
+    """The error that the server on loopback reports; empty when it is healthy."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout_s) as connection, connection.makefile("rb") as lines:
             info = json.loads(_line(lines).removeprefix(b"INFO "))
@@ -32,7 +32,7 @@ def trouble(port: int, sign: Sign, timeout_s: float = 2.0) -> str:
 
 
 def _answer(connection: socket.socket, lines: BinaryIO) -> bytes:
-    """The body of the first message. Raises OSError when there is none."""
+    """The body of the first message. Raises OSError without one."""
     while True:
         line = _line(lines)
         if line.startswith(b"MSG "):

@@ -1,6 +1,6 @@
-"""Tells systemd that this process is ready, that its loop turns, and that it stops. Nothing without systemd.
+"""Notifies systemd when this process is ready, alive and stopping. Does nothing without systemd.
 
-The variables are taken out of the environment, so that no process of ours passes them on. Source: sd_notify(3).
+The variables are removed from the environment, so that child processes do not inherit them. Source: sd_notify(3).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Notifier:
         self.interval_s = int(watchdog_us) / 2e6 if address and watched and watchdog_us.isdigit() else 0.0
 
     def __bool__(self) -> bool:
-        """Whether anybody listens."""
+        """Whether systemd listens."""
         return bool(self._address)
 
     def send(self, state: bytes) -> None:
-        """Never waits and never raises: a process does not end because nobody hears how it is."""
+        """Send a state; never blocks and never raises, because a failed notification must not end the process."""
         if self._address:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaking:
                 speaking.setblocking(False)

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry, made only where an OTLP endpoint is set; otherwise trace contexts are passed on as they are.
+"""OpenTelemetry spans, recorded only if an OTLP endpoint is set; otherwise trace contexts are passed on unchanged.
 
     with tracer.span("submit", tracer.context(request.headers), job=name) as traceparent:
         bus.publish(subject, data, headers={"traceparent": traceparent})

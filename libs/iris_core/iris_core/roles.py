@@ -1,8 +1,8 @@
-"""Who may do what on the bus, as one table; every configuration of a NATS server is made from it. Pure.
+"""The table of roles and their permissions on the bus; every NATS server configuration is generated from it. Pure.
 
-The services share the account IRIS, each with permissions of its own. A worker or an observer has an account to itself,
-in which nothing exists but what stands here: permissions alone cannot hold it, because the server sends the answer of a
-stream to whatever subject the asker names, and so into anything of the asker's account.
+The services share the account IRIS, each with its own permissions. A worker or an observer has its own account,
+with only the subjects of this table. Permissions alone do not confine it: the server sends the answer of a
+stream to any reply subject that the requester names, so to any subject of the requester's account.
 Source: docs/adr/0030-an-account-for-each-worker.md.
 """
 
@@ -61,14 +61,14 @@ _STORED_ON = {
 
 @dataclass(frozen=True, slots=True)
 class BusRole:
-    """One row. What it publishes and subscribes to besides stands in the table of subjects, under its name.
+    """One role. The table of subjects has what it publishes and subscribes to, under its name.
 
     Attributes:
-        alone: each of them has an account to itself.
-        stores: what it may do with each: get, read, put, declare or replace.
+        alone: each user of the role has its own account.
+        stores: its access to each store: get, read, put, declare or replace.
         writes: stores it may publish to.
-        answers: it may answer each request that reaches it, once; "all": on any inbox, as often as it likes.
-        publishes, subscribes: more subjects.
+        answers: it may answer each request that reaches it once; "all": on any inbox, any number of times.
+        publishes, subscribes: further subjects.
     """
 
     name: str
@@ -124,13 +124,13 @@ class Login:
 
     @property
     def label(self) -> str:
-        """What its key's file is called, and its account when it has one to itself."""
+        """The name of its key file, and of its own account if it has one."""
         return f"{self.role}-{self.token}" if self.token else self.role
 
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What one user may do: subjects to publish to and to subscribe to, its inboxes left out."""
+    """The subjects that one user may publish and subscribe to, without its inboxes."""
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
@@ -138,20 +138,20 @@ class Permissions:
 
 
 def login(role: str, name: str = "") -> Login:
-    """The login of a service, or of the worker or observer ``name``. Raises KeyError for what is no role."""
+    """The login of a service, or of the worker or observer ``name``. Raises KeyError for an unknown role."""
     known = BY_NAME[role]
     return Login(known.name, to_token(name) if known.alone else "")
 
 
 def login_of(label: str) -> Login | None:
-    """The login of that label; None when it is none, as `SYSTEM` is."""
+    """The login with that label; None if no role has it, such as `SYSTEM`."""
     role, _, token = label.partition("-")
     known = BY_NAME.get(role)
     return Login(role, token) if known is not None and known.alone == bool(token) else None
 
 
 def permissions(user: Login) -> Permissions:
-    """Everything the tables let a user do."""
+    """All permissions of a user, from the tables."""
     role = BY_NAME[user.role]
     publish = [*_bound(_written(role), user), *role.publishes, *calls(role)]
     publish += [subject for store in role.writes for subject in _STORED_ON[store]]
@@ -170,13 +170,13 @@ def calls(role: BusRole) -> tuple[str, ...]:
 
 
 def exported(role: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """What crosses the border of a role's account: requests it makes, requests made of it, what it may watch."""
+    """The subjects shared with a role's account: requests it makes, requests to it, subjects it may watch."""
     known = BY_NAME[role]
     return (*_written(known), *calls(known)), tuple(_heard(known)), tuple(_watched(known))
 
 
 def bound(pattern: str, user: Login) -> str:
-    """A pattern as it is for one user: the token of who has an account to itself stands for the first ``*``."""
+    """A pattern for one user: the token of a user with its own account replaces the first ``*``."""
     return pattern.replace("*", user.token, 1) if user.token and pattern.startswith("iris.") else pattern
 
 
@@ -189,13 +189,13 @@ def _written(role: BusRole) -> tuple[str, ...]:
 
 
 def _heard(role: BusRole) -> tuple[str, ...]:
-    """What is not kept; what is kept is read from its stream."""
+    """The subjects without a stream; others are read from their stream."""
     rows = [row for row in SUBJECTS if row.kept is not MessagePattern.STREAM]
     return tuple(row.pattern for row in rows if role.name in _parties(row.reader))
 
 
 def _watched(role: BusRole) -> tuple[str, ...]:
-    """What is for anyone."""
+    """The subjects that any observer may watch."""
     return tuple(row.pattern for row in SUBJECTS if row.reader == _ANYONE) if role.name == "observer" else ()
 
 

@@ -146,7 +146,7 @@ SUBJECTS = (
 
 
 def is_command(subject: str) -> bool:
-    """Whether it is the subject of a command, also of one of a later release."""
+    """Whether it is the subject of a command, including commands of later releases."""
     return subject.startswith(_COMMAND)
 
 
@@ -160,7 +160,7 @@ def report(worker: str) -> str:
 
 
 def is_inbox(text: str) -> bool:
-    """Whether an answer may be sent there: whoever asks could name a subject instead on which the answer does harm."""
+    """Whether an answer may be sent there; a malicious requester could name a subject on which it does harm."""
     return text.startswith(INBOXES) and is_plain(text)
 
 

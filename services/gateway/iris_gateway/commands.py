@@ -1,4 +1,4 @@
-"""Sends commands to the leader of the state service, each repeated until it is answered or its time is over.
+"""Sends commands to the leader of the state service and repeats each until it is answered or times out.
 
 A command keeps its request id through every try, so it takes effect once: the journal holds its answer beside its
 effect. A bounded number is outstanding; the others wait here and were not sent. Out of scope: what a command means;
@@ -34,7 +34,7 @@ NOT_SENT = "too many commands wait for the state service; this one was not sent 
 
 
 class Envelope(NamedTuple):
-    """What the sender of a command fills into it: its id, when it was asked (ms), and its trace."""
+    """Fields that the sender adds to a command: its id, its time (ms), and its trace context."""
 
     request_id: str
     at_ms: int
@@ -43,10 +43,10 @@ class Envelope(NamedTuple):
 
 @dataclass(slots=True)
 class _Request:
-    """One command as it is sent, as often as need be.
+    """One command on its way, with the outcome of its tries.
 
     Attributes:
-        unknown: whether some try may have been heard and was not answered. refusal: why the last one was not.
+        unknown: whether some try may have been received and was not answered. refusal: why the last one was refused.
     """
 
     subject: str
@@ -56,21 +56,21 @@ class _Request:
     refusal: ProblemResponse | None = None
 
     def unavailable(self) -> ProblemResponse:
-        """What its sender is told when the time is over: whether it may have taken effect."""
+        """The 503 after the time limit; it states whether the command may have taken effect."""
         if self.unknown:
             return ProblemResponse("unavailable", UNANSWERED)
         return self.refusal or ProblemResponse("unavailable", NOT_SENT)
 
 
 class Commands:
-    """The sending side.
+    """Sends commands and matches their answers.
 
     Args:
-        position: told where each command has come to stand.
-        retry_for_s: how long one command may take altogether before its sender is told to try again.
-        try_timeout_s: silence after which it is sent again; doubles with each try, so that answers of a slow leader
-            are not missed for ever.
-        outstanding: commands under way at once.
+        position: receives the journal position of each command.
+        retry_for_s: time limit of one command over all tries; then its caller gets a 503.
+        try_timeout_s: time without an answer after which it is sent again; doubles with each try, so that a slow leader
+            has time to answer.
+        outstanding: the largest number of unanswered commands.
         new_id: makes ids that never repeat. now_ms: the time of day.
     """
 
@@ -94,10 +94,10 @@ class Commands:
         self._slots = asyncio.Semaphore(outstanding)
 
     async def ask(self, subject: str, build: Callable[[Envelope], Any], *, key: str = "") -> Answer:
-        """The answer to a command, once what it did is durable.
+        """Send a command; returns its answer once its effect is durable.
 
         Args:
-            key: what the caller knows the request by; the same key is the same request. Empty: a request of its own.
+            key: the caller's idempotency key; the same key is the same request. Empty: a new request.
 
         Raises ProblemResponse: the refusal of the state service, or as `send`.
         """
@@ -110,9 +110,9 @@ class Commands:
         return answer
 
     async def send(self, subject: str, data: bytes, headers: Headers | None = None) -> Answer:
-        """What is answered to a packed command, be it a refusal.
+        """Send a packed command; returns the answer, which may be a refusal.
 
-        Raises ProblemResponse when no answer came in time, which says whether the command may have taken effect.
+        Raises ProblemResponse when no answer came in time; it states whether the command may have taken effect.
         """
         request = _Request(subject, data, headers)
         try:
@@ -122,7 +122,7 @@ class Commands:
             raise request.unavailable() from None
 
     async def _repeat(self, request: _Request) -> Answer:
-        """Send it until some leader answers; one that takes no more commands, or cannot read it, is asked again."""
+        """Send it until a leader answers; retry when the leader is overloaded or cannot read it."""
         pause, timeout_s = _FIRST_PAUSE_S, self._try_timeout_s
         while True:
             before, request.unknown = request.unknown, True
@@ -139,7 +139,7 @@ class Commands:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _send(self, request: _Request, timeout_s: float) -> Answer:
-        """One try. Raises Unavailable, ProblemResponse for an answer of another release."""
+        """One try. Raises Unavailable, or ProblemResponse for an answer of another release."""
         reply = await self._bus.request(request.subject, request.data, timeout=timeout_s, headers=request.headers)
         try:
             return unpack(reply.data, Answer)

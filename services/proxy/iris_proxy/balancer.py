@@ -1,7 +1,7 @@
-"""One deployment's routes as this proxy uses them: who gets the next request, and who waits for room.
+"""Balances the requests of one deployment over its routes, and queues those that no route can take yet.
 
-Requests that find every route full wait in line, first come first served, at most so many and so long; those for a
-deployment that has no route while it is idle wait for its first one.
+When all routes are full, requests wait in a FIFO queue of limited length and time; those for a
+deployment that is scaled to zero wait for its first route.
 Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -33,11 +33,11 @@ class Balancer:
 
     Args:
         clock: seconds that only grow.
-        queue_requests: that may wait. wake_s: how long for a first route.
-        on_wake: called when a request waits for a first route, and no other did.
+        queue_requests: the largest number that may wait. wake_s: how long they wait for a first route.
+        on_wake: called when the first request waits for a first route.
 
     Attributes:
-        under_way: requests that routes have been given and that have not ended, also on routes that have left.
+        under_way: requests sent to routes that have not ended, including those on removed routes.
         is_scaled: by a rule, so that its load is reported.
     """
 
@@ -63,16 +63,16 @@ class Balancer:
 
     @property
     def outstanding(self) -> int:
-        """Requests that have come and have not been answered: under way, and in line."""
+        """Requests received and not answered: under way and queued."""
         return self.under_way + len(self._waiting)
 
     def load(self) -> DeploymentLoad:
-        """What is reported of the requests; those that have arrived since the report before are counted once."""
+        """The load to report; requests that arrived since the previous report are counted once."""
         arrived, self._arrived = self._arrived, 0
         return DeploymentLoad(self._name, self.outstanding, arrived)
 
     def update(self, discovery: Discovery) -> None:
-        """Take up a new set; what is under way on a route that has left goes on."""
+        """Use a new set of routes; requests under way on a removed route continue."""
         self.policy = discovery.proxy
         self.routes = merged(self.routes, discovery)
         self._reason = discovery.reason
@@ -81,7 +81,7 @@ class Balancer:
         self._serve()
 
     async def acquire(self, key: str = "", tried: Collection[RouteLoad] = ()) -> RouteLoad:
-        """A route with room, counted as taken until `release`. Raises ProxyRefusal when there is none in time."""
+        """A route with capacity, in use until `release`. Raises ProxyRefusal if none becomes free in time."""
         self._arrived += 1
         route = None if self._waiting else self._take(key, tried)
         if route is not None:
@@ -108,14 +108,14 @@ class Balancer:
         return without_route(self._name, "starting") if self._wakes else overloaded(self._name, why)
 
     def release(self, route: RouteLoad) -> None:
-        """A request has ended."""
+        """Release the route of an ended request."""
         route.outstanding -= 1
         self.under_way -= 1
         if self._waiting:
             self._serve()
 
     def _take(self, key: str, tried: Collection[RouteLoad]) -> RouteLoad | None:
-        """A route with room, None when all are full or the first one comes. Raises ProxyRefusal when there is none."""
+        """A route with capacity; None if all are full or the first one starts. Raises ProxyRefusal without routes."""
         if self._wakes:
             return None
         candidates = eligible(self.routes, tried, self._clock())
@@ -128,7 +128,7 @@ class Balancer:
         return route
 
     def _serve(self) -> None:
-        """Give room to those who wait, in their order."""
+        """Assign free capacity to queued requests, in order."""
         while self._waiting:
             first = self._waiting[0]
             if not first.future.done():
@@ -143,7 +143,7 @@ class Balancer:
             self._waiting.popleft()
 
     def _leave(self, waiting: _Waiting) -> None:
-        """Out of the line; what was given to somebody who has just left is free again."""
+        """Leave the queue; a route assigned to a request that was just cancelled becomes free again."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         elif not waiting.future.cancelled() and waiting.future.exception() is None:

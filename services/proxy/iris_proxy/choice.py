@@ -1,4 +1,4 @@
-"""Which route gets a request: the one with the fewest outstanding requests, or the one its key belongs to.
+"""Chooses the route of a request: the one with the fewest outstanding requests, or by its affinity key.
 
 Routes whose connections failed three times in a row are ejected for a while, never more than half of them.
 Source: docs/design/serving.md#proxy-rules.
@@ -20,12 +20,12 @@ _OVERLOAD = 1.25
 
 @dataclass(eq=False, slots=True)
 class RouteLoad:
-    """What the proxy knows of one route.
+    """The load and failures of one route, as this proxy sees them.
 
     Attributes:
-        outstanding: requests it has been given and that have not ended.
-        failures: connections that failed in a row. ejections: how often in a row it was ejected.
-        ejected_until_s: until when it gets nothing, by the clock of whoever decides.
+        outstanding: requests sent to it that have not ended.
+        failures: failed connections in a row. ejections: ejections in a row.
+        ejected_until_s: it gets no requests until this time of the caller's clock.
     """
 
     id: str
@@ -44,13 +44,13 @@ class RouteLoad:
             self.ejections += 1
 
     def connected(self) -> None:
-        """It has answered."""
+        """Reset the failures: it has answered."""
         self.failures = self.ejections = 0
         self.ejected_until_s = 0.0
 
 
 def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad]:
-    """The routes of a new set; those that stay keep their counts."""
+    """The routes of a new set; those in both sets keep their counts."""
     known = {(route.id, route.address): route for route in present}
     routes = []
     for found in discovery.routes:
@@ -61,7 +61,7 @@ def merged(present: Iterable[RouteLoad], discovery: Discovery) -> list[RouteLoad
 
 
 def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad], now_s: float) -> list[RouteLoad]:
-    """The routes a request may go to: healthy ones, else stale ones, without those ejected and those it has tried."""
+    """The routes a request may use: healthy ones, else stale ones, without ejected and already tried ones."""
     healthy = [route for route in routes if not route.stale] or list(routes)
     ejected = sorted((r for r in healthy if r.ejected_until_s > now_s), key=lambda r: -r.ejected_until_s)
     if not ejected and not tried:
@@ -71,10 +71,10 @@ def eligible(routes: Sequence[RouteLoad], tried: Collection[RouteLoad], now_s: f
 
 
 def choose(routes: Sequence[RouteLoad], limit: int, randomly: Callable[[int], int], key: str = "") -> RouteLoad | None:
-    """One of ``routes`` with fewer than ``limit`` outstanding requests, None when there is none.
+    """One of ``routes`` with fewer than ``limit`` outstanding requests; None without one.
 
     Args:
-        randomly: a number below its argument, to decide among equals.
+        randomly: returns a number below its argument, to break ties.
         key: requests with the same key go to the same route, in every proxy, unless it is overloaded.
     """
     free = [route for route in routes if route.outstanding < limit]

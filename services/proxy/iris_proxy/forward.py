@@ -1,7 +1,7 @@
-"""One request through the proxy: checked, given a route, sent, its answer handed on as it comes.
+"""Forwards one request: checks it, acquires a route, sends it, and streams the answer back.
 
-A client that leaves takes its request with it: the handler is cancelled and the route's connection closed at once.
-An answer that breaks off is cut off here too, never ended as if it were whole.
+When a client disconnects, the handler is cancelled and the route's connection closed at once.
+An answer that breaks off breaks off for the client too; it never looks complete.
 Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -35,10 +35,10 @@ _USUALLY_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 
 class Upload:
-    """A request's body on its way to a route; None of it is read before a route is connected.
+    """A request's body on its way to a route; nothing of it is read before a route is connected.
 
     Attributes:
-        begun: whether any of it was asked for.
+        begun: whether reading it has begun.
     """
 
     def __init__(self, request: web.BaseRequest, policy: ProxyPolicy) -> None:
@@ -47,12 +47,12 @@ class Upload:
         self.begun = False
 
     def check_length(self) -> None:
-        """Raises ProxyRefusal when it says itself that it is too long."""
+        """Raises ProxyRefusal when its Content-Length is over the limit."""
         if (self._request.content_length or 0) > self._policy.body_bytes:
             raise self._too_long()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Raises ProxyRefusal when it is too long or too slow, or not what its framing says."""
+        """The parts of the body. Raises ProxyRefusal when it is too long, too slow, or does not match its framing."""
         self.begun = True
         request = self._request
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -84,7 +84,7 @@ class Exchange:
     """One request and its answer.
 
     Args:
-        tokens: digests of bearer tokens that stay here. trusted: networks of proxies that are believed.
+        tokens: digests of bearer tokens that are not forwarded. trusted: networks of trusted proxies.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Exchange:
             self._fields += [("Connection", "Upgrade"), ("Upgrade", "websocket")]
 
     async def run(self, budget: RetryBudget, on_retry: Callable[[], None]) -> web.StreamResponse:
-        """Send it, again where that is allowed, and hand on the answer. Raises ProxyRefusal when there is none."""
+        """Send the request, retry where allowed, and forward the answer. Raises ProxyRefusal without an answer."""
         if self._upload is not None:
             self._upload.check_length()
         total_s = self._policy.total_s
@@ -164,7 +164,7 @@ class Exchange:
             on_retry()
 
     async def _on_route(self, route: RouteLoad, fresh: bool) -> web.StreamResponse:
-        """One attempt; the route is released when it has ended. Raises NoAnswer."""
+        """One attempt on a route, released at its end. Raises NoAnswer."""
         try:
             answer = await self._ask(route, fresh)
             try:
@@ -217,12 +217,12 @@ class Exchange:
         return reply
 
     def _cut_off(self) -> None:
-        """End the client's connection so that nobody takes what it has for all of the answer."""
+        """Abort the client's connection, so that a partial answer does not look complete."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
     def _cookie(self) -> Fields:
-        """What tells a client that has no cookie yet which route is its own."""
+        """The Set-Cookie that binds a client without the cookie to its route."""
         if not self._new_cookie:
             return []
         scope = f"Path=/d/{self._deployment}; HttpOnly; SameSite=Lax"
@@ -241,7 +241,7 @@ class Exchange:
         return allowed and budget.take()
 
     def _key(self) -> str:
-        """What this request's route is chosen by, empty for any. A client without the cookie is given one."""
+        """The affinity key of this request, empty for any route. A client without the cookie gets one."""
         source, _, name = self._policy.affinity.partition(":")
         if source == "header":
             return self._request.headers.get(name, "")
@@ -260,7 +260,7 @@ def _wants_websocket(request: web.BaseRequest) -> bool:
 
 
 def _length_of_nothing(method: str) -> int | None:
-    """The length of no body, where a server would otherwise wait for one."""
+    """Content-Length 0 where a server would otherwise wait for a body."""
     return None if method in _USUALLY_WITHOUT_BODY else 0
 
 

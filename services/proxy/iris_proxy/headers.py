@@ -1,4 +1,4 @@
-"""Header fields on their way through: what belongs to one connection is dropped, where it came from is added.
+"""Rewrites header fields: drops those of one connection, adds where the request came from.
 
 Framing (Content-Length, Transfer-Encoding) is made anew on each side and never copied.
 Source: docs/design/serving.md#proxy-rules.
@@ -26,7 +26,7 @@ _NEVER_NAMED = frozenset({"host", "close", "keep-alive", "upgrade", ""})
 
 @lru_cache(maxsize=4096)
 def _kind(name: str) -> str:
-    """What is to be done with a field, empty for nothing: a look-up for names that were seen before."""
+    """The handling of a field, empty for none; cached by name."""
     low = name.lower()
     if low.startswith("proxy-"):
         return _HOP
@@ -34,7 +34,7 @@ def _kind(name: str) -> str:
 
 
 def end_to_end(fields: Iterable[tuple[str, str]]) -> Fields:
-    """What is not only for one connection, repeated fields and their order kept."""
+    """The end-to-end fields; keeps repeated fields and their order."""
     kept: Fields = []
     named: set[str] = set()
     for field in fields:
@@ -48,7 +48,7 @@ def end_to_end(fields: Iterable[tuple[str, str]]) -> Fields:
 
 
 def _text(value: str) -> str:
-    """A value whose bytes are no UTF-8 is taken for Latin-1, as the field's old standard says."""
+    """A value as text: UTF-8, else Latin-1 as in the older HTTP standard."""
     raw = value.encode("utf-8", "surrogateescape")
     try:
         return raw.decode()
@@ -69,8 +69,8 @@ def to_route(
     """A request's fields for a route.
 
     Args:
-        peer: who sent it. trusted: whether it is a proxy whose ``X-Forwarded-*`` is believed; else they are replaced.
-        tokens: SHA-256 of Iris' own bearer tokens, which stay here.
+        peer: the client's address. trusted: it is a proxy whose ``X-Forwarded-*`` is kept; else they are replaced.
+        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded.
     """
     kept: Fields = []
     before: dict[str, str] = {}
@@ -111,7 +111,7 @@ def token_digests(text: str) -> frozenset[bytes]:
 
 
 def cookie(header: str, name: str) -> str:
-    """The value of one cookie, empty when it is not there."""
+    """The value of one cookie; empty when missing."""
     for part in header.split(";"):
         key, equals, value = part.strip().partition("=")
         if equals and key == name:

@@ -1,6 +1,6 @@
-"""The listening side: aiohttp's low-level server, with the limits it leaves to others.
+"""Listens for clients: aiohttp's low-level server with the limits that it lacks.
 
-aiohttp cancels the handler of a client that has left, when asked to. Here: a head must arrive in time, and only so many
+aiohttp cancels the handler of a disconnected client. This module adds: a timeout of request heads, and a limit of
 connections are served. Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -29,10 +29,10 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Listener:
-    """Serves ``handle`` to whoever connects.
+    """Serves ``handle`` to all clients.
 
     Args:
-        refuse: answers a request on a connection too many.
+        refuse: answers a request on a connection over the limit.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Listener:
         return await self._handle(request)
 
     async def stop(self) -> None:
-        """Accept nothing more, close idle connections, and give requests under way their time."""
+        """Accept no more connections, close idle ones, and let requests under way finish within their time."""
         if self._accepting is None or self._server is None:
             return
         self._accepting.close()
@@ -72,10 +72,10 @@ class Listener:
 
 
 class ClientConnection(RequestHandler):
-    """A client's connection, closed when a head has begun, or never comes, and is not there after ``head_s``.
+    """A client's connection, closed if its first request head, or one that has begun, takes longer than ``head_s``.
 
     Attributes:
-        too_many: whether there were as many before it as are served.
+        too_many: whether it is over the limit of connections.
     """
 
     def __init__(self, manager: _Server, head_s: float, **options: Any) -> None:
@@ -106,7 +106,7 @@ class ClientConnection(RequestHandler):
         return self._current_request is not None and not self._current_request.content.is_eof()
 
     def _expect_head(self) -> None:
-        """Once for each head, whose number among those of this connection is awaited."""
+        """Start the timer of the next head, identified by its number on this connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._awaited = self._request_count
@@ -118,7 +118,7 @@ class ClientConnection(RequestHandler):
 
 
 class _Server(web.Server):
-    """aiohttp's server, with connections of ours."""
+    """aiohttp's server with `ClientConnection`."""
 
     def __init__(self, handle: Handle, settings: ProxySettings) -> None:
         super().__init__(handle, handler_cancellation=True)
@@ -141,5 +141,5 @@ class _Server(web.Server):
 
 
 def _no_mistake_of_a_client(record: logging.LogRecord) -> bool:
-    """Whether a record is worth a line: a request that cannot be parsed was answered, and is no error of ours."""
+    """Whether a record is logged: an unparsable request was answered and is not an error of the proxy."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

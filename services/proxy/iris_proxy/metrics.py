@@ -1,4 +1,4 @@
-"""The proxy's figures for Prometheus. Source: docs/design/interfaces.md#metrics."""
+"""The proxy's Prometheus metrics. Source: docs/design/interfaces.md#metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT_LEFT = 499
 
 
 class ProxyMetrics:
-    """A registry of its own."""
+    """The metrics in their own registry."""
 
     def __init__(self) -> None:
         self.registry = new_registry()
@@ -35,7 +35,7 @@ class ProxyMetrics:
         self._by_status: dict[int, Counter] = {}
 
     def answered(self, status: int, seconds: float) -> None:
-        """A request has ended; status 499: its client left first."""
+        """Count an ended request; status 499: its client disconnected first."""
         counter = self._by_status.get(status)
         if counter is None:
             known = status in _STATUSES or status == CLIENT_LEFT
@@ -44,5 +44,5 @@ class ProxyMetrics:
         self._seconds.observe(seconds)
 
     def retried(self) -> None:
-        """A request is sent again."""
+        """Count a retry."""
         self._retries.inc()

@@ -1,4 +1,4 @@
-"""Connections to every route there is."""
+"""Connections to all routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pool:
         self._wanted: Collection[str] = ()
 
     def upstream(self, address: str) -> Upstream:
-        """A route's connections; those of a route that has left are not kept after their request."""
+        """The connections of a route; those of a removed route close after their request."""
         found = self._upstreams.get(address)
         if found is None:
             found = Upstream(address, self._idle_s)
@@ -31,7 +31,7 @@ class Pool:
         return found
 
     def keep(self, addresses: Collection[str]) -> None:
-        """Close what is idle and not among these any more; the rest when its request is over."""
+        """Close connections to all other routes: idle ones now, others when their request ends."""
         self._wanted = addresses
         for address in self._upstreams.keys() - addresses:
             self._upstreams.pop(address).close()

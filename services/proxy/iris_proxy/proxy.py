@@ -1,4 +1,4 @@
-"""The proxy's parts together: the sets of routes by deployment, and the handler of every request."""
+"""The proxy: the routes of each deployment, and the handler of all requests."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 
 
 class Proxy:
-    """Every deployment and its routes.
+    """All deployments with their routes.
 
     Args:
         clock: seconds that only grow.
 
     Attributes:
-        tokens: SHA-256 of Iris' own bearer tokens, which are not passed on.
-        woken: a request waits for the first route of a deployment that has none.
+        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded.
+        woken: set when a request waits for the first route of a deployment without routes.
     """
 
     def __init__(self, settings: ProxySettings, clock: Callable[[], float]) -> None:
@@ -49,7 +49,7 @@ class Proxy:
         self.metrics = ProxyMetrics()
 
     def update(self, values: Mapping[str, Entry]) -> None:
-        """Take up the whole discovery; a value that cannot be read changes nothing of its deployment."""
+        """Apply the whole discovery; an unreadable value leaves its deployment as it is."""
         for name in self._balancers.keys() - values.keys():
             self._balancers.pop(name).update(Discovery(name, 0))
         for name, entry in values.items():
@@ -72,7 +72,7 @@ class Proxy:
             )
 
     def loads(self) -> tuple[DeploymentLoad, ...]:
-        """The load of every deployment that has a scaling rule, since this was asked last."""
+        """The load of every deployment with a scaling rule since the last call."""
         return tuple(balancer.load() for balancer in self._balancers.values() if balancer.is_scaled)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -125,7 +125,7 @@ class Proxy:
 
 
 def refused(request: web.BaseRequest, refusal: ProxyRefusal) -> web.Response:
-    """The answer of a refusal."""
+    """The response for a refusal."""
     response = web.Response(status=refusal.status, body=refusal.body(), headers=CIMultiDict(refusal.headers()))
     if refusal.closes or request.body_exists:
         response.force_close()

@@ -1,4 +1,4 @@
-"""What the proxy answers itself: a status, a code for programs, a sentence for people, as JSON.
+"""The proxy's own error responses: a status, a code for programs, and a message for people, as JSON.
 
 Source: docs/design/serving.md#proxy-rules.
 """
@@ -29,7 +29,7 @@ class RefusalBody(msgspec.Struct, frozen=True):
 
 
 class ProxyRefusal(Exception):
-    """The proxy answers by itself; ``closes``: and the connection with it."""
+    """The proxy answers a request itself; ``closes``: it also closes the connection."""
 
     def __init__(self, status: int, code: str, detail: str, *, closes: bool = False) -> None:
         super().__init__(detail)
@@ -38,7 +38,7 @@ class ProxyRefusal(Exception):
         self.closes = closes
 
     def headers(self) -> list[tuple[str, str]]:
-        """Marked, so that nobody takes it for the service's answer."""
+        """The header fields, with the mark that distinguishes it from an answer of the service."""
         marked = [
             ("Iris-Proxy", "1"),
             ("Content-Type", "application/json"),
@@ -52,14 +52,14 @@ class ProxyRefusal(Exception):
 
 
 def without_route(deployment: str, reason: str) -> ProxyRefusal:
-    """The 503 of a deployment that nobody serves now."""
+    """The 503 for a deployment without a usable route."""
     return ProxyRefusal(503, reason or "no_healthy_route", f"{deployment} has no route that can answer now")
 
 
 def check_head(
     target: str, hosts: int, codings: Sequence[str], *, http_1_1: bool, head_bytes: int, most_bytes: int
 ) -> None:
-    """Raises ProxyRefusal for a request that must not be sent on.
+    """Raises ProxyRefusal for a request that must not be forwarded.
 
     Args:
         hosts: how many Host fields it has. codings: its Transfer-Encoding fields.

@@ -1,6 +1,6 @@
-"""An answer on its way to a client: the head as the route wrote it, framed anew, and the body as it comes.
+"""Sends an answer to a client: the route's head with new framing, and the body as it arrives.
 
-In place of what aiohttp's response does to a head: fields of its own, and a guess at the type of the content.
+Replaces aiohttp's response class, which adds fields to a head and guesses the content type.
 Source: docs/design/serving.md#proxy-rules.
 """
 
@@ -47,7 +47,7 @@ class Reply(web.StreamResponse):
         """As `prepare`."""
 
     async def begin(self, added: Fields) -> None:
-        """The head, with fields ``added``; it leaves with the next bytes. Raises ValueError for control characters."""
+        """Write the head with fields ``added``, sent with the next bytes. Raises ValueError for control characters."""
         head = self._head
         fields = CIMultiDict([*end_to_end(head.headers.items()), *added])
         if head.code == 101:
@@ -58,7 +58,7 @@ class Reply(web.StreamResponse):
         await self._writer.write_headers(_status_line(self._request, head), fields)
 
     def _frame(self, fields: CIMultiDict[str]) -> None:
-        """Say how long the body is, and what becomes of the connection."""
+        """Set the framing of the body and the Connection field."""
         old = self._request.version == HttpVersion10
         if self._head.code in _WITHOUT_BODY:
             fields.popall("Content-Length", None)
@@ -74,7 +74,7 @@ class Reply(web.StreamResponse):
             fields.add("Connection", "close")
 
     async def copy(self, content: aiohttp.StreamReader, idle_s: float) -> None:
-        """The body as it comes. Raises TimeoutError when the route sends, or the client takes, nothing for long."""
+        """Copy the body. Raises TimeoutError when the route sends, or the client reads, nothing within the timeout."""
         writer = self._writer
         if content.is_eof():
             await writer.write(content.read_nowait(), drain=False)
@@ -91,7 +91,7 @@ class Reply(web.StreamResponse):
 
 
 async def inform(request: web.BaseRequest, head: RawResponseMessage) -> None:
-    """Pass on a 1xx; a client of HTTP/1.0 knows none, and 100 was asked of us and not of the route."""
+    """Forward a 1xx answer, except to HTTP/1.0 clients, and except 100, which this proxy sends itself."""
     if request.version != HttpVersion10 and head.code != _CONTINUE:
         await request.writer.write_headers(_status_line(request, head), CIMultiDict(end_to_end(head.headers.items())))
         request.writer.send_headers()

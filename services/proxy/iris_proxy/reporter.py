@@ -1,4 +1,4 @@
-"""Reports the load of deployments that have a scaling rule: each second, and at once when a request wakes one.
+"""Reports the load of deployments with a scaling rule: every second, and at once when a request wakes one.
 
 Source: docs/design/serving.md#scale.
 """
@@ -21,7 +21,7 @@ REPORT_S = 1.0
 
 
 class LoadReporter:
-    """One process of a proxy, under a name of its own: the state service adds up what all of them report."""
+    """The reporter of one proxy process, with its own id: the state service adds up the reports of all processes."""
 
     def __init__(self, proxy: Proxy, bus: Bus) -> None:
         self._proxy = proxy
@@ -30,7 +30,7 @@ class LoadReporter:
         self._leaving = False
 
     async def run(self) -> None:
-        """Report until this process leaves."""
+        """Report until `leave`."""
         while not self._leaving:
             if loads := self._proxy.loads():
                 self._bus.publish(LOADS, codec.pack(LoadReport(self._name, loads)))
@@ -40,6 +40,6 @@ class LoadReporter:
             self._proxy.woken.clear()
 
     def leave(self) -> None:
-        """Say that no other report comes, so that its silence is not taken for a fault."""
+        """Report that this process stops, so that its silence does not count as a fault."""
         self._leaving = True
         self._bus.publish(LOADS, codec.pack(LoadReport(self._name, leaving=True)))

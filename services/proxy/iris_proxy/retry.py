@@ -1,4 +1,4 @@
-"""Whether a request that failed may be sent again, to another route or on another connection. Never more than this.
+"""Decides whether a failed request may be retried, on another route or connection.
 
 Source: docs/design/serving.md#proxy-rules.
 """
@@ -14,7 +14,7 @@ _AT_ONCE = 10.0
 
 
 class Failure(Enum):
-    """How an attempt ended without an answer."""
+    """How an attempt failed without an answer."""
 
     NOT_CONNECTED = "refused or timed out"
     REUSED_CLOSED = "a reused connection was closed before the first byte of the answer"
@@ -22,17 +22,17 @@ class Failure(Enum):
 
 
 class RetryBudget:
-    """At most a tenth of all requests are sent again, ten more at once after a while without."""
+    """A budget of retries: a tenth of all requests, with a burst of ten."""
 
     def __init__(self) -> None:
         self._left = _AT_ONCE
 
     def request(self) -> None:
-        """A request came."""
+        """Count a request."""
         self._left = min(self._left + _SHARE, _AT_ONCE)
 
     def take(self) -> bool:
-        """Whether one may be sent again."""
+        """Take one retry from the budget; False when it is used up."""
         if self._left < 1:
             return False
         self._left -= 1
@@ -40,10 +40,10 @@ class RetryBudget:
 
 
 def may_retry(failure: Failure, method: str, *, retries: int, has_body: bool, body_read: bool, fresh: bool) -> bool:
-    """Whether a failed request may be sent again.
+    """Whether a failed request may be retried.
 
     Args:
-        retries: how often it was sent again already. fresh: whether that was on a fresh connection for its sake.
+        retries: retries so far. fresh: whether the failed attempt was a retry on a new connection.
         has_body, body_read: whether it has a body, and whether any of it was read from the client.
     """
     if retries >= _MOST:

@@ -1,4 +1,4 @@
-"""The proxy's shell: follows the discovery, listens, tells where, and lets requests under way finish when it stops.
+"""The proxy's shell: follows the discovery, listens, publishes its address, and drains when it stops.
 
 Source: docs/design/serving.md#what-to-build, docs/ARCHITECTURE.md#serving.
 """
@@ -32,7 +32,7 @@ _TOKENS_LOOK_S = 5.0
 
 
 async def main(service: Service[ProxySettings]) -> None:
-    """Be the proxy until told to stop. Raises BadSetting."""
+    """Run the proxy until it is stopped. Raises BadSetting."""
     settings = service.settings
     if settings.drain_s >= service.run.drain_s:
         raise BadSetting(
@@ -45,7 +45,7 @@ async def main(service: Service[ProxySettings]) -> None:
 
 
 async def serve(service: Service[ProxySettings]) -> None:
-    """Answer requests in this process until told to stop."""
+    """Serve requests in this process until it is stopped."""
     settings = service.settings
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -78,7 +78,7 @@ async def serve(service: Service[ProxySettings]) -> None:
 async def follow(
     service: Service[ProxySettings], proxy: Proxy, last: LastDiscovery, current: asyncio.Event, retry_for_s: float
 ) -> None:
-    """Take up every change of the discovery and report the load; while the bus is away the last set stays.
+    """Apply every change of the discovery and report the load; while the bus is unreachable the last set stays in use.
 
     Args:
         current: set when the discovery has been read from the bus.
@@ -110,7 +110,7 @@ def read_tokens(token_file: str) -> frozenset[bytes]:
 
 
 async def keep_reading_tokens(proxy: Proxy, token_file: str) -> None:
-    """Take up a changed token file; one that cannot be used changes nothing."""
+    """Apply a changed token file; an invalid one is ignored."""
     while True:
         await asyncio.sleep(_TOKENS_LOOK_S)
         try:

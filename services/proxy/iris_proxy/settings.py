@@ -26,7 +26,7 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
             nowhere, and it listens once the bus has answered. Several proxies may share it.
         token_file: the gateway's; a bearer token that is in it is not passed on to a service.
         trusted: networks of proxies in front of this one, whose ``X-Forwarded-*`` is believed, e.g. ``10.0.0.0/8``.
-        head_s: how long a request's head may take to arrive. idle_s: how long a connection without a request stays
+        head_s: timeout of a request's head. idle_s: how long a connection without a request stays
             open, to clients and to routes.
         head_bytes: of a request's head.
         max_connections: of clients that each process serves; a request on one more is answered 503.

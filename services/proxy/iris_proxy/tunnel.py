@@ -1,7 +1,7 @@
-"""A websocket once both sides have agreed: bytes both ways, as they are, until either side ends.
+"""Tunnels an accepted websocket: copies bytes unchanged in both directions until either side ends.
 
-Frames are not read, so pings, close codes, extensions and fragments stay whole. Each side is read only as far ahead as
-the other takes it. Source: docs/design/serving.md#proxy-rules.
+Frames are not parsed, so pings, close codes, extensions and fragments stay intact. Backpressure: each side is read
+only as fast as the other accepts. Source: docs/design/serving.md#proxy-rules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iris_proxy.upstream import AHEAD_BYTES, RouteConnection
 
 
 class _Bytes:
-    """What aiohttp's protocols take for a parser of frames: it hands on everything unread."""
+    """Stands in for aiohttp's parser of frames and passes all bytes on unparsed."""
 
     def __init__(self, protocol: BaseProtocol) -> None:
         self.stream = aiohttp.StreamReader(protocol, AHEAD_BYTES, loop=asyncio.get_running_loop())

@@ -1,8 +1,8 @@
 """Connections to one route, and one request on one of them.
 
 Parsing, framing and flow control are aiohttp's (`ResponseHandler` and `StreamWriter`); its session, which adds cookies,
-redirects, decompression and requests sent again, is left out. The newest idle connection is used first; one on which
-bytes come unasked is closed. Source: docs/design/serving.md#proxy-rules,
+redirects, decompression and retries, is not used. The newest idle connection is used first; one on which
+unexpected bytes arrive is closed. Source: docs/design/serving.md#proxy-rules,
 docs/adr/0028-connections-to-routes-are-ours.md.
 """
 
@@ -39,13 +39,13 @@ class NoAnswer(Exception):
 
 
 class RouteConnection(ResponseHandler):
-    """A connection to a route, and one timer for all the requests it carries.
+    """A connection to a route, with one timer for all its requests.
 
-    A timer that is due too early is set again and not replaced for each request, so a request costs none.
+    A timer that fires early is rearmed, so no request creates a timer.
 
     Attributes:
-        reused: whether it has carried a request before the present one.
-        heard: whether bytes have come for the present one.
+        reused: whether it carried a request before the current one.
+        heard: whether bytes of the current answer have arrived.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_idle_end: Callable[[RouteConnection], None]) -> None:
@@ -57,22 +57,22 @@ class RouteConnection(ResponseHandler):
         self._watch: asyncio.TimerHandle | None = None
 
     def expect_answer(self, within_s: float) -> None:
-        """Fail the request if its answer has not begun by then."""
+        """Fail the request if its answer has not begun by this deadline."""
         if not self._answered:
             self._be_done_in(within_s)
 
     def answered(self) -> None:
-        """The head of the answer is there."""
+        """Note that the head of the answer has arrived."""
         self._answered = True
         self._due_s = None
 
     def rest(self, for_s: float) -> None:
-        """Nobody uses it now; it is closed after that time, or when bytes come."""
+        """Make it idle; it is closed after that time, or when bytes arrive."""
         self.reused = self._idle = True
         self._be_done_in(for_s)
 
     def wake(self) -> None:
-        """A request takes it."""
+        """Use it for a request."""
         self.heard = self._idle = self._answered = False
         self._due_s = None
 
@@ -113,10 +113,10 @@ class RouteConnection(ResponseHandler):
 
 
 class RouteAnswer:
-    """A route's answer; its body comes.
+    """A route's answer, whose body is still arriving.
 
     Attributes:
-        head: as the route wrote it. content: the body. connection: what it comes on.
+        head: as the route wrote it. content: the body. connection: the one it arrives on.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class RouteAnswer:
         self._upstream = upstream
 
     def close(self) -> None:
-        """Keep the connection for the next request when this one is over on both sides, else close it."""
+        """Keep the connection if the request ended on both sides, else close it."""
         sent = self._upload is None or self._upload.done()
         if self._upload is not None and not sent:
             self._upload.cancel()
@@ -142,7 +142,7 @@ class RouteAnswer:
 
 
 class Upstream:
-    """One route's connections.
+    """The connections of one route.
 
     Args:
         address: ``host:port``.
@@ -168,11 +168,11 @@ class Upstream:
         fresh: bool,
         informational: Informational,
     ) -> RouteAnswer:
-        """The head of the answer; ``informational`` is given each 1xx before it.
+        """Send a request and return the head of its answer; calls ``informational`` with each 1xx before it.
 
         Args:
-            body: what it raises is raised here. chunked: ``fields`` do not say how long it is.
-            fresh: on a connection made for it.
+            body: its exceptions are raised here. chunked: ``fields`` hold no length.
+            fresh: use a new connection.
 
         Raises NoAnswer.
         """
@@ -202,7 +202,7 @@ class Upstream:
             raise
 
     def release(self, connection: RouteConnection, sent: bool) -> None:
-        """A request is over; ``sent``: all of it went out, so the connection may be used again."""
+        """End a request; ``sent``: all of it was sent, so the connection may be reused."""
         if sent and not self._closed and connection.is_connected() and not connection.should_close:
             self._idle.append(connection)
             connection.rest(self._idle_s)
@@ -210,13 +210,13 @@ class Upstream:
             connection.close()
 
     def close(self) -> None:
-        """Close what is idle, and the rest when its request is over."""
+        """Close idle connections now, the others when their request ends."""
         self._closed = True
         for connection in tuple(self._idle):
             connection.close()
 
     def _take(self) -> RouteConnection | None:
-        """The connection that was used last and is still good."""
+        """The most recently used connection that is still usable."""
         while self._idle:
             connection = self._idle.pop()
             connection.wake()
@@ -246,7 +246,7 @@ class Upstream:
 async def _begin(
     connection: RouteConnection, method: str, target: str, fields: Fields, *, chunked: bool
 ) -> StreamWriter:
-    """Prepare for the answer, and write a request's head, which leaves with the first part of the body."""
+    """Prepare for the answer and write the request's head, which is sent with the first part of the body."""
     connection.set_response_params(
         skip_payload=method == "HEAD",
         read_until_eof=True,
@@ -267,7 +267,7 @@ async def _begin(
 async def _send(
     body: AsyncIterator[bytes], writer: StreamWriter, connection: RouteConnection, policy: ProxyPolicy
 ) -> None:
-    """Send a body; what goes wrong is raised to whoever waits for the answer."""
+    """Send a body; an error is raised to the waiter for the answer."""
     try:
         async for chunk in body:
             await writer.write(chunk, drain=False)
@@ -281,7 +281,7 @@ async def _send(
 
 
 def _no_answer(error: BaseException, connection: RouteConnection) -> NoAnswer | None:
-    """What an error while waiting for an answer means; None when it is not the route's."""
+    """The NoAnswer for an error while waiting for an answer; None if the route did not cause it."""
     match error:
         case TimeoutError():
             return NoAnswer(Failure.BROKEN, 504, "the route did not answer in time")

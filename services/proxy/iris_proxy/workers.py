@@ -1,7 +1,7 @@
-"""A proxy of several processes, which listen on one address and are kept running by this one.
+"""Supervises several proxy processes that listen on one address.
 
-The kernel gives each connection to one of them (``SO_REUSEPORT``). Each follows the discovery by itself and serves its
-own metrics. Out of scope: what one of them does (`service`).
+The kernel assigns each connection to one of them (``SO_REUSEPORT``). Each follows the discovery and serves its
+own metrics. See also: `service` is one of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_S = 0.1
 
 
 async def keep(service: Service[ProxySettings]) -> None:
-    """Keep the workers until told to stop. Raises BadSetting when they cannot start."""
+    """Run the workers until stopped. Raises BadSetting when they cannot start."""
     with listen("proxy", *service.settings.address(), shared=True) as held, tempfile.TemporaryDirectory() as ready:
         host, port = held.getsockname()[:2]
         workers = [ChildProcess(program) for program in _programs(service, f"{host}:{port}", Path(ready))]
@@ -45,7 +45,7 @@ async def keep(service: Service[ProxySettings]) -> None:
 
 
 def _programs(service: Service[ProxySettings], http: str, ready: Path) -> Iterator[Program]:
-    """One program for each worker: what this process was started with, and what differs."""
+    """The command line of each worker: that of this process with the worker's settings."""
     for number in range(service.settings.workers):
         given = [
             f"proxy.http={http}",
@@ -61,7 +61,7 @@ def _programs(service: Service[ProxySettings], http: str, ready: Path) -> Iterat
 
 
 def _counted(address: str, number: int) -> str:
-    """The address of a worker's metrics: counted on from the port of the first; port 0 stays."""
+    """The metrics address of a worker: ports count up from the first; port 0 stays 0."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) and int(port) + number}"
 
@@ -81,7 +81,7 @@ def _all_ready(workers: list[ChildProcess], ready: Path) -> bool:
 
 
 async def _look_after(service: Service[ProxySettings], workers: list[ChildProcess]) -> None:
-    """Start again what dies, until told to stop."""
+    """Restart workers that die, until stopped."""
     while not service.stop.is_set():
         for worker in workers:
             code = worker.look(_now())
@@ -93,7 +93,7 @@ async def _look_after(service: Service[ProxySettings], workers: list[ChildProces
 
 
 async def _end(workers: list[ChildProcess], within_s: float) -> None:
-    """TERM, once, for a second one cuts their drain short; KILL when it takes too long."""
+    """Send TERM once, because a second one ends their drain; KILL after the timeout."""
     for worker in workers:
         worker.signal(signal.SIGTERM)
     with contextlib.suppress(TimeoutError):

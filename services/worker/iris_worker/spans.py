@@ -1,6 +1,6 @@
 """The spans of attempts of traced jobs: ``start`` from order to process, ``run`` from process to end. Pure.
 
-They end when the stage that ends them is committed. An attempt that a later worker adopts has none: its context is not
+A span ends when the stage that ends it is committed. An attempt that a later worker adopts has none: its context is not
 stored on the host. Source: docs/design/interfaces.md#metrics.
 """
 
@@ -44,7 +44,7 @@ class AttemptSpans:
         self._open: dict[AttemptRef, _Open] = {}
 
     def ordered(self, order: Order, now_ms: int) -> None:
-        """An order was accepted."""
+        """Start the spans of an accepted order."""
         traced = {template.job: template for template in order.templates if template.traceparent}
         if not traced:
             return
@@ -54,7 +54,7 @@ class AttemptSpans:
                 self._open.setdefault(ref, _Open(template.traceparent, f"{template.name}/{ref.index}", now_ms))
 
     def committed(self, stages: Iterable[Stage]) -> Iterator[Span]:
-        """The spans that end with stages that are now committed."""
+        """Return the spans that end with these committed stages."""
         if not self._open:
             return
         for stage in stages:

@@ -1,7 +1,7 @@
-"""`AsyncClient`: the same names as `Client`, awaited. Its requests run on threads of its own, so it needs no more
-than the standard library; a stream occupies one thread as long as it lasts.
+"""`AsyncClient`: the methods of `Client` as coroutines. Its requests run on its own threads, so it needs only
+the standard library; a stream occupies one thread while it is open.
 
-Out of scope: any request; every method is `Client`'s.
+Every method calls the one of `Client`.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class AsyncClient:
         return self.read(stream, read_events(stream))
 
     async def call(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of a call of the synchronous client."""
+        """Run a call of the synchronous client on a thread and return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: ask(*args, **kwargs))
 
     async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:

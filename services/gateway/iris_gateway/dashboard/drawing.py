@@ -1,4 +1,4 @@
-"""What pages draw: proportional bars, bars of use, and the lanes of a timeline, as SVG with lengths in per cent.
+"""Drawings of pages: proportional bars, usage bars, and timeline lanes, as SVG with lengths in per cent.
 
 The content security policy forbids inline styles, so lengths are attributes; colours and heights come from the style
 sheet. Pure. Source: docs/design/page.md#components.
@@ -26,7 +26,7 @@ _BAD = frozenset({"failed", "worker_failed", "unschedulable", "preempted"})
 
 
 def bar(counts: Mapping[str, int]) -> Markup:
-    """Tasks by state, as parts of a whole."""
+    """A bar of tasks by state, as parts of the whole."""
     parts = [(state, counts[state]) for state in ORDER if counts.get(state)]
     words = ", ".join(f"{count:,} {state}" for state, count in parts) or "no tasks"
     total = sum(count for _, count in parts) or 1
@@ -40,14 +40,14 @@ def bar(counts: Mapping[str, int]) -> Markup:
 
 
 def use(used: int, total: int, words: str) -> Markup:
-    """How much of something is taken."""
+    """A bar of the used part of a capacity."""
     share = min(100.0, 100 * used / total) if total else 0.0
     rect = Markup('<rect width="{:.2f}%"/>').format(share)
     return Markup('<svg class="bar use" role="img" aria-label="{}">{}</svg>').format(words, rect)
 
 
 class Axis:
-    """The time that a page shows, from ``began`` to ``ended``, both included.
+    """The time axis of a page, from ``began`` to ``ended``, both included.
 
     Args:
         began, ended: RFC 3339; ``ended`` None: until now.
@@ -62,16 +62,16 @@ class Axis:
         return datetime.fromisoformat(text) if text else self._now
 
     def at(self, text: str | None) -> float:
-        """Where a time lies, in per cent; None is now."""
+        """The position of a time in per cent; None is now."""
         share = (self._moment(text) - self._began).total_seconds() / self._seconds
         return min(100.0, max(0.0, 100 * share))
 
     def ticks(self, count: int = 4) -> list[tuple[float, str]]:
-        """Where to write how much time after the beginning."""
+        """The positions and labels of the ticks."""
         return [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
 
     def lane(self, submitted: str, attempts: Sequence[Mapping[str, Any]], state: str) -> Markup:
-        """One task: a thin line while it waits, its build, and its run in the colour of the end of each attempt."""
+        """The lane of one task: thin while pending, then build and run in the colour of each attempt's end."""
         parts, since = Markup(), submitted
         for attempt in attempts:
             begun = attempt["assigned_at"] or since
@@ -104,7 +104,7 @@ def _words(attempt: Mapping[str, Any]) -> str:
 
 
 def is_bad(state: str) -> bool:
-    """Whether somebody should look at it."""
+    """Whether the use needs attention."""
     return state in _BAD
 
 

@@ -1,4 +1,4 @@
-"""The silhouettes of states, so that colour never says a state alone: one small SVG each, and the rules that show them.
+"""Shapes of states, so that a state is never shown by colour alone: one small SVG each, and the CSS that shows them.
 
 A badge shows its glyph as a CSS mask, so a page has no markup for it. Task states have round shapes, hosts, routes and
 deployments square ones. Source: docs/design/page.md#states.
@@ -78,7 +78,7 @@ MARKS = {
 
 
 def files() -> dict[str, bytes]:
-    """The pictures, by file name."""
+    """The SVG files by name."""
     glyphs = {css_class(state): TASK_GLYPHS[display_name(state)] for state in TaskState}
     glyphs |= {f"kind-{kind}": shape for kind, shape in KIND_GLYPHS.items()}
     return {f"{name}.svg": _svg(shape) for name, shape in glyphs.items()}

@@ -76,7 +76,7 @@ class PageData:
                 return page
 
     async def all_of(self, what: str) -> list[Any]:
-        """The items of a listing, of at most so many pages."""
+        """The items of a listing, from a bounded number of pages."""
         items: list[Any] = []
         cursor = ""
         for _ in range(PAGES):
@@ -89,7 +89,7 @@ class PageData:
 
 
 async def overview(look: PageData) -> Facts:
-    """Is anything wrong, what runs, what waits and why, how full are we?"""
+    """The overview: problems, running and pending work with reasons, usage of capacity."""
     workers = await look.all_of("workers")
     failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
@@ -117,7 +117,7 @@ async def jobs(look: PageData) -> Facts:
 
 
 async def job(look: PageData) -> Facts:
-    """How far is it, what does it wait for, or why did it fail?"""
+    """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
     shown = await look.at("job", job=name)
     events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None)
@@ -139,7 +139,7 @@ async def job(look: PageData) -> Facts:
 
 
 def _title(job: Mapping[str, Any]) -> str:
-    """The news first, for a row of tabs."""
+    """The state first, so that a row of browser tabs shows it."""
     failed = job["task_counts"].get("failed", 0)
     return f"{failed} of {job['replicas']} failed: {job['name']}" if failed else f"{job['state']}: {job['name']}"
 
@@ -155,7 +155,7 @@ def failure_groups(tasks: Sequence[Mapping[str, Any]]) -> list[Facts]:
 
 
 def last_words(task: Mapping[str, Any]) -> str:
-    """What a task's last attempt printed last to stderr, else why it ended."""
+    """The last line that a task's last attempt printed to stderr, else why it ended."""
     attempt = task["attempts"][-1] if task["attempts"] else {}
     lines = (attempt.get("stderr_tail") or "").strip().splitlines()
     return str(lines[-1] if lines else attempt.get("error") or task["error"] or f"exit code {task['exit_code']}")
@@ -179,7 +179,7 @@ async def deployments(look: PageData) -> Facts:
 
 
 async def deployment(look: PageData) -> Facts:
-    """Is it serving?"""
+    """One deployment: whether it serves, its routes and its update."""
     name = identifier(look.segments["deployment"], "deployment")
     shown = await look.at("deployment", deployment=name)
     events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None)
@@ -194,7 +194,7 @@ async def deployment(look: PageData) -> Facts:
 
 
 async def found(look: PageData) -> str:
-    """The path of what a search names: a task, job, worker or deployment, else of the jobs that begin so."""
+    """The path of the task, job, worker or deployment with this name, else of the jobs with this prefix."""
     text = look.query.get("q", "").strip()
     if not text:
         return "/jobs"

@@ -39,7 +39,7 @@ _STATIC = resources.files("iris_gateway.dashboard") / "static"
 
 
 def page(path: str, title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> EndpointHandler:
-    """The endpoint that shows one template; what is collected may hold a better title."""
+    """The endpoint that renders one template; the collected data may override the title."""
 
     async def show(call: Call) -> Response:
         try:
@@ -60,7 +60,7 @@ def _look(call: Call, caller: Caller) -> PageData:
 
 
 def html(call: Call, template: str, status: int = 200, **facts: object) -> Response:
-    """A page in the caller's theme, and its security headers."""
+    """An HTML response in the caller's theme, with security headers."""
     theme = call.request.cookies.get(THEME_COOKIE, "")
     shared = {
         "theme": theme if theme in _THEMES else "",
@@ -72,7 +72,7 @@ def html(call: Call, template: str, status: int = 200, **facts: object) -> Respo
 
 
 async def search(call: Call) -> Response:
-    """To the page of what is searched for."""
+    """Redirect to the page of the search result."""
     try:
         return RedirectResponse(await page_data.found(_look(call, identify(call.gateway.keyring, call.request))), 303)
     except ProblemResponse as problem:
@@ -82,7 +82,7 @@ async def search(call: Call) -> Response:
 
 
 async def themed(call: Call) -> Response:
-    """Keep which colours somebody wants, in a cookie, and go back to the page."""
+    """Store the chosen theme in a cookie and redirect back to the page."""
     form = await _form(call)
     back, theme = form.get("back", "/"), form.get("theme", "")
     response = RedirectResponse(back if re.match(r"/(?![/\\])", back) else "/", 303)
@@ -133,7 +133,7 @@ async def asset(call: Call) -> Response:
 
 
 def _assets() -> dict[str, tuple[bytes, str]]:
-    """By file name: what lies in ``static``, the glyphs, and an icon for each of three states."""
+    """Assets by file name: the files of ``static``, the glyphs, and an icon for each of three states."""
     bodies = {file.name: file.read_bytes() for file in _STATIC.iterdir()}
     bodies["iris.css"] += glyphs.css().encode()
     icon = bodies["iris.svg"]

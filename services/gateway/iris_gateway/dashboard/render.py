@@ -34,7 +34,7 @@ EVENT_TYPES = " ".join(f"{entity}.state.{word}" for entity, words in _STATES.ite
 
 
 def badge(state: str) -> Markup:
-    """A state as its glyph and its word; Task States's class, or the kind of a status that is not a task's."""
+    """A state as its glyph and name, with the class of Task States or the kind of another status."""
     kind = _KNOWN.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
     return Markup('<span class="badge {}">{}</span>').format(kind, state)
 
@@ -46,7 +46,7 @@ def segment(name: str) -> str:
 
 @pass_context
 def moment(context: Context, text: str | None) -> Markup:
-    """An RFC 3339 time as how long ago it was; in full, in UTC, as its title."""
+    """An RFC 3339 time as its age; the title holds the full time in UTC."""
     if not text:
         return Markup('<span class="faint">–</span>')
     when = datetime.fromisoformat(text)
@@ -71,7 +71,7 @@ def coarse(seconds: float) -> str:
 
 @pass_context
 def span(context: Context, start: str | None, end: str | None, open_too: bool = False) -> str:
-    """How long something took; nothing while it lasts, or how long it has lasted by now when ``open_too``."""
+    """A duration; empty while it is open, or the time so far with ``open_too``."""
     if not (start and (end or open_too)):
         return ""
     until = datetime.fromisoformat(end) if end else context["now"]
@@ -108,5 +108,5 @@ def environment() -> Environment:
 
 
 def page(template: str, **facts: Any) -> str:
-    """One page. ``facts`` holds at least the title, and ``now`` when the page tells times."""
+    """Render one page. ``facts`` holds at least the title, and ``now`` if the page shows times."""
     return environment().get_template(template).render(facts)

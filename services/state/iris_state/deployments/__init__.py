@@ -1,1 +1,1 @@
-"""Deployments and their routes: what is decided about them."""
+"""Decisions about deployments and their routes."""

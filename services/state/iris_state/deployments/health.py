@@ -1,4 +1,4 @@
-"""What the results of a route's probe claim of it, and which unhealthy routes are evicted.
+"""Claims about a route from the results of its probe, and the choice of unhealthy routes to evict.
 
 Pure. Source: docs/design/serving.md#probes; docs/design/semantics.md#deployments-and-routes.
 """
@@ -17,13 +17,13 @@ SILENT_INTERVALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of one route whose job lives.
+    """The probe history of one route with a live job.
 
     Attributes:
-        since_ms: since when it has its status. began_ms: when its process began, 0: it has not.
-        was_healthy: at any time before. passes, failures: results in a row up to the newest, one of them 0.
-        heard_ms: of the newest result; nothing is older than the leader that asks.
-        heartbeat_ms: between heartbeats, which bring results.
+        since_ms: when it entered its status. began_ms: when its process started; 0: not yet.
+        was_healthy: at any earlier time. passes, failures: results in a row up to the newest; one of them is 0.
+        heard_ms: time of the newest result; never before the start of this leader.
+        heartbeat_ms: interval of heartbeats, which carry results.
     """
 
     number: int
@@ -38,19 +38,19 @@ class Health:
 
 
 def silent_ms(health: Health, probe: Probe) -> int:
-    """After how long without a result a route is stale: no sooner than heartbeats could have brought one."""
+    """The time without a result after which a route is stale: at least the interval of heartbeats."""
     return SILENT_INTERVALS * max(int(probe.interval_s * 1000), health.heartbeat_ms)
 
 
 def start_expires_ms(health: Health, probe: Probe) -> int | None:
-    """When a route that has never been healthy has failed to start, ms; None when it was, or has not begun."""
+    """When a route that was never healthy has failed to start, ms; None if it was healthy or has not started."""
     if health.was_healthy or not health.began_ms:
         return None
     return health.began_ms + int(probe.start_timeout_s * 1000) + 1
 
 
 def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
-    """What the newest result claims. Failures before the first pass claim nothing until the start has timed out."""
+    """The claim of the newest result. Failures before the first pass claim nothing until the start times out."""
     expires_ms = start_expires_ms(health, probe)
     if health.passes >= probe.passes and now_ms - health.heard_ms <= silent_ms(health, probe):
         return Outcome.SUCCESS
@@ -62,7 +62,7 @@ def outcome(health: Health, probe: Probe, now_ms: int) -> Outcome:
 
 
 def has_failed_to_start(health: Health) -> bool:
-    """Whether a route is unhealthy because its start has timed out; it serves nobody, so it is evicted at once."""
+    """Whether a route is unhealthy because its start timed out; it serves no requests, so it is evicted at once."""
     return health.status is RouteStatus.UNHEALTHY and not health.was_healthy
 
 
@@ -78,11 +78,11 @@ def fell_together(routes: Sequence[Health], probe: Probe) -> bool:
 
 
 def evicted(routes: Sequence[Health], probe: Probe, unavailable: int, going: int, now_ms: int) -> list[int]:
-    """The live routes to evict now, by number: those whose start timed out, and some that stayed unhealthy too long.
+    """The live routes to evict now, by number: those whose start timed out, and some unhealthy beyond their grace.
 
     Args:
         routes: every live one of the deployment.
-        unavailable: how many may be missing at a time. going: evicted before and not gone yet.
+        unavailable: how many may be missing at a time. going: evicted earlier and not ended yet.
     """
     starts = [r.number for r in routes if has_failed_to_start(r)]
     grace_ms = int(probe.grace_s * 1000)

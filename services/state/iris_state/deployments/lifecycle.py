@@ -1,4 +1,4 @@
-"""What the handlers of deployments claim, and what comes of it: routes are created and ended here.
+"""The handlers of deployments: their claims and the changes that follow. Creates and ends routes.
 
 Reads the ledger only. Source: docs/design/semantics.md#deployments-and-routes, docs/design/serving.md#update.
 """
@@ -25,21 +25,21 @@ D = DeploymentLifecycle
 
 
 def steps(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """One round of the handler that answers for the status of a deployment."""
+    """One round of the handler for the status of a deployment."""
     yield from _HANDLERS[deployment.status](ledger, policy, deployment, now_ms)
 
 
 def judged(
     deployment: Deployment, rule: DeploymentRule, claimed: Outcome, reason: str = ""
 ) -> Iterator[DeploymentMoved]:
-    """The change that a claim leads to; none where the row has no cell for it."""
+    """The change that a claim causes; none if the row has no cell for it."""
     found = judgement(rule, deployment.status, claimed, reason)
     if found is not None and found.target is not None:
         yield DeploymentMoved(deployment.number, found.target, rule.name, found.result, found.reason)
 
 
 def wanted(deployment: Deployment) -> Target:
-    """The bounds in which routes are created and ended now."""
+    """The bounds for creating and ending routes now."""
     known, new = deployment.rollout, None
     if deployment.status is D.DEPLOYING:
         new = deployment.live_of_revision() if known.paused else known.pause_after
@@ -47,7 +47,7 @@ def wanted(deployment: Deployment) -> Target:
 
 
 def is_paused(deployment: Deployment) -> bool:
-    """Whether an update waits to be resumed: its owner has paused it, or ``pause_after`` new routes live."""
+    """Whether an update is paused: by its owner, or because ``pause_after`` new routes are live."""
     known = deployment.rollout
     if known.paused:
         return True
@@ -57,7 +57,7 @@ def is_paused(deployment: Deployment) -> bool:
 
 
 def waits_for_room(ledger: Ledger, deployment: Deployment, members: list[Member]) -> bool:
-    """Whether some new route is not available yet, and all of those wait in the queue for a place."""
+    """Whether some new routes are not available yet and all of those are pending in the queue."""
     lacking = [
         member
         for member in members
@@ -74,14 +74,14 @@ def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_m
 
 
 def _scaling(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Create missing routes and end surplus ones, until there are as many as wanted."""
+    """Create missing routes and end surplus ones until the wanted number is reached."""
     yield from _plan(ledger, deployment, now_ms)
     if len(deployment.live()) == deployment.spec.replicas:
         yield from judged(deployment, table.SCALE, Outcome.SUCCESS)
 
 
 def _ready(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """CheckReplicaDeployment asks whether another count is wanted, ReconcileDeployment whether there is another."""
+    """CheckReplicaDeployment compares the wanted number with the previous one, ReconcileDeployment with the routes."""
     live, replicas = len(deployment.live()), deployment.spec.replicas
     if deployment.reached != replicas:
         yield from judged(
@@ -102,7 +102,7 @@ def _note_stable(deployment: Deployment, now_ms: int) -> Iterator[Step]:
 
 
 def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Replace old routes by new ones, as far as both can be spared, until only new ones are left."""
+    """Replace old routes by new ones within the bounds, until only new ones are left."""
     known = deployment.rollout
     before = known.progress or _begun(deployment, now_ms)
     members = deployment.members(now_ms)
@@ -144,7 +144,7 @@ def _fail(deployment: Deployment, failure: str, now_ms: int) -> Iterator[Step]:
 
 
 def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """End every route. Routes that have not ended in time end later; the name is free already."""
+    """End every route. Routes that do not end in time end later; the name becomes free before that."""
     for route in deployment.held():
         yield from routes.end(deployment, route, f"{deployment.name} is deleted")
     left = len(deployment.held())
@@ -156,7 +156,7 @@ def _destroying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: 
 
 
 def destroyed_at(policy: Policy, deployment: Deployment) -> int:
-    """When a deployment is destroyed though some of its routes have not ended, ms."""
+    """When a deployment is destroyed even if some of its routes have not ended, ms."""
     spec = deployment.spec
     return deployment.since_ms + int((spec.settle_s + spec.grace_s + policy.terminating_timeout_s) * 1000)
 
@@ -180,7 +180,7 @@ _HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int],
 
 
 def _plan(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Take the next step of the rollout; after a failed start routes are created one at a time."""
+    """The next step of the rollout; after a failed start it creates one route at a time."""
     known, members = deployment.rollout, deployment.members(now_ms)
     if known.pacing.failures and _has_recovered(deployment, now_ms):
         yield _rolled(deployment, pacing=pacing.RESTED)
@@ -207,7 +207,7 @@ def _has_recovered(deployment: Deployment, now_ms: int) -> bool:
 
 
 def _is_trying(deployment: Deployment) -> bool:
-    """Whether a route is starting that has not shown yet that it can."""
+    """Whether some route is starting and has not become healthy yet."""
     return any(not route.healthy_ms for route in deployment.live())
 
 
@@ -217,7 +217,7 @@ def _rolled(deployment: Deployment, **fields: object) -> RolledOut:
 
 
 def clocks(policy: Policy, deployment: Deployment) -> Iterator[int]:
-    """When time alone may change what is claimed of a deployment, ms."""
+    """The times at which a claim about a deployment may change without an event, ms."""
     known = deployment.rollout
     if known.pacing.failures:
         yield known.pacing.retry_ms

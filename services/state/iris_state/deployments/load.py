@@ -1,7 +1,7 @@
-"""What proxies and queries report of the load of deployments, and what the scaling rules decide by it.
+"""Collects the load of deployments from proxies and queries, and applies their scaling rules.
 
-Kept in memory and not recorded; only a change of the number is. A replica that follows notes the same reports, so that
-it can tell what holds a deployment at its number. Source: docs/design/serving.md#scale.
+Kept in memory; only a change of the number is recorded. Followers note the same reports, so that
+they can state what holds a deployment at its number. Source: docs/design/serving.md#scale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BETWEEN_MS = 500
 
 
 class ProxyLoad(msgspec.Struct, frozen=True):
-    """What one proxy reported last."""
+    """The last report of one proxy."""
 
     at_ms: int
     outstanding: int
@@ -39,9 +39,9 @@ class LoadBook:
     """The load of one deployment.
 
     Attributes:
-        policy: by which it is measured. proxies: by id. samples: of the last window.
-        busy_ms: when there was load last. asked: and since the last decision.
-        queried_ms: when its query was answered last, and error: why it was not since.
+        policy: the scaling policy. proxies: by id. samples: of the last window.
+        busy_ms: time of the last load. asked: there was load since the last decision.
+        queried_ms: when its query was last answered. error: why later queries failed.
         decision: the newest.
     """
 
@@ -57,13 +57,13 @@ class LoadBook:
         self.decision: ScalingDecision | None = None
 
     def note(self, proxy: str, outstanding: int, arrived: int, now_ms: int) -> None:
-        """A proxy has reported."""
+        """Store the report of a proxy."""
         self.proxies[proxy] = ProxyLoad(now_ms, outstanding)
         if outstanding or arrived:
             self.asked, self.busy_ms = True, now_ms
 
     def note_queried(self, result: QueriedLoad, now_ms: int) -> None:
-        """The query was answered, or was not."""
+        """Store the answer to the query, or its error."""
         self.error = clipped(result.error, SENTENCE)
         if not result.error:
             self.queried_ms = now_ms
@@ -72,7 +72,7 @@ class LoadBook:
                 self.asked, self.busy_ms = True, now_ms
 
     def unknown(self, now_ms: int, floor_ms: int) -> str:
-        """Why the load is not known now, empty when it is. ``floor_ms``: since when this replica listens."""
+        """Why the load is unknown now, empty when it is known. ``floor_ms``: start of this replica's reports."""
         wait_ms = floor_ms + int(self.policy.window_s * 1000) - now_ms
         if wait_ms > 0:
             return f"this leader listens to the load for {self.policy.window_s:g} s before it decides"
@@ -87,7 +87,7 @@ class LoadBook:
         return "" if heard or self.policy.query else "no proxy reports its requests"
 
     def decide(self, deployment: Deployment, now_ms: int, floor_ms: int) -> ScalingDecision | None:
-        """What the rule wants as of now; None so soon after the decision before."""
+        """The decision of the rule as of now; None too soon after the previous one."""
         if now_ms - self.sampled_ms < BETWEEN_MS and not (self.asked and deployment.spec.replicas == 0):
             return None
         self.sampled_ms = now_ms
@@ -119,13 +119,13 @@ class LoadBook:
 
 
 class Loads:
-    """The books of one replica, by the number of their deployment."""
+    """The load books of one replica, by number of deployment."""
 
     def __init__(self) -> None:
         self.books: dict[int, LoadBook] = {}
 
     def of(self, deployment: Deployment, now_ms: int) -> LoadBook | None:
-        """The book of a deployment that has a scaling rule; another query begins another."""
+        """The book of a deployment with a scaling rule; a changed query starts a new one."""
         policy = deployment.spec.scaling
         if policy is None or deployment.status not in table.LIVE:
             self.books.pop(deployment.number, None)
@@ -137,7 +137,7 @@ class Loads:
         return book
 
     def unknown(self, deployment: Deployment, now_ms: int, floor_ms: int) -> str:
-        """Why the load of a deployment with a scaling rule is not known now; empty when it is, or needs not be."""
+        """Why the load of a deployment with a scaling rule is unknown now; empty when it is known or not needed."""
         policy = deployment.spec.scaling
         if policy is None or deployment.status not in table.LIVE:
             return ""
@@ -145,6 +145,6 @@ class Loads:
         return book.unknown(now_ms, floor_ms)
 
     def forget_proxy(self, proxy: str) -> None:
-        """It has stopped, and nothing goes through it any more."""
+        """Drop a proxy that has stopped: no request passes through it."""
         for book in self.books.values():
             book.proxies.pop(proxy, None)

@@ -1,6 +1,6 @@
-"""How soon a deployment creates a route again after routes of it have failed to start, and when it stops trying.
+"""Backoff of a deployment after routes failed to start, and when it stops creating routes.
 
-Pure; the spread is made of the deployment's number, so that every replica of this service comes to the same time.
+Pure; the jitter is derived from the deployment's number, so every replica of this service computes the same time.
 Source: docs/design/serving.md#update, "Pacing".
 """
 
@@ -23,8 +23,8 @@ class Pacing(msgspec.Struct, frozen=True, array_like=True):
     """Failed starts of a deployment; stored.
 
     Attributes:
-        failures: in a row. times: of the last few, ms. retry_ms: no route is created before.
-        stopped: it does not try any more.
+        failures: in a row. times: of the last few, ms. retry_ms: no route is created before this time.
+        stopped: it creates no more routes.
     """
 
     failures: int = 0
@@ -38,7 +38,7 @@ RESTED = Pacing()
 
 
 def failed(pacing: Pacing, number: int, now_ms: int, *, for_ever: bool = False) -> Pacing:
-    """One more route of deployment ``number`` has failed to start. ``for_ever``: it never stops trying."""
+    """The pacing after one more route of deployment ``number`` failed to start. ``for_ever``: it never stops."""
     failures = pacing.failures + 1
     times = (*(at for at in pacing.times if now_ms - at <= WINDOW_MS), now_ms)[-STARTS:]
     pause_ms = min(FIRST_MS << min(failures - 1, 16), LONGEST_MS)
@@ -47,7 +47,7 @@ def failed(pacing: Pacing, number: int, now_ms: int, *, for_ever: bool = False) 
 
 
 def _spread(number: int, failures: int) -> float:
-    """From -1 to 1, the same for the same deployment and count."""
+    """Jitter from -1 to 1, deterministic for a deployment and count."""
     return zlib.crc32(f"{number}/{failures}".encode()) / 0x7FFFFFFF - 1
 
 

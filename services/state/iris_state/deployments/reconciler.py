@@ -1,4 +1,4 @@
-"""Deployments that must be looked at, because something about them has changed or their time has come.
+"""Reconciles deployments after each change and when a timer of theirs is due.
 
 Level-triggered: each is brought nearer to what its records say until nothing more follows. Kept here is what is not
 recorded: the newest results of probes, and when each is looked at. That is always a timer of its own, also when
@@ -31,10 +31,10 @@ ADDRESS = 300
 
 
 class Reconciler:
-    """The deployments of one leader.
+    """Schedules reconciliation of the deployments of one leader.
 
     Attributes:
-        due: when each is looked at: now, if something about it has changed.
+        due: when each is reconciled: now, if something about it changed.
     """
 
     def __init__(self, ledger: Ledger, policy: Policy) -> None:
@@ -43,17 +43,17 @@ class Reconciler:
         self.due: TimerQueue[int] = TimerQueue()
 
     def begin(self, floor_ms: int) -> None:
-        """A leader begins: no route was silent before, and every deployment is looked at, each by its own timer."""
+        """Start as leader: silence counts from now, and every deployment is reconciled, each by its own timer."""
         self._ledger.probes.floor_ms, self._ledger.probes.heartbeat_ms = floor_ms, self._policy.heartbeat_interval_ms
         for number in self._ledger.deployments:
             self.due.set(number, floor_ms)
 
     def look(self, number: int) -> None:
-        """Something about a deployment has changed."""
+        """Reconcile a deployment now, because something about it changed."""
         self.due.set(number, self._ledger.now_ms)
 
     def steps(self, number: int, now_ms: int) -> Iterator[Step]:
-        """What follows for a deployment now; whatever that changes has it looked at again."""
+        """The changes that follow for a deployment now; each change reconciles it again."""
         self.due.clear(number)
         deployment = self._ledger.deployments.get(number)
         if deployment is None:
@@ -65,7 +65,7 @@ class Reconciler:
             self._wind(deployment, now_ms)
 
     def _wind(self, deployment: Deployment, now_ms: int) -> None:
-        """Set the timer of a deployment to when time alone may change something."""
+        """Set the timer of a deployment to the next time at which a claim may change without an event."""
         ledger, policy = self._ledger, self._policy
         times = (*routes.clocks(ledger, deployment), *lifecycle.clocks(policy, deployment))
         first = min((at for at in times if at > now_ms), default=None)
@@ -73,7 +73,7 @@ class Reconciler:
             self.due.set(deployment.number, first)
 
     def on_probes(self, worker: str, results: Iterable[ProbeResult], now_ms: int) -> Iterator[RouteProbed]:
-        """The newest results of a worker about its routes: what they claim is judged in the next pass."""
+        """Take the newest probe results of a worker; their claims are judged in the next pass."""
         for deployment, route, result in note_results(self._ledger, worker, results, now_ms):
             if routes.is_news(self._ledger, deployment, route, now_ms):
                 self.look(deployment.number)
@@ -82,7 +82,7 @@ class Reconciler:
                 yield RouteProbed(deployment.number, route.number, result.address, result.ready)
 
     def on_loads(self, report: LoadReport, now_ms: int) -> Iterator[DeploymentScaled]:
-        """The load of deployments at a proxy, or as queries gave it: those whose rule wants another number now."""
+        """Take the load of deployments from a proxy or queries; yields a change for each number that changes."""
         for deployment, decision in note_loads(self._ledger, report, now_ms):
             if decision.target != deployment.spec.replicas:
                 yield DeploymentScaled(deployment.number, decision.target, decision.reason)
@@ -121,7 +121,7 @@ class Reconciler:
 def note_results(
     ledger: Ledger, worker: str, results: Iterable[ProbeResult], now_ms: int
 ) -> list[tuple[Deployment, Route, ProbeResult]]:
-    """Keep the newest results about routes whose present attempt this worker runs; which these are."""
+    """Store the newest results for routes whose current attempt this worker runs; returns those routes."""
     noted = []
     for result in results:
         found = ledger.route_for(result.ref.job)
@@ -136,7 +136,7 @@ def note_results(
 
 
 def note_loads(ledger: Ledger, report: LoadReport, now_ms: int) -> Iterator[tuple[Deployment, ScalingDecision]]:
-    """Note what a proxy or the queries reported, and what the rule of each deployment in it wants now."""
+    """Store the load that a proxy or the queries reported; returns the decision for each deployment in it."""
     if report.leaving:
         ledger.loads.forget_proxy(report.proxy)
     results: tuple[DeploymentLoad | QueriedLoad, ...] = (*report.loads, *report.queried)

@@ -25,7 +25,7 @@ AUTOSCALE = "AutoscaleDeployment"
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
-    """What the routes of one revision are made of."""
+    """One revision: the template of its routes."""
 
     number: int
     template: RouteTemplate
@@ -34,12 +34,12 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rollout(msgspec.Struct, frozen=True, array_like=True):
-    """Where the wanted revision stands; replaced as a whole by `changes.RolledOut`.
+    """The progress of the wanted revision; replaced as a whole by `changes.RolledOut`.
 
     Attributes:
-        stable: the last revision that was complete, 0: none yet.
-        progress: of the update under way, None: there is none.
-        paused: its owner has paused it. pause_after: so many new routes, and it waits to be resumed.
+        stable: the last revision that was complete; 0: none yet.
+        progress: of the update under way; None without one.
+        paused: by its owner. pause_after: number of new routes after which it waits to be resumed.
         failed: the revision that failed last, and failure: why; 0 and empty since the last change by a person.
     """
 
@@ -57,10 +57,10 @@ class Route(msgspec.Struct, array_like=True):
 
     Attributes:
         job: its number, 0 before it is admitted. since_ms: when it came into its status.
-        address: host:port, as its worker has said. ready: it passes on its ready path, if it has one.
-        healthy_ms: when it got healthy first, 0: never. ready_ms: since when it is healthy and ready, 0: it is not.
+        address: host:port, reported by its worker. ready: its ready path passes, if it has one.
+        healthy_ms: when it first became healthy; 0: never. ready_ms: since when it is healthy and ready; 0: it is not.
         served: it was available at some time. passed: its last result was a pass, as far as was stored.
-        evicted: it was let go for being unhealthy. reason: why it ended, one line.
+        evicted: because it was unhealthy. reason: why it ended, one line.
     """
 
     number: int
@@ -92,7 +92,7 @@ class Route(msgspec.Struct, array_like=True):
 
 
 class Discovered(msgspec.Struct, frozen=True, array_like=True):
-    """What was last said of where a deployment answers, see `serving.Discovery`, at which version of it."""
+    """The last published discovery of a deployment (`serving.Discovery`), and its version."""
 
     version: int = 0
     routes: tuple[DiscoveredRoute, ...] = ()
@@ -101,11 +101,11 @@ class Discovered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Deployment(msgspec.Struct, array_like=True):
-    """What keeps ``spec.replicas`` routes of revision ``revision`` alive.
+    """The record of a deployment, which keeps ``spec.replicas`` routes of revision ``revision`` running.
 
     Attributes:
-        version: grows with every change by a person; what compare-and-set compares.
-        reached: how many routes it had when it was READY last.
+        version: incremented by every change of a user; compare-and-set compares it.
+        reached: the number of its routes when it was last READY.
         routes: by number: all that have not ended, and the last few that have.
     """
 
@@ -141,7 +141,7 @@ class Deployment(msgspec.Struct, array_like=True):
 
     @property
     def last_revision(self) -> int:
-        """The newest revision that was ever made."""
+        """The number of the newest revision."""
         return max(self.revisions)
 
     def held(self) -> list[Route]:
@@ -169,7 +169,7 @@ class Deployment(msgspec.Struct, array_like=True):
 
 
 class ProbeReport(msgspec.Struct, frozen=True):
-    """The newest result of a route's probe, as its worker reported it to this replica."""
+    """The newest result of a route's probe that its worker reported to this replica."""
 
     heard_ms: int
     passes: int = 0
@@ -178,10 +178,10 @@ class ProbeReport(msgspec.Struct, frozen=True):
 
 
 class Probes:
-    """What is known of routes now and not recorded, as `records.Presence` of hosts.
+    """Results of probes, kept in memory and not recorded, as `records.Presence` is for hosts.
 
     Attributes:
-        reports: by the number of a route's job. floor_ms: no silence began before this leader, or its last pause.
+        reports: by the number of a route's job. floor_ms: silence counts from this time at the earliest.
         heartbeat_ms: between the heartbeats that bring reports.
     """
 
@@ -197,7 +197,7 @@ _UNHEARD = ProbeReport(0)
 
 
 def discovery_of(deployment: Deployment) -> Discovery:
-    """What was last said of where a deployment answers."""
+    """The last published discovery of a deployment."""
     said, scaling = deployment.discovered, deployment.spec.scaling
     minimum = scaling.minimum if scaling is not None and deployment.status in LIVE_DEPLOYMENT else None
     return Discovery(deployment.name, said.version, said.routes, said.reason, deployment.spec.proxy, minimum)

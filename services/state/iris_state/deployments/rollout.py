@@ -1,4 +1,4 @@
-"""How many routes a deployment creates and ends next, by counts alone: scaling and a rolling update are one rule.
+"""Computes how many routes a deployment creates and ends next, from counts only: one rule scales and updates.
 
 Pure. Source: docs/design/serving.md#update; docs/design/semantics.md#deployments-and-routes.
 """
@@ -37,9 +37,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is wanted: ``replicas`` routes, at most ``surge`` above and ``unavailable`` below.
+    """The target of a rollout: ``replicas`` routes, at most ``surge`` above and ``unavailable`` below.
 
-    ``new``: only so many of the new revision yet; the others stay of the old one.
+    ``new``: how many of them are of the new revision for now; the others stay of the old one.
     """
 
     replicas: int
@@ -50,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """What to do now: so many routes of the new and of the old revision to create, and those to end, by number."""
+    """The next step: how many routes of the new and of the old revision to create, and which to end, by number."""
 
     create: int = 0
     restore: int = 0
@@ -61,10 +61,10 @@ class RolloutProgress(msgspec.Struct, frozen=True, array_like=True):
     """How far an update has come; stored, because moving from DEPLOYING to DEPLOYING restarts no clock.
 
     Attributes:
-        at_ms: of its last progress, later by the time it has stood.
-        stands_ms: since when the clock stands, 0: it runs.
-        best: the most new routes that were available at a time. old: the fewest old routes that lived.
-        failed: new routes that failed to start. healthy: one has got healthy.
+        at_ms: of its last progress, plus the time its clock was stopped.
+        stands_ms: since when the clock is stopped; 0: it runs.
+        best: the highest number of available new routes so far. old: the lowest number of live old routes.
+        failed: new routes that failed to start. healthy: one has become healthy.
     """
 
     at_ms: int
@@ -76,7 +76,7 @@ class RolloutProgress(msgspec.Struct, frozen=True, array_like=True):
 
 
 def target(policy: UpdatePolicy, replicas: int, new: int | None = None) -> Target:
-    """The bounds of an update in routes; where rounding leaves no room to move, one may be surplus."""
+    """The bounds of an update in routes; if rounding allows neither surge nor absence, one surge route is allowed."""
     surge = _routes(policy.max_surge, replicas, up=True)
     unavailable = min(_routes(policy.max_unavailable, replicas, up=False), replicas)
     if not surge and not unavailable:
@@ -85,7 +85,7 @@ def target(policy: UpdatePolicy, replicas: int, new: int | None = None) -> Targe
 
 
 def _routes(value: int | str, of: int, *, up: bool) -> int:
-    """A number as it is, or a per cent of ``of`` as ``"25%"``."""
+    """A number of routes: an integer, or a percentage of ``of`` such as ``"25%"``."""
     if isinstance(value, int):
         return value
     hundredths = int(value.removesuffix("%")) * of
@@ -93,10 +93,10 @@ def _routes(value: int | str, of: int, *, up: bool) -> int:
 
 
 def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
-    """The next step towards what is wanted. Asked again after every change of a route, and as time passes.
+    """The next step towards the target. Evaluated again after every change of a route, and as time passes.
 
-    Never more routes than ``replicas + surge``, those that are being terminated included, and never fewer available
-    ones by its doing than ``replicas - unavailable``.
+    Never more routes than ``replicas + surge``, including those being terminated; it never reduces the available
+    ones below ``replicas - unavailable``.
     """
     held = list(members)
     live = [member for member in held if member.status in LIVE]
@@ -115,7 +115,7 @@ def plan(wanted: Target, members: Iterable[Member]) -> RolloutPlan:
 
 
 def _ended_old(wanted: Target, new: Sequence[Member], old: Sequence[Member], kept: int) -> list[Member]:
-    """Old routes that are not needed: first those that serve nobody, then available ones for which there are others."""
+    """Old routes that may end: first those that serve no requests, then available ones that can be spared."""
     least = wanted.replicas - wanted.unavailable
     idle = [member for member in old if not member.available]
     serving = [member for member in old if member.available]
@@ -127,7 +127,7 @@ def _ended_old(wanted: Target, new: Sequence[Member], old: Sequence[Member], kep
 
 
 def _surplus(members: Sequence[Member], count: int) -> list[Member]:
-    """The ``count`` of them that go first: the least healthy, and of one status the youngest."""
+    """The ``count`` routes to end first: the least healthy, and within one status the youngest."""
     if count <= 0:
         return []
     ordered = sorted(members, key=lambda one: (one.available, _RANK[one.status], -one.number))
@@ -135,15 +135,15 @@ def _surplus(members: Sequence[Member], count: int) -> list[Member]:
 
 
 def is_complete(wanted: Target, members: Iterable[Member]) -> bool:
-    """Whether as many new routes as wanted are available, and no other lives."""
+    """Whether all wanted new routes are available and no other route is live."""
     live = [member for member in members if member.status in LIVE]
     return len(live) == wanted.replicas and all(member.is_new and member.available for member in live)
 
 
 def advance(progress: RolloutProgress, members: Sequence[Member], stands: bool, now_ms: int) -> RolloutProgress:
-    """The progress as of now: it moves at a new high of available new routes and at an old one's end.
+    """The progress as of now: it advances at a new maximum of available new routes and at the end of an old one.
 
-    ``stands``: the update is paused, or everything that lacks waits for room; its clock stands meanwhile.
+    ``stands``: the update is paused, or all missing routes wait for capacity; its clock is stopped.
     """
     available = sum(member.is_new and member.available for member in members)
     old = sum(not member.is_new and member.status in LIVE for member in members)
@@ -174,5 +174,5 @@ def failure(progress: RolloutProgress, deadline_s: float, now_ms: int) -> str:
 
 
 def fails_at(progress: RolloutProgress, deadline_s: float) -> int | None:
-    """When an update without progress will have failed, ms; None while its clock stands."""
+    """When an update fails if it makes no progress, ms; None while its clock is stopped."""
     return None if progress.stands_ms else progress.at_ms + int(deadline_s * 1000) + 1

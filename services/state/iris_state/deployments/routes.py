@@ -1,4 +1,4 @@
-"""What the six route handlers claim of the routes of one deployment, and what comes of it. Reads the ledger only.
+"""The six route handlers of one deployment: their claims and the changes that follow. Reads the ledger only.
 
 Each is asked about every route it answers for, in the order of Status Transitions, whenever something about the
 deployment has changed or its time has come. Source: docs/design/semantics.md#deployments-and-routes,
@@ -48,7 +48,7 @@ _NOT_ITS_FAULT = frozenset(
 
 
 def steps(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """One round of every handler but the last over the routes of a deployment."""
+    """One round of all handlers except the last over the routes of a deployment."""
     for route in deployment.held():
         if route.status is R.PROVISIONING:
             yield from _provision(ledger, deployment, route, now_ms)
@@ -68,7 +68,7 @@ def probe_of(deployment: Deployment, route: Route) -> Probe:
 
 
 def health_of(ledger: Ledger, route: Route, job: Job) -> Health:
-    """A route as its probe is judged."""
+    """The health inputs of a route, from its probe."""
     report = ledger.probes.of(route)
     attempts = job.tasks[0].attempts
     return Health(
@@ -96,7 +96,7 @@ def _judged(
     job: int = 0,
     passed: bool = False,
 ) -> Iterator[RouteMoved]:
-    """The change that a claim leads to; none where the status stays, for probes are claimed every few seconds."""
+    """The change that a claim causes; none if the status stays the same, because probes claim every few seconds."""
     found = judgement(rule, route.status, claimed, reason, in_status_ms=in_status_ms, timeout_ms=timeout_ms)
     if found is None or found.target is None or found.target is route.status:
         return
@@ -110,7 +110,7 @@ def _judged(
 
 
 def _provision(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
-    """Admit the job of a route; refused, the route has failed to start."""
+    """Admit the job of a route; if it is refused, the route has failed to start."""
     template = deployment.revisions[route.revision].template
     spec = template.job(deployment.job_name(route), deployment.user)
     try:
@@ -130,7 +130,7 @@ def _provision(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int
 
 
 def _ended(ledger: Ledger, deployment: Deployment, route: Route, job: Job | None, now_ms: int) -> Iterator[Step]:
-    """The job of a route has ended, or there is none: nothing that a probe says overrules that."""
+    """The job of a route has ended or does not exist; results of probes do not override that."""
     if route.status not in table.RUNNING.sources:
         return
     reason = route.reason or "its job is not known any more"
@@ -144,7 +144,7 @@ def _ended(ledger: Ledger, deployment: Deployment, route: Route, job: Job | None
 
 
 def _failed_start(deployment: Deployment, route: Route, now_ms: int) -> Iterator[Step]:
-    """A route has failed to start: the next one waits, and an update may have failed by it."""
+    """A route failed to start: the next one is delayed, and the update may fail."""
     known = deployment.rollout
     progress = known.progress
     if progress is not None and route.revision == deployment.revision:
@@ -176,7 +176,7 @@ def _probed(ledger: Ledger, deployment: Deployment, route: Route, job: Job, now_
 
 
 def failed_probes(ledger: Ledger, route: Route) -> str:
-    """How the last probes of a route have failed, in words; empty when they have not."""
+    """A message about the last failed probes of a route; empty when they passed."""
     report = ledger.probes.of(route)
     if not report.failures:
         return ""
@@ -191,7 +191,7 @@ def too_late(ledger: Ledger, deployment: Deployment, route: Route) -> str:
 
 
 def is_news(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -> bool:
-    """Whether the newest result may lead a route to another status; most only say that it is as before."""
+    """Whether the newest result may change the status of a route; most do not."""
     health = health_of(ledger, route, ledger.jobs[route.job])
     found = judgement(table.HEALTH_CHECK, route.status, outcome(health, probe_of(deployment, route), now_ms))
     return found is not None and found.target is not route.status
@@ -201,7 +201,7 @@ def is_news(ledger: Ledger, deployment: Deployment, route: Route, now_ms: int) -
 
 
 def healths(ledger: Ledger, deployment: Deployment) -> dict[int, list[Health]]:
-    """The live routes of a deployment whose jobs live, by revision: those of one revision have one probe."""
+    """The live routes of a deployment with live jobs, by revision; the routes of a revision share a probe."""
     found: dict[int, list[Health]] = {}
     for route in deployment.live():
         job = ledger.jobs.get(route.job)
@@ -211,7 +211,7 @@ def healths(ledger: Ledger, deployment: Deployment) -> dict[int, list[Health]]:
 
 
 def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
-    """Evict unhealthy routes; all revisions together no more at a time than may be unavailable."""
+    """Evict unhealthy routes, at most as many at a time over all revisions as may be unavailable."""
     if not any(route.status is R.UNHEALTHY for route in deployment.routes.values()):
         return
     missing = rollout.target(deployment.spec.update, deployment.spec.replicas).unavailable
@@ -229,7 +229,7 @@ def _evict(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step
 
 
 def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
-    """A route is not wanted any more."""
+    """Start to end a route that is no longer wanted."""
     yield from _judged(deployment, route, table.END, Outcome.SUCCESS, reason)
 
 
@@ -237,7 +237,7 @@ def end(deployment: Deployment, route: Route, reason: str) -> Iterator[Step]:
 
 
 def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator[Step]:
-    """A route that ends takes its job with it, and has ended when that and every process of it has."""
+    """End the job of a route; the route has ended when the job and all its processes have."""
     job = ledger.jobs.get(route.job)
     if job is not None and job.state not in JOB_TERMINAL:
         note = f"route {route.id} of {deployment.name} has ended: {route.reason}"
@@ -250,9 +250,9 @@ def _terminate(ledger: Ledger, deployment: Deployment, route: Route) -> Iterator
 
 
 def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscovered]:
-    """The whole set of routes that may get requests, when it is another than what was said last.
+    """The whole set of routes that may get requests, if it differs from the last published one.
 
-    Routes of which nothing was heard lately come behind the healthy ones, if the last that was heard was good.
+    Routes without a recent report follow the healthy ones, if their last report was good.
     """
     routes: list[DiscoveredRoute] = []
     for route in deployment.held():
@@ -275,7 +275,7 @@ def discovery(ledger: Ledger, deployment: Deployment) -> Iterator[RoutesDiscover
 
 
 def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
-    """When time alone may change what is claimed of a route, ms."""
+    """The times at which a claim about a route may change without an event, ms."""
     for health in chain.from_iterable(healths(ledger, deployment).values()):
         route = deployment.routes[health.number]
         probe = probe_of(deployment, route)
@@ -291,6 +291,6 @@ def clocks(ledger: Ledger, deployment: Deployment) -> Iterator[int]:
 
 
 def waits_for_room(ledger: Ledger, route: Route) -> bool:
-    """Whether the job of a route waits in the queue."""
+    """Whether the job of a route is pending in the queue."""
     job = ledger.jobs.get(route.job)
     return job is not None and job.tasks[0].state is TaskState.PENDING

@@ -1,6 +1,6 @@
-"""How many routes a deployment should have by its rule: from samples of its load, the time, and what was wanted before.
+"""Decides the number of routes by a scaling rule: from samples of the load, the time, and earlier numbers.
 
-The load that is not known is not 0: without a sample the number stays. Pure. Source: docs/design/serving.md#scale.
+An unknown load is not 0: without a sample the number stays. Pure. Source: docs/design/serving.md#scale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STEP = 4
 
 
 class Sample(NamedTuple):
-    """The load of a deployment at a time, in ms: requests at all proxies, or the value of its query."""
+    """The load of a deployment at a time (ms): outstanding requests at all proxies, or the value of its query."""
 
     at_ms: int
     load: float
@@ -34,13 +34,13 @@ class Wanted(NamedTuple):
 
 
 class ScalingMemory(msgspec.Struct, frozen=True):
-    """What one decision leaves to the next; not recorded, so a new leader begins with nothing.
+    """The state carried from one decision to the next; not recorded, so a new leader starts without it.
 
     Attributes:
-        replicas: the number before; -1: none is known.
-        wants: of the last ``stabilization_s`` those that no later one exceeds: the first is the largest.
+        replicas: the previous number; -1: unknown.
+        wants: numbers wanted within the last ``stabilization_s`` that no later one exceeds; the first is the largest.
         rises: the numbers before each rise of the last ``cooldown_s``.
-        panic_until_ms: until then the number only rises.
+        panic_until_ms: the number only rises until this time.
     """
 
     replicas: int = -1
@@ -50,14 +50,14 @@ class ScalingMemory(msgspec.Struct, frozen=True):
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """A deployment as it is now.
+    """The current state of a deployment.
 
     Attributes:
-        replicas: wanted so far. live: there, starting ones included. ready: those that get requests.
+        replicas: wanted so far. live: existing routes, including starting ones. ready: those that get requests.
         updating: an update is under way.
-        asked: there was load since the decision before: a request, or a query above 0. busy_ms: when there was last.
+        asked: there was load (a request, or a query above 0) since the previous decision. busy_ms: of the last load.
         unknown: why the load is not known, empty when it is.
-        memory: of the decision before.
+        memory: of the previous decision.
     """
 
     replicas: int
@@ -71,11 +71,11 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalingDecision(msgspec.Struct, frozen=True):
-    """So many routes are wanted from now on.
+    """The number of routes wanted from now on.
 
     Attributes:
-        reason: by which numbers it changes; or what keeps it where it is though the load wants another number.
-        load: the mean of the window, None when it is not known. memory: for the next decision.
+        reason: the measurements behind a change; or what holds the number although the load wants another.
+        load: the mean of the window; None when unknown. memory: for the next decision.
     """
 
     target: int
@@ -85,7 +85,7 @@ class ScalingDecision(msgspec.Struct, frozen=True):
 
 
 def decide(policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: Situation) -> ScalingDecision:
-    """The number of routes that is wanted as of ``now_ms``; always between the policy's bounds."""
+    """The number of routes wanted at ``now_ms``; always within the policy's bounds."""
     bounded = policy.bounded(now.replicas)
     if bounded != now.replicas:
         reason = f"{policy.minimum} to {policy.maximum} routes are allowed"
@@ -102,7 +102,7 @@ def decide(policy: ScalingPolicy, samples: Sequence[Sample], now_ms: int, now: S
 
 
 def _by_load(policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: int, now: Situation) -> ScalingDecision:
-    """Up by the larger of both windows, down by the largest number of a long time."""
+    """Scale up by the larger mean of both windows, down to the largest number wanted within the stabilization."""
     live = min(now.live, now.replicas)
     stable, panic = want(mean, policy.target, live), want(sudden or 0.0, policy.target, live)
     wanted = policy.bounded(max(stable, panic, 1))
@@ -133,14 +133,14 @@ def _by_load(policy: ScalingPolicy, mean: float, sudden: float | None, now_ms: i
 
 
 def want(load: float, target: float, routes: int) -> int:
-    """How many routes a load is for; as many as there are where it differs little from what those are for."""
+    """The number of routes for a load; the present number if the load is close to its target."""
     if routes and abs(load / (target * routes) - 1) <= TOLERANCE:
         return routes
     return math.ceil(load / target - 1e-9)
 
 
 def _held(policy: ScalingPolicy, wanted: int, lowest: int, now_ms: int, now: Situation, memory: ScalingMemory) -> str:
-    """What keeps routes that the load does not want, or the last one; empty when nothing does."""
+    """Why routes are kept that the load does not need, or the last one is; empty without a reason."""
     if wanted >= now.replicas and not _is_idle(policy, now_ms, now):
         return ""
     if now.updating:
@@ -153,7 +153,7 @@ def _held(policy: ScalingPolicy, wanted: int, lowest: int, now_ms: int, now: Sit
 
 
 def _is_idle(policy: ScalingPolicy, now_ms: int, now: Situation) -> bool:
-    """Whether the last route, which is ready, has had no request for long."""
+    """Whether the last ready route has had no request for the stabilization time."""
     return (
         policy.minimum == 0
         and now.replicas == 1
@@ -164,7 +164,7 @@ def _is_idle(policy: ScalingPolicy, now_ms: int, now: Situation) -> bool:
 
 
 def _highest(now: Situation, memory: ScalingMemory) -> int:
-    """How many routes may be wanted, by how few were within the ``cooldown_s`` or are there."""
+    """The largest number allowed now, from the lowest number within ``cooldown_s`` and the present routes."""
     least = min((rise.routes for rise in memory.rises), default=now.replicas)
     least = min(least, now.live)
     return max(2 * least, least + STEP)
@@ -175,7 +175,7 @@ def _scaled(now: Situation, target: int, why: str, memory: ScalingMemory, load: 
 
 
 def _remember(policy: ScalingPolicy, now: Situation, now_ms: int, wanted: int) -> ScalingMemory:
-    """The memory with another number that is wanted, without what is too old."""
+    """The memory with another wanted number, without expired entries."""
     before = now.memory
     wants, rises = before.wants, before.rises
     if before.replicas < 0:
@@ -189,7 +189,7 @@ def _remember(policy: ScalingPolicy, now: Situation, now_ms: int, wanted: int) -
 
 
 def _mean(samples: Sequence[Sample], since_ms: float) -> float | None:
-    """The mean of the samples since then, of the newest where there is none since; None without any."""
+    """The mean of the samples since then; the newest sample if none is that recent; None without samples."""
     loads = [one.load for one in samples if one.at_ms > since_ms]
     if not loads:
         return samples[-1].load if samples else None
