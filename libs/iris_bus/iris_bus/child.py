@@ -46,7 +46,7 @@ class Program:
         service: nats, state, scheduler, gateway or worker. name: unique among the programs of one cluster; also the
             name of its log.
         kept: whether it is started again when it dies. metrics: the address of its ``/metrics``, empty: not served.
-        stop_s: how long it may take to end when told to. inherits_output: it writes where this process does.
+        stop_s: how long it may take to end after TERM. inherits_output: it writes to this process's output.
     """
 
     service: str

@@ -26,7 +26,7 @@ _RETRY_FOR_S = 5.0
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry of one's own, with the process's memory, descriptors and collections in it."""
+    """A separate registry with metrics of the process: memory, descriptors, garbage collections."""
     registry = CollectorRegistry(auto_describe=True)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -72,7 +72,7 @@ class MetricsServer:
 
     Args:
         registry: what ``/metrics`` shows.
-        ready: whether ``/readyz`` says yes; ``/healthz`` always does, as long as the loop turns.
+        ready: whether ``/readyz`` answers 200; ``/healthz`` does while the event loop runs.
     """
 
     def __init__(self, registry: CollectorRegistry, ready: Callable[[], bool] = lambda: True) -> None:

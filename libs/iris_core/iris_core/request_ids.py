@@ -8,7 +8,7 @@ _BETWEEN = "~"
 
 
 def keyed_request(key: str, content: bytes) -> str:
-    """The id of a request: what its key says, and what it asks for. Empty without a key."""
+    """The id of a request: from its key and its content. Empty without a key."""
     return f"{key}{_BETWEEN}{hashlib.sha256(content).hexdigest()[:16]}" if key else ""
 
 

@@ -128,7 +128,7 @@ class Queries:
         return answer if answer is not None else await self._from_leader(data)
 
     async def _from_follower(self, data: bytes) -> Answer | None:
-        """None when none is there, or none that is far enough; nobody is asked for a while when none is there.
+        """None without a follower that is recent enough; after no follower answered, none is asked for a while.
 
         A follower that is slow has too much to do, and the same load would delay the commits of a leader. So the leader
         is asked single questions then, and all of them only when no follower has answered lately.
@@ -146,7 +146,7 @@ class Queries:
         return None
 
     async def _ask_follower(self, data: bytes) -> Answer | None:
-        """Also an answer that comes too late says that a follower is there."""
+        """An answer that comes too late also shows that a follower is available."""
         clock = asyncio.get_running_loop().time
         try:
             answer = unpack((await self._bus.request(STATE_READ, data, timeout=2 * self._follower_s)).data, Answer)

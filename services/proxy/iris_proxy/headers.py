@@ -1,6 +1,6 @@
 """Rewrites header fields: drops those of one connection, adds where the request came from.
 
-Framing (Content-Length, Transfer-Encoding) is made anew on each side and never copied.
+Framing (Content-Length, Transfer-Encoding) is created on each side and never copied.
 Source: docs/design/serving.md#proxy-rules.
 """
 

@@ -46,7 +46,7 @@ class Client(GatewayApi):
         retry_for_s: how long a request is repeated, under one idempotency key, while the gateway restarts or cannot
             reach the state service; 0: never. The log says why it waits.
 
-    Raises NoGateway when nothing says where the gateway is. Every method may raise Problem and Unreachable.
+    Raises NoGateway without an address of a gateway. Every method may raise Problem and Unreachable.
     """
 
     def run(

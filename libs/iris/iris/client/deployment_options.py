@@ -1,6 +1,6 @@
 """Makes the bodies of ``POST`` and ``PATCH`` of ``/v1/deployments`` from the options of a caller.
 
-Only what is said is sent: what is left out has its default in a new deployment, and stays as it is in a known one.
+Only given options are sent: omitted ones have their default in a new deployment and stay unchanged in an update.
 Raises `InvalidOption` for texts that cannot be understood; what is understood but not allowed is the gateway's to
 refuse. Source: docs/design/interfaces.md#command-line, docs/design/serving.md#probes, docs/design/serving.md#update,
 docs/design/serving.md#scale.

@@ -116,7 +116,7 @@ class Job:
         return self._seen
 
     def stream(self, timeout: float | None = None) -> EventStream:
-        """Its events from now on; close it. ``timeout``: seconds after which it ends by itself."""
+        """Its events from now on; close it. ``timeout``: seconds after which it ends."""
         return self.unopened_stream(timeout).open()
 
     def unopened_stream(self, timeout: float | None = None) -> EventStream:

@@ -2,7 +2,7 @@
 
 IrisError
 └── ClientError
-    ├── NoGateway           nothing says where the gateway is
+    ├── NoGateway           no address of a gateway is known
     ├── Unreachable         it does not answer
     ├── InvalidOption              an option that cannot be understood, found before anything was sent
     ├── Problem             it answered with a problem document (RFC 9457)
@@ -34,7 +34,7 @@ class ClientError(IrisError):
 
 
 class NoGateway(ClientError):
-    """Neither an option, the environment, a context nor a local cluster says where the gateway is."""
+    """No option, environment variable, context or local cluster has the address of the gateway."""
 
 
 class Unreachable(ClientError):
