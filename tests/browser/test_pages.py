@@ -74,6 +74,7 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
         for path in PATHS:
             await page.open(f"{http.base_url}{path}")
             assert await page.shows("</footer>")
+            await page.loaded()
             for width in (390, 768, 1024, 1440, 1920):
                 await page.resize(width)
                 assert (path, width, await page.value("document.documentElement.scrollWidth <= innerWidth")) == (
@@ -105,6 +106,7 @@ async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page, t
         for path in PATHS:
             await page.open(f"{http.base_url}{path}")
             assert await page.shows("</footer>")
+            await page.loaded()
             assert (path, await page.value(CONTRASTS)) == (path, [])
 
 

@@ -235,7 +235,7 @@ async def test_a_blob_that_lost_a_part_is_refused(kept):
     blobs = kept.blobs("iris-snapshots")
     await blobs.put("a", os.urandom(2_000_000))
     await kept._api.call("STREAM.MSG.DELETE.OBJ_iris-snapshots", {"seq": 2}, dict)
-    with pytest.raises(ValueError, match="3 of 4 parts"):
+    with pytest.raises(ValueError, match="3 of 4 chunks"):
         await blobs.get("a")
 
 

@@ -49,6 +49,12 @@ class Page:
         found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         return found.get("result", {}).get("value")
 
+    async def loaded(self, seconds: float = 40.0) -> None:
+        """Wait until the page and its style sheet are there. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while await self.value("location.href !== 'about:blank' && document.readyState") != "complete":
+                await asyncio.sleep(0.05)  # a page does not tell when it has changed
+
     async def resize(self, width: int, height: int = 900) -> None:
         """Make the window that large, in CSS pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

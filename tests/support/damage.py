@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,3 +130,9 @@ def admin(*words: object, store: Path | None = None, url: str = "", cwd: Path | 
         check=False,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def lost_by(words: str) -> set[str]:
+    """The jobs that `iris admin repair` names, because commits that are lost were about them."""
+    found = re.search(r"jobs that events of lost commits speak of: (.*)", words)
+    return set(re.findall(r"/job-\d+", found[1])) if found is not None else set()
