@@ -45,7 +45,7 @@ _ILL_S = (1.0, 9.0)
 """So long a copy fails its probe: it is out of discovery after 1.5 s, and evicted after 3 s more."""
 _LONG_PROXY_S = (5.0, 20.0)
 """So long the proxy hears nothing of the routes that come and go."""
-_STOP_S = 0.5
+_STOP_S = 5.0
 """What is told to stop may still answer for so long."""
 _SILENCE_S = (12.0, 16.0)
 """For all servers: longer than a report or a batch of output waits for its answer."""
