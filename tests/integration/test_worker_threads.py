@@ -21,6 +21,7 @@ def blocked(pid: int) -> list[bool]:
 
 def test_no_thread_takes_the_signal_of_an_ended_task_also_with_a_server_that_has_a_name(tmp_path: Path):
     given = ("--set", "nats.url=nats://localhost:1", "--set", f"worker.data={tmp_path}")
+    given += ("--set", "run.otlp_endpoint=http://127.0.0.1:1")
     words = [sys.executable, "-m", "iris.cli", "server", "worker", *given]
     worker = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     try:

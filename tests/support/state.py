@@ -81,7 +81,7 @@ class FakeState:
         self._jobs = itertools.count(1)
 
     async def start(self) -> FakeState:
-        await self.connection.bus.subscribe(subjects.report(self.worker), self._on_report)
+        await self.connection.bus.subscribe(subjects.REPORTS, self._on_report)
         await self.connection.bus.subscribe(subjects.heartbeat(self.worker), self._on_heartbeat)
         await self.connection.bus.subscribe(subjects.LOGS.subjects[0], self._on_log)
         return self

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
@@ -353,9 +352,6 @@ async def main(service: Service[WorkerSettings]) -> None:
     adopt_orphans()
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
-    # Before the first thread, which looks up the server's name: one that does not block SIGCHLD takes it from the
-    # descriptor of `ChildWatch`, and the end of a task goes unnoticed until the next one.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     connection = await service.connect()
     try:
         worker = WorkerService(service.settings, connection, service.nats.url, service.stop, service.tracer)
