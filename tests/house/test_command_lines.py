@@ -1,0 +1,139 @@
+"""Every command line and every setting in the pages is one that this release accepts."""
+
+import contextlib
+import io
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from drawings.configuration import SECTIONS, struct_at
+from iris.cli.commands.run import read_options
+from iris.cli.root import root
+from iris.client.job_options import job_spec
+from iris.client.problems import InvalidOption
+from iris_bus.run import run_service
+from iris_bus.settings import BadSetting, load
+from tests.house.repository import ROOT, tracked
+from tests.support.guide import blocks, command_lines
+
+HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
+"""State what was decided or renamed, not what to type today."""
+PAGES = [str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)]
+EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "KEY=V": "A=b"}
+"""Values for words that stand for one."""
+OF_SERVICES = {"proxy": {"workers": ""}}
+"""Options that only one service has."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _commands_do_nothing() -> Iterator[None]:
+    """A command line is parsed, and then nothing is done; a job's options are read."""
+    with pytest.MonkeyPatch.context() as patch:
+        for command in commands(root):
+            patch.setattr(command, "callback", dict)
+        for name in ("run", "plan"):
+            patch.setattr(found(name), "callback", described)
+        yield
+
+
+def found(*names: str) -> click.Command:
+    command: click.Command = root
+    for name in names:
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), name) or command
+    return command
+
+
+def commands(group: click.Group) -> Iterator[click.Command]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield from commands(command) if isinstance(command, click.Group) else [command]
+
+
+def described(**given: object) -> None:
+    environ = dict.fromkeys(given["env"], "")  # type: ignore[attr-defined]
+    job_spec(given["command"], read_options(given, environ), {})  # type: ignore[arg-type]
+
+
+@cache
+def names() -> set[tuple[str, ...]]:
+    """What alone is the name of a command, and not a line to type."""
+    top = {(name,) for name in root.list_commands(click.Context(root))}
+    below = {(*name, one) for name in top for one in getattr(found(*name), "commands", ())}
+    return top | below
+
+
+def mistake(words: list[str]) -> str:
+    """What is wrong with a command line; empty when nothing is."""
+    words = [EXAMPLES.get(word, word) for word in words]
+    if tuple(words) in names():
+        return ""
+    if words[:1] == ["server"]:
+        return mistake_of_service(*words[1:])
+    try:
+        root.main(words, prog_name="iris", standalone_mode=False)
+    except click.BadParameter as error:
+        is_the_readers = isinstance(getattr(error.param, "type", None), click.Path) and "not exist" in error.message
+        return "" if is_the_readers else error.format_message()
+    except click.UsageError as error:
+        return error.format_message()
+    except InvalidOption as error:
+        return str(error)
+    return ""
+
+
+def mistake_of_service(service: str, *words: str) -> str:
+    """The same for `iris server SERVICE`; a file that it reads is the reader's."""
+    given = [*re.sub(r"--config [^ ]+ ?", "", " ".join(words)).split(), "--show-config"]
+    kind, options = struct_at(SECTIONS[service][0]), OF_SERVICES.get(service, {})
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said), pytest.raises(SystemExit) as ended:
+        run_service(service, kind, main, given, options)
+    return said.getvalue() if ended.value.code else ""
+
+
+async def main(service: object) -> None:
+    """No service runs."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_line_of_a_page_is_accepted(page: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    wrong = [f"iris {' '.join(words)}: {said}" for words in command_lines(ROOT / page) if (said := mistake(words))]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("frobnicate", "There is no command 'frobnicate'."),
+        ("run --cores 3 -- true", "No such option '--cores'."),
+        ("run --memory much -- true", "not a size"),
+        ("cancel --reason old", "Missing argument 'JOB...'."),
+        ("server state --set state.tries=3", "[state] has no key 'tries'"),
+        ("server proxy --processes 2", "unrecognized arguments: --processes 2"),
+    ],
+)
+def test_a_command_line_that_is_not_accepted_is_noticed(line: str, said: str):
+    assert said in mistake(line.split())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_settings_of_a_page_are_settings(page: str, tmp_path: Path):
+    for block in blocks(ROOT / page):
+        if block.language == "toml":
+            (tmp_path / "iris.toml").write_text(block.text)
+            for section in tomllib.loads(block.text):
+                load(tmp_path / "iris.toml", {}).section(section, struct_at(SECTIONS[section][0]))
+
+
+def test_a_setting_that_is_none_is_noticed(tmp_path: Path):
+    (tmp_path / "iris.toml").write_text("[state]\ntries = 3\n")
+    with pytest.raises(BadSetting, match="no key 'tries'"):
+        load(tmp_path / "iris.toml", {}).section("state", struct_at(SECTIONS["state"][0]))
