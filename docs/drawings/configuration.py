@@ -26,7 +26,8 @@ SECTIONS = {
 EXPLAINED = """\
 One file, `iris.toml`, for every service; each reads its own section and those for all. A key is said, the later wins:
 as its default, in the file (`--config FILE` or `IRIS_CONFIG`), in the environment (`IRIS_STATE_PREPARE_TRIES=3` is
-`prepare_tries` of `[state]`), on the command line of a service (`--set state.prepare_tries=3`). A key that does not exist is refused.
+`prepare_tries` of `[state]`), on the command line of a service (`--set state.prepare_tries=3`). A key that does not
+exist is refused.
 
 `iris server SERVICE --show-config` prints what a service would run with, and where each value comes from. The last
 part of a name is the unit: `_s` seconds, `_bytes` bytes, `_millis` thousandths."""

@@ -1,45 +1,26 @@
 """Authenticates callers by bearer tokens, each with a user and a role, stored only as SHA-256.
 
-The file has one token per line, ``USER ROLE SHA256``; ``#`` starts a comment. Tokens are long and random, so one
-round of SHA-256 is enough. Out of scope: reading the file (`service`), and what a role may do with a job (the state
-service). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
+Out of scope: the lines of the token file (`iris_core.token_file`), reading it (`service`), and what a role may do with
+a job (the state service). Source: docs/design/interfaces.md#http, docs/design/reliability.md#security.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
+from iris_core import token_file
 from iris_core.messages import Caller
+from iris_core.token_file import BadTokenFile, Token, digest_of, is_user_name
 from iris_gateway.problem import ProblemResponse
 
-Role = Literal["user", "admin", "worker"]
-ROLES = get_args(Role)
-MAX_USER = 128
 ANONYMOUS = "anonymous"
 """The user of requests without authentication."""
 
 _FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 _BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_USER = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@+-]{{0,{MAX_USER - 1}}}\Z")
-
-
-class BadTokenFile(Exception):
-    """The token file cannot be used; the text names the line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One line of the token file."""
-
-    caller: Caller
-    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +48,7 @@ class Keyring:
         scheme, _, secret = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
             raise unauthenticated("a bearer token is needed")
-        digest = hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
+        digest = digest_of(secret.strip())
         found = None
         for token in self.tokens:
             if hmac.compare_digest(token.digest, digest):
@@ -84,34 +65,17 @@ def unauthenticated(detail: str) -> ProblemResponse:
 
 def checked_user(name: str) -> str:
     """``name`` if it is a valid user name, or empty. Raises ProblemResponse."""
-    if name and not _USER.match(name):
+    if name and not is_user_name(name):
         raise ProblemResponse("malformed", f"a user's name holds letters, digits and '._@+-': {name[:80]!r}")
     return name
 
 
 def parse_tokens(text: str) -> Keyring:
     """The keyring of a token file's text. Raises BadTokenFile."""
-    tokens = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        if words:
-            tokens.append(_token(words, number))
+    tokens = token_file.parse_tokens(text)
     if not tokens:
         raise BadTokenFile("the token file names nobody, so nobody could call")
-    return Keyring(tuple(tokens))
-
-
-def _token(words: list[str], number: int) -> Token:
-    if len(words) != 3:
-        raise BadTokenFile(f"line {number}: expected USER ROLE SHA256")
-    user, role, digest = words
-    if not _USER.match(user):
-        raise BadTokenFile(f"line {number}: {user[:40]!r} is no user's name")
-    if role not in ROLES:
-        raise BadTokenFile(f"line {number}: {role[:40]!r} is no role; one of {', '.join(ROLES)}")
-    if not _DIGEST.match(digest.lower()):
-        raise BadTokenFile(f"line {number}: the third word is the token's SHA-256 in hexadecimal")
-    return Token(Caller(user=user, role=role), bytes.fromhex(digest))
+    return Keyring(tokens)
 
 
 def require_admin(caller: Caller) -> None:

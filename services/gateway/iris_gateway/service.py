@@ -29,8 +29,9 @@ from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
 from iris_bus.tracing import Tracer
 from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET
+from iris_core.token_file import BadTokenFile
 from iris_gateway.api import ENDPOINTS
-from iris_gateway.auth import BadTokenFile, Keyring, parse_tokens
+from iris_gateway.auth import Keyring, parse_tokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
 from iris_gateway.dashboard.pages import PAGES

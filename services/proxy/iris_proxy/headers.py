@@ -104,12 +104,6 @@ def _is_own(authorization: str, tokens: Collection[bytes]) -> bool:
     return hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest() in tokens
 
 
-def token_digests(text: str) -> frozenset[bytes]:
-    """The digests in the text of a token file, ``USER ROLE SHA256`` a line. Raises ValueError."""
-    lines = [words for line in text.splitlines() if (words := line.partition("#")[0].split())]
-    return frozenset(bytes.fromhex(words[-1]) for words in lines)
-
-
 def cookie(header: str, name: str) -> str:
     """The value of one cookie; empty when missing."""
     for part in header.split(";"):

@@ -18,8 +18,8 @@ from iris_bus.retry import with_retries
 from iris_bus.run import Service
 from iris_bus.settings import BadSetting
 from iris_core.subjects import DISCOVERY_BUCKET
+from iris_core.token_file import parse_tokens
 from iris_proxy import workers
-from iris_proxy.headers import token_digests
 from iris_proxy.last_discovery import LastDiscovery
 from iris_proxy.listener import Listener
 from iris_proxy.proxy import Proxy, refused
@@ -104,7 +104,7 @@ def read_tokens(token_file: str) -> frozenset[bytes]:
     if not token_file:
         return frozenset()
     try:
-        return token_digests(Path(token_file).read_text())
+        return frozenset(token.digest for token in parse_tokens(Path(token_file).read_text()))
     except (OSError, ValueError) as error:
         raise BadSetting(f"[proxy] token_file: {error}") from error
 

@@ -6,7 +6,8 @@ import pytest
 
 from iris_bus.settings import BadSetting
 from iris_core.messages import Caller
-from iris_gateway.auth import BadTokenFile, is_loopback, parse_tokens
+from iris_core.token_file import BadTokenFile
+from iris_gateway.auth import is_loopback, parse_tokens
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house

@@ -1,8 +1,7 @@
 """Header fields that the proxy passes on, adds and removes."""
 
-import hashlib
-
-from iris_proxy.headers import cookie, end_to_end, to_route, token_digests
+from iris_core.token_file import digest_of
+from iris_proxy.headers import cookie, end_to_end, to_route
 
 HERE = {"deployment": "chat", "peer": "10.1.1.1", "scheme": "http", "host": "front", "trusted": False}
 ADDED = [
@@ -68,7 +67,7 @@ def test_what_a_trusted_proxy_says_is_kept_and_continued():
 
 
 def test_a_token_of_iris_stays_here_and_a_token_of_the_service_goes_on():
-    tokens = token_digests(f"# who may call\n\nann user {hashlib.sha256(b'secret').hexdigest()}  # laptop\n")
+    tokens = {digest_of("secret")}
     ours, theirs = ("Authorization", "bearer secret"), ("Authorization", "Bearer sk-123")
     assert to_route([ours], **HERE, tokens=tokens) == ADDED
     assert to_route([theirs], **HERE, tokens=tokens) == [theirs, *ADDED]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import click
 from iris.cli.parsing import CliGroup
 from iris.client.address import data_dir, read_cluster
 from iris.cluster.process import ISOLATED
+from iris_core.token_file import ROLES, BadTokenFile, Role, is_user_name, line_of, parse_tokens
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DATA = "Which local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
@@ -58,7 +60,7 @@ def become(program: list[str]) -> None:
 
 @click.group(cls=CliGroup)
 def admin() -> None:
-    """Verify, repair, back up and restore what a cluster has stored; configure NATS servers.
+    """Verify, repair, back up and restore what a cluster has stored; make tokens; configure NATS servers.
 
     Of a local cluster that is stopped the files are read, of one that is up what its NATS server holds.
     """
@@ -97,6 +99,27 @@ def backup(program: list[str], file: Path, events: bool, logs: bool) -> None:
 def restore(program: list[str], file: Path) -> None:
     """Fill an empty cluster from FILE: a data directory nothing was started on yet, or empty NATS servers."""
     become([*program, "restore", str(file.absolute())])
+
+
+@admin.command()
+@click.argument("user")
+@click.option("--role", type=click.Choice(ROLES), default="user", show_default=True, help="What USER may do.")
+@click.option("--file", "tokens", required=True, type=_FILE, help="The gateway's token_file; made when missing.")
+def token(user: str, role: Role, tokens: Path) -> None:
+    """Add a token of USER to a token file, and print it. The file holds its SHA-256 only: it cannot be shown again."""
+    from iris_bus.keys import write_private
+
+    if not is_user_name(user):
+        raise click.BadParameter(f"{user!r} is no user's name; it holds letters, digits and '._@+-'")
+    secret = f"iris_{secrets.token_urlsafe(32)}"
+    try:
+        text = tokens.read_text() if tokens.exists() else ""
+        text += "\n" if text and not text.endswith("\n") else ""
+        parse_tokens(text := text + line_of(user, role, secret))
+        write_private(tokens, text)
+    except (BadTokenFile, OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{tokens}: {error}") from None
+    click.echo(secret)
 
 
 @admin.command("nats-config")
