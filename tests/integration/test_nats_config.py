@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from iris_bus.connection import Credentials
 from iris_bus.contract import Unavailable
 from iris_bus.jetstream import connect
 from iris_core import subjects
+from tests.support.certificates import make_certificate
 from tests.support.cluster import until
 from tests.support.nats_config import free_ports
 
@@ -69,6 +72,67 @@ def test_certificates_are_named_in_the_configuration(tmp_path: Path):
     )
     text = (tmp_path / "out" / "nats.conf").read_text()
     assert 'tls {\n  cert_file: "/tls/server.pem"\n  key_file: "/tls/server.key"\n  ca_file: "/ca.pem"\n}' in text
+
+
+def test_each_server_of_a_cluster_has_a_file_that_is_written_once(tmp_path: Path):
+    servers = [word for n in (1, 2, 3) for word in ("--server", f"m{n}=10.0.0.{n}")]
+    first = nats_config(tmp_path / "out", *servers)
+    files = {path: path.read_bytes() for path in tmp_path.rglob("nats*.conf")}
+    assert first[-4:] == ["accounts.conf", "nats-m1.conf", "nats-m2.conf", "nats-m3.conf"]
+    assert nats_config(tmp_path / "out", *servers, "--worker", "w0") == ["keys/worker-w0.seed", "accounts.conf"]
+    assert nats_config(tmp_path / "out") == ["accounts.conf"]
+    assert {path: path.read_bytes() for path in tmp_path.rglob("nats*.conf")} == files
+    assert len({re.sub(rb'server_name: "m\d"', b"", text) for text in files.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        (["a=h", "b=h"], "three or five servers"),
+        (["a=h", "a=i", "b=j"], "three or five servers of different names, not 2"),
+        (["a", "b=h", "c=h"], "--server is NAME=HOST"),
+        (["../a=h", "b=h", "c=h"], "--server is NAME=HOST"),
+    ],
+)
+def test_servers_that_are_no_cluster_are_refused(tmp_path: Path, servers: list[str], said: str):
+    words = [word for server in servers for word in ("--server", server)]
+    command = [sys.executable, "-m", "iris.cli", "admin", "nats-config", "--out", str(tmp_path / "out"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, (tmp_path / "out").exists()) == (2, False)
+    assert said in done.stderr
+
+
+def run_on_loopback(stack: ExitStack, config: Path, client: int, own: int, routes: Sequence[int]) -> Path:
+    """Start a server of a cluster on its ports, with those of its peers, until the stack is closed; its log."""
+    peers = iter(routes)
+    text = config.read_text().replace("0.0.0.0:4222", f"127.0.0.1:{client}").replace("0.0.0.0:6222", f"127.0.0.1:{own}")
+    config.write_text(re.sub("localhost:6222", lambda _: f"localhost:{next(peers)}", text).replace("STORE", f"{own}"))
+    log = config.with_suffix(".log")
+    server = subprocess.Popen([nats_binary.find(), "-c", config, "-l", log])
+    stack.callback(server.wait, 20)
+    stack.callback(server.kill)
+    return log
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate, and is not here")
+async def test_servers_of_a_cluster_accept_each_other_over_tls_and_nobody_without_the_password(tmp_path: Path):
+    cert, private = make_certificate(tmp_path)
+    options = [word for name in "abc" for word in ("--server", f"{name}=localhost")]
+    options += ["--tls-cert", str(cert), "--tls-key", str(private), "--tls-ca", str(cert)]
+    for out in ("ours", "theirs"):
+        nats_config(tmp_path / out, *options, "--store", str(tmp_path / out / "STORE"))
+    ports = free_ports(8)
+    clients, routes = ports[:4], ports[4:]
+    with ExitStack() as stack:
+        for name, client, own in zip("abc", clients, routes, strict=False):
+            run_on_loopback(stack, tmp_path / "ours" / f"nats-{name}.conf", client, own, routes)
+        credentials = Credentials(key(tmp_path / "ours", "state").nkey_seed, str(cert))
+        urls = ",".join(f"tls://localhost:{port}" for port in clients[:3])
+        state = await connect(urls, name="state", credentials=credentials, replicas=3, retry_for_s=20)
+        await state.streams.ensure()  # three copies of each stream need three servers
+        await state.close()
+        log = run_on_loopback(stack, tmp_path / "theirs" / "nats-a.conf", clients[3], routes[3], routes)
+        until(lambda: log.exists() and "Authorization Violation" in log.read_text(), "the stranger is refused", 20)
 
 
 async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_account(tmp_path: Path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from iris.cluster.process import ISOLATED
 from iris_core.token_file import ROLES, BadTokenFile, Role, is_user_name, line_of, parse_tokens
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_SERVER_NAME = re.compile(r"[\w-]+\Z", re.ASCII)
 _DATA = "Which local cluster.  [default: $IRIS_DATA, else ~/.local/state/iris]"
 
 
@@ -132,14 +134,28 @@ def token(user: str, role: Role, tokens: Path) -> None:
     metavar="NAME",
     help="A client that may watch public events; once for each.",
 )
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="NAME=HOST",
+    help="A server of a cluster, and where the others reach it; once for each of three or five.",
+)
 @click.option("--store", default="/var/lib/nats", show_default=True, help="Where the server keeps its streams.")
 @click.option("--tls-cert", help="Path of the server's certificate on its host.", metavar="FILE")
 @click.option("--tls-key", help="Path of the certificate's key on its host.", metavar="FILE")
 @click.option("--tls-ca", help="Path of the authority that signed the clients' certificates.", metavar="FILE")
 def nats_config(
-    out: Path, workers: Sequence[str], observers: Sequence[str], store: str, tls_cert: str, tls_key: str, tls_ca: str
+    out: Path,
+    workers: Sequence[str],
+    observers: Sequence[str],
+    servers: Sequence[str],
+    store: str,
+    tls_cert: str,
+    tls_key: str,
+    tls_ca: str,
 ) -> None:
-    """Write accounts, permissions and keys for NATS servers of your own.
+    """Write accounts, permissions and keys for NATS servers of your own: one, or with --server a cluster.
 
     Run it again with another --worker to add one: keys that are there stay. Then have the server read accounts.conf
     again, twice: nats-server --signal reload. Restart the servers of a NATS cluster instead, one after the other.
@@ -149,8 +165,21 @@ def nats_config(
     if bool(tls_cert) != bool(tls_key) or (tls_ca and not tls_cert):
         raise click.UsageError("--tls-cert and --tls-key belong together, --tls-ca goes with them")
     try:
-        made = write(out, workers, observers, store, TlsFiles(tls_cert, tls_key, tls_ca or "") if tls_cert else None)
+        tls = TlsFiles(tls_cert, tls_key, tls_ca or "") if tls_cert else None
+        made = write(out, workers, observers, store, tls, read_servers(servers))
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     for path in made:
         click.echo(path)
+
+
+def read_servers(given: Sequence[str]) -> dict[str, str]:
+    """``NAME=HOST`` of each server of a cluster. Raises UsageError."""
+    found = dict(one.partition("=")[::2] for one in given)
+    if not all(_SERVER_NAME.match(name) and host for name, host in found.items()):
+        raise click.UsageError(
+            "--server is NAME=HOST, as in --server m1=10.0.0.1; NAME has letters, digits, '-' and '_'"
+        )
+    if len(found) not in (0, 3, 5):
+        raise click.UsageError(f"a cluster has three or five servers of different names, not {len(found)}")
+    return found
