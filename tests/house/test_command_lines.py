@@ -24,7 +24,7 @@ from tests.support.guide import blocks, command_lines
 HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
 """State what was decided or renamed, not what to type today."""
 PAGES = [str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)]
-EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "KEY=V": "A=b"}
+EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "$service": "state"}
 """Values for words that stand for one."""
 OF_SERVICES = {"proxy": {"workers": ""}}
 """Options that only one service has."""

@@ -9,15 +9,16 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 _SHELLS = ("", "sh", "console")
-_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r'^```(\w*)(?: title="(.*)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _HERE = re.compile(r"<<'(\w+)'\n.*?^\1$", re.MULTILINE | re.DOTALL)
 _WHERE = re.compile(r"(?:^|\. )([^.\n]*[^.]*):\s*\Z")
 _CODE = re.compile(r"`(iris [^`]+)`")
-_NOT_FIRST = re.compile(r"\w+=.*|sudo|exec|nohup|setsid|timeout|\d+[sm]?|--")
+_BEFORE = re.compile(r"\w+=.*|sudo|exec|--")
+"""What stands before the program of a command."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,13 @@ class Block:
 
     Attributes:
         where: the end of the sentence before it, without its colon; empty when there is none.
-        language: what its fence says.
+        language: what its fence says; a test runs the commands of `sh`.
+        title: its title; of commands that need a package, "with jax".
     """
 
     where: str
     language: str
+    title: str
     text: str
 
     @property
@@ -45,16 +48,25 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for match in _BLOCK.finditer(text):
         said = _WHERE.search(" ".join(text[: match.start()].rpartition("\n\n")[0].rpartition("\n\n")[2].split()))
-        found.append(Block(said[1] if said else "", match[1], match[2]))
+        found.append(Block(said[1] if said else "", match[1], match[2] or "", match[3]))
     return found
 
 
 def commands_of(script: str) -> Iterator[list[str]]:
     """The words after `iris` of each command line in a shell script. Raises ValueError for unbalanced quotes."""
+    begun = ""
     for line in _HERE.sub("", script).replace("\\\n", " ").splitlines():
-        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        begun += line
+        words = shlex.shlex(begun, posix=True, punctuation_chars=True)
         words.whitespace_split = True
-        yield from _of_line(list(words))
+        try:
+            yield from _of_line(list(words))
+        except ValueError:  # a quotation goes on in the next line
+            begun += "\n"
+        else:
+            begun = ""
+    if begun:
+        raise ValueError(f"no closing quotation: {begun}")
 
 
 def _of_line(words: list[str]) -> Iterator[list[str]]:
@@ -65,10 +77,9 @@ def _of_line(words: list[str]) -> Iterator[list[str]]:
             continue
         if word.startswith(">") and command and command[-1].isdigit():
             command.pop()
-        while command and _NOT_FIRST.fullmatch(command[0]):
-            command.pop(0)
-        if command and (command[0] == "iris" or command[0].endswith("/bin/iris")):
-            yield command[1:]
+        called = (at for at, word in enumerate(command) if word == "iris" or word.endswith("/bin/iris"))
+        for at in islice((at for at in called if all(map(_BEFORE.fullmatch, command[at - 1 : at]))), 1):
+            yield command[at + 1 :]
         command = []
 
 
