@@ -15,11 +15,17 @@ _SIGSET_BYTES = 128
 _SIGINFO_BYTES = 128
 
 
-class ChildWatch:
-    """SIGCHLD is blocked in this thread and those it starts, and makes ``fd`` readable until `close`. Raises OSError.
+def block() -> None:
+    """Block SIGCHLD in this thread and those it starts; to be called before the first thread.
 
-    Processes that are started meanwhile need their own signal mask, or SIGCHLD is blocked in them too.
+    A thread that does not block it, such as one that sends spans or looks up a server, takes it from the descriptor,
+    and the end of a task goes unnoticed until the next one. Started processes inherit the mask unless given their own.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+
+
+class ChildWatch:
+    """``fd`` is readable after SIGCHLD, which has to be blocked (`block`), until `close`. Raises OSError."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -30,7 +36,6 @@ class ChildWatch:
         if self.fd < 0:
             error = ctypes.get_errno()
             raise OSError(error, os.strerror(error))
-        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
 
     def clear(self) -> None:
         """Clear the notification; the next end makes ``fd`` readable again."""
@@ -38,5 +43,4 @@ class ChildWatch:
             os.read(self.fd, 16 * _SIGINFO_BYTES)
 
     def close(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
         os.close(self.fd)
