@@ -342,7 +342,7 @@ def forgets_idempotency_keys(put: Put) -> None:
 
 
 @plant()
-def answers_before_it_obeys(put: Put) -> None:
+def answers_before_it_executes(put: Put) -> None:
     """The answer to a submission names a job that is never admitted."""
     worded = Machine._worded
 

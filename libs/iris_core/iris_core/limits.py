@@ -1,4 +1,4 @@
-"""Size limits of messages, in bytes. Every sender obeys them; the bus refuses more.
+"""Size limits of messages, in bytes. Every sender keeps to them; the bus refuses more.
 
 Source: docs/adr/0015-commits-in-parts.md, with the sum for each kind of message.
 """
