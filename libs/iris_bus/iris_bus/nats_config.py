@@ -14,17 +14,13 @@ from pathlib import Path
 
 from iris_bus.accounts import accounts
 from iris_bus.keys import Keys, write_private
-from iris_bus.nats_process import PAYLOAD_BYTES
+from iris_bus.nats_process import LIMITS
 from iris_core.roles import ROLES, SYSTEM, login
 
 _SERVER = """\
 # Made by `iris admin nats-config`, which leaves this file alone from now on: it is yours to change.
 listen: "0.0.0.0:4222"
-max_payload: {payload}
-max_pending: 256MB
-max_connections: 65536
-ping_interval: "20s"
-jetstream {{
+{limits}jetstream {{
   store_dir: {store}
   sync_interval: always
 }}
@@ -84,7 +80,7 @@ def write(
     for path, cluster in _clusters(directory, servers, tls).items():
         if not path.exists():
             block = tls.block() if tls else ""
-            text = _SERVER.format(payload=PAYLOAD_BYTES, store=json.dumps(store), tls=block, cluster=cluster)
+            text = _SERVER.format(limits=LIMITS, store=json.dumps(store), tls=block, cluster=cluster)
             write_private(path, text)
             made.append(path)
     return made

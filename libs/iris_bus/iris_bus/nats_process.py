@@ -34,6 +34,13 @@ _UNRECOVERED = re.compile(r"stream '(?P<account>\S+) > (?P<stream>\S+)' could no
 _WRITE_ERROR = "write error"
 _GLANCE_S = 0.25
 
+LIMITS = f"""\
+max_payload: {PAYLOAD_BYTES}
+max_pending: 256MB
+max_connections: 65536
+ping_interval: "20s"
+"""
+"""Of every server for Iris, in its configuration."""
 _CONFIG = """\
 server_name: "iris-embedded"
 listen: "127.0.0.1:{port}"
@@ -42,11 +49,7 @@ pid_file: {pid_file}
 log_file: {log_file}
 logfile_size_limit: 64MB
 logfile_max_num: 3
-max_payload: {payload}
-max_pending: 256MB
-max_connections: 65536
-ping_interval: "20s"
-jetstream {{
+{limits}jetstream {{
   store_dir: {store}
   max_memory_store: 1GB
   max_file_store: 1TB
@@ -205,7 +208,7 @@ class NatsProcess(ChildProcess):
             log_file=json.dumps(str(self._own_log)),
             store=json.dumps(str(self.directory / "store")),
             sync=json.dumps(self._sync),
-            payload=PAYLOAD_BYTES,
+            limits=LIMITS,
             accounts=self._accounts(),
         )
         write_private(self._config, text)
