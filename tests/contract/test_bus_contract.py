@@ -371,7 +371,7 @@ async def test_a_trimmed_journal_replays_behind_the_cut_only(bus):
     journal = bus.journal()
     for n in range(10):
         await journal.append(b"%d" % n, expected=n)
-    await journal.trim(6)
+    await bus.streams.trim("IRIS_JOURNAL", 6)
     assert [e.sequence async for e in await journal.replay(5)] == [6, 7, 8, 9, 10]
     with pytest.raises(Gap):
         await journal.replay(4)
@@ -383,7 +383,7 @@ async def test_a_trimmed_journal_replays_behind_the_cut_only(bus):
 async def test_a_journal_trimmed_whole_goes_on_counting(bus):
     journal = bus.journal()
     await journal.append(b"1", expected=0)
-    await journal.trim(2)
+    await bus.streams.trim("IRIS_JOURNAL", 2)
     assert (await journal.end(), await journal.append(b"2", expected=1)) == (1, 2)
 
 

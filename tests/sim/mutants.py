@@ -18,6 +18,7 @@ from iris_bus.window import Window
 from iris_core import codec
 from iris_core.messages import Answer, Register, WorkerReport
 from iris_core.states import ACTIVE, Budget, Cause, Initiator, RouteStatus, TaskState
+from iris_core.subjects import JOURNAL
 from iris_core.tables.route import LIVE
 from iris_state import cascade, check, conclude, coordinator, follower, ledger, retention
 from iris_state import round as round_
@@ -278,7 +279,7 @@ def a_snapshot_is_kept_before_its_events_are_told(put: Put) -> None:
 
     async def at_once(self: Any, name: str, data: bytes, told: str) -> None:
         await self._blobs.put(name, data)
-        await self._connection.journal().trim(snapshot.commit_of(name) + 1)
+        await self._connection.streams.trim(JOURNAL.name, snapshot.commit_of(name) + 1)
 
     put(snapshotter.Snapshotter, "_put", at_once)
 
@@ -304,7 +305,7 @@ def trims_up_to_the_newest_snapshot(put: Put) -> None:
     async def greedy(self: Any) -> None:
         await trim(self)
         names = await snapshotter._names(self._blobs)
-        await self._connection.journal().trim(snapshot.commit_of(names[-1]) + 1)
+        await self._connection.streams.trim(JOURNAL.name, snapshot.commit_of(names[-1]) + 1)
 
     put(snapshotter.Snapshotter, "_trim", greedy)
 

@@ -686,9 +686,6 @@ class SimJournal:
             raise Gap(f"the journal begins at {first}")
         return AssembledReader(SimReader(self._link, self._stored, after, strict=True))
 
-    async def trim(self, below: int) -> None:
-        await self._link.call(lambda: self._stored.trim(below))
-
 
 class SimPublisher:
     """The outbox over a chain of expected sequences; see `iris_bus.publisher`."""

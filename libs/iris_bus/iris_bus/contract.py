@@ -211,8 +211,6 @@ class Journal(Protocol):
         """Follow the journal, for a standby."""
         ...
 
-    async def trim(self, below: int) -> None: ...
-
 
 class Publication(msgspec.Struct, frozen=True, gc=False):
     """One public event to publish: subject, body, and its id (journal sequence and index)."""

@@ -176,10 +176,6 @@ class JetJournal:
             raise Gap(f"the journal begins at {first}, {after + 1} is needed")
         return AssembledReader(self._reader(after))
 
-    async def trim(self, below: int) -> None:
-        if below > 1:
-            await self._retrying.purge(JOURNAL.name, seq=below)
-
     def _reader(self, after: int) -> JetReader:
         return JetReader(self._link, self._api, JOURNAL.name, after, dense=True, strict=True, bare=True)
 

@@ -242,10 +242,6 @@ class MemoryJournal:
         self._check(after)
         return AssembledReader(MemoryReader(self._server, self._stored, after, "", strict=True))
 
-    async def trim(self, below: int) -> None:
-        reach(self._server)
-        self._stored.trim(below)
-
     def _check(self, after: int) -> None:
         if self._stored.first > after + 1:
             raise Gap(f"the journal begins at {self._stored.first}, {after + 1} is needed")

@@ -196,5 +196,3 @@ _ACTIONS: dict[str, Callable[[Ledger, Deployment, DeployCommand], Iterator[Step]
     "resume": _resume,
     "delete": _delete,
 }
-ACTIONS = ("create", *_ACTIONS)
-"""The actions of a command."""

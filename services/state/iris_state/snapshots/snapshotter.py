@@ -178,4 +178,4 @@ class Snapshotter:
         begin = min(settled, len(names) - 2)
         commit = commit_of(names[begin]) if begin >= 0 else None
         if commit is not None:
-            await self._connection.journal().trim(commit + 1)
+            await self._connection.streams.trim(subjects.JOURNAL.name, commit + 1)
