@@ -1,13 +1,27 @@
 """Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
 
 import re
+from enum import Enum
 from hashlib import sha256
 
 import pytest
 
-from iris_core.states import DISPLAY_COLOURS, css_class
+from iris_core.states import (
+    DISPLAY_COLOURS,
+    DeploymentLifecycle,
+    KernelStatus,
+    RouteStatus,
+    SessionStatus,
+    TaskState,
+    WorkerState,
+    css_class,
+    display_name,
+)
 from iris_core.views import InterruptionView
 from iris_gateway.auth import parse_tokens
+from iris_gateway.dashboard import glyphs
+from iris_gateway.dashboard.pages import PAGES
+from tests.house.repository import ROOT
 from tests.support.fake_state import attempt_of, refusal
 from tests.support.gateway import House, house
 from tests.support.pages import fill, pages_of
@@ -121,6 +135,17 @@ async def test_badges_have_the_classes_and_colours_of_the_table_of_states(iris: 
     sheet = (await iris.http.get("/static/iris.css")).text
     for state, colour in DISPLAY_COLOURS.items():
         assert f".{css_class(state)} {{ --state: {colour}; }}" in sheet
+
+
+def test_every_status_has_the_shape_of_a_kind_or_of_a_task_state():
+    entities: tuple[type[Enum], ...] = (SessionStatus, KernelStatus, DeploymentLifecycle, RouteStatus, WorkerState)
+    statuses = {display_name(status) for entity in entities for status in entity}
+    assert statuses - set(map(display_name, TaskState)) == glyphs.KIND_OF.keys()
+
+
+def test_the_page_of_interfaces_lists_every_path():
+    text = (ROOT / "docs/design/interfaces.md").read_text()
+    assert [one.path for one in PAGES if f"`{one.path}" not in text] == []
 
 
 async def test_pages_run_only_our_own_script_and_are_framed_by_nobody(iris: House):

@@ -45,11 +45,15 @@ KIND_GLYPHS = {
 KINDS = {
     "good": ("healthy", "ready"),
     "warn": ("degraded", "terminating"),
-    "bad": ("unhealthy", "lost", "failed_to_start"),
-    "busy": ("draining", "scaling", "deploying", "destroying", "provisioning", "preparing", "creating", "scheduled"),
-    "idle": ("pending", "created", "prepared"),
+    "bad": ("unhealthy", "lost", "failed_to_start", "error"),
+    "busy": (
+        *("draining", "scaling", "deploying", "destroying", "provisioning"),
+        *("scheduled", "preparing", "pulling", "creating"),
+    ),
+    "idle": ("created", "prepared"),
     "over": ("terminated", "destroyed", "cancelled"),
 }
+"""Every status that is not named like a task state, by its kind."""
 KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}
 _LIKE = {
     "good": "succeeded",

@@ -18,11 +18,10 @@ from markupsafe import Markup
 
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
-from iris_core.states import DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, css_class, display_name
+from iris_core.states import DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
 
-_KNOWN = {display_name(state): css_class(state) for state in TaskState}
 _STATES = {
     **{entity: [display_name(state) for state in TaskState if state] for entity in ("task", "job")},
     "session": [status.value.lower() for status in SessionStatus],
@@ -35,7 +34,7 @@ EVENT_TYPES = " ".join(f"{entity}.state.{word}" for entity, words in _STATES.ite
 
 def badge(state: str) -> Markup:
     """A state as its glyph and name, with the class of Task States or the kind of another status."""
-    kind = _KNOWN.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
+    kind = drawing.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
     return Markup('<span class="badge {}">{}</span>').format(kind, state)
 
 
