@@ -67,22 +67,25 @@ CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th
     && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page: Page, theme: str):
+async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:
+    """The path of each page in turn, while the tab shows it in ``theme``."""
     async with listening(iris) as http:
         await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         for path in PATHS:
             await page.open(f"{http.base_url}{path}")
             assert await page.shows("</footer>")
             await page.loaded()
-            for width in (390, 768, 1024, 1440, 1920):
-                await page.resize(width)
-                assert (path, width, await page.value("document.documentElement.scrollWidth <= innerWidth")) == (
-                    *(path, width),
-                    True,
-                )
-                assert (path, width, await page.value(CUT)) == (path, width, [])
-        assert [one for one in page.complaints if "404" not in one] == []
+            yield path
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page: Page, theme: str):
+    async for path in opened(iris, page, theme):
+        for width in (390, 768, 1024, 1440, 1920):
+            await page.resize(width)
+            fits = await page.value("document.documentElement.scrollWidth <= innerWidth")
+            assert (path, width, fits, await page.value(CUT)) == (path, width, True, [])
+    assert [one for one in page.complaints if "404" not in one] == []
 
 
 CONTRASTS = """(() => {
@@ -101,13 +104,8 @@ CONTRASTS = """(() => {
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_text_has_the_contrast_of_wcag_aa(iris: House, page: Page, theme: str):
-    async with listening(iris) as http:
-        await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-        for path in PATHS:
-            await page.open(f"{http.base_url}{path}")
-            assert await page.shows("</footer>")
-            await page.loaded()
-            assert (path, await page.value(CONTRASTS)) == (path, [])
+    async for path in opened(iris, page, theme):
+        assert (path, await page.value(CONTRASTS)) == (path, [])
 
 
 async def test_a_theme_stays_when_it_was_chosen(iris: House, page: Page):

@@ -18,7 +18,7 @@ from iris_core.messages import LoadReport
 from iris_core.serving import DiscoveredRoute, Discovery
 from iris_core.subjects import DISCOVERY_BUCKET, LOADS
 from tests.support.nats import OpenServer
-from tests.support.proxy import Front, Route, Talk, front, saying
+from tests.support.proxy import Front, Held, Route, Talk, front, saying
 
 pytestmark = pytest.mark.integration
 
@@ -606,21 +606,14 @@ async def test_when_either_end_of_a_websocket_closes_so_does_the_other(proxy: Fr
 
 
 async def test_a_route_that_leaves_the_set_gets_nothing_new_and_ends_what_it_has(proxy: Front):
-    reached, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(talk: Talk) -> None:
-        await talk.request()
-        reached.set()
-        await go.wait()
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold")
-
+    slow = Held(b"old")
     old, new = await proxy.route(slow), await proxy.route(saying(b"new"))
     await proxy.publish("chat", old)
     first = asyncio.create_task(proxy.get("/d/chat/"))
-    await reached.wait()
+    await slow.reached.wait()
     await proxy.publish("chat", new)
     assert [(await proxy.get("/d/chat/"))[1] for _ in range(5)] == [b"new"] * 5
-    go.set()
+    slow.go.set()
     assert ((await first)[1], old.connections) == (b"old", 1)
 
 
@@ -641,23 +634,16 @@ async def test_idle_connections_to_a_route_that_leaves_are_closed(proxy: Front):
 
 
 async def test_a_proxy_that_is_told_to_stop_ends_what_is_under_way(proxy: Front):
-    reached, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(talk: Talk) -> None:
-        await talk.request()
-        reached.set()
-        await go.wait()
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
-
+    slow = Held(b"done")
     await proxy.publish("chat", await proxy.route(slow))
     idle = await proxy.connect()
     asking = asyncio.create_task(proxy.get("/d/chat/"))
-    await reached.wait()
+    await slow.reached.wait()
     proxy.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(20):
         assert await idle.rest() == b""
         await idle.close()
-        go.set()
+        slow.go.set()
         assert (await asking)[1] == b"done"
         assert await asyncio.to_thread(proxy.process.wait) == 0
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.cluster import cluster_on, until
 from tests.support.nats_config import row_of_free_ports
-from tests.support.proxy import Front, Talk, front, saying
+from tests.support.proxy import Front, Held, Talk, front, saying
 
 pytestmark = pytest.mark.integration
 
@@ -81,14 +81,7 @@ async def test_a_worker_that_dies_is_started_again_and_none_is_left_when_their_p
 
 
 async def test_workers_end_what_is_under_way_when_the_proxy_is_told_to_stop(connection, nats_url, tmp_path):
-    reached, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(talk: Talk) -> None:
-        await talk.request()
-        reached.set()
-        await go.wait()
-        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
-
+    slow = Held(b"done")
     async with front(connection, nats_url, tmp_path, "proxy.workers=2") as proxy:
         route = await proxy.route(slow)
         await proxy.publish("c", route)
@@ -99,7 +92,7 @@ async def test_workers_end_what_is_under_way_when_the_proxy_is_told_to_stop(conn
         talk = await proxy.connect()
         await talk.send(ASK)
         async with asyncio.timeout(30):
-            await reached.wait()
+            await slow.reached.wait()
             proxy.process.send_signal(signal.SIGTERM)
             while True:
                 with contextlib.suppress(ConnectionError):
@@ -107,7 +100,7 @@ async def test_workers_end_what_is_under_way_when_the_proxy_is_told_to_stop(conn
                     await asyncio.sleep(0.02)
                     continue
                 break
-            go.set()
+            slow.go.set()
             head = await talk.head()
             assert await talk.body(head) == b"done"
             assert await asyncio.to_thread(proxy.process.wait) == 0

@@ -115,6 +115,21 @@ def saying(body: bytes, status: bytes = b"200 OK", fields: bytes = b"") -> Answe
     return answer
 
 
+@dataclass
+class Held:
+    """Answers one request of a connection with ``body``, once `go` is set; `reached` is set when one has come."""
+
+    body: bytes
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, talk: Talk) -> None:
+        await talk.request()
+        self.reached.set()
+        await self.go.wait()
+        await talk.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(self.body), self.body))
+
+
 class Front:
     """A running proxy and what is in its discovery.
 

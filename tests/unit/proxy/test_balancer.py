@@ -1,6 +1,7 @@
 """Which waiting requests get a route when one has capacity."""
 
 import asyncio
+from collections.abc import Awaitable
 
 import msgspec
 import pytest
@@ -20,6 +21,12 @@ def balancer(*ids: str, queue_requests: int = 2, **said: object) -> Balancer:
     return Balancer(found(*ids, **said), lambda: 0.0, queue_requests)
 
 
+async def refused(awaitable: Awaitable[object]) -> ProxyRefusal:
+    with pytest.raises(ProxyRefusal) as refusal:
+        await awaitable
+    return refusal.value
+
+
 async def begun(awaitable) -> asyncio.Task:
     """A task that has run as far as it can."""
     task = asyncio.create_task(awaitable)
@@ -28,9 +35,8 @@ async def begun(awaitable) -> asyncio.Task:
 
 
 async def test_without_a_route_the_reason_of_the_set_is_given_at_once():
-    with pytest.raises(ProxyRefusal) as refusal:
-        await balancer(reason="draining").acquire()
-    assert (refusal.value.status, refusal.value.code) == (503, "draining")
+    refusal = await refused(balancer(reason="draining").acquire())
+    assert (refusal.status, refusal.code) == (503, "draining")
 
 
 async def test_those_who_wait_are_served_in_their_order():
@@ -68,9 +74,7 @@ async def test_when_the_last_route_leaves_those_who_wait_are_told():
     await chat.acquire()
     waiting = await begun(chat.acquire())
     chat.update(found(reason="draining"))
-    with pytest.raises(ProxyRefusal) as refusal:
-        await waiting
-    assert refusal.value.code == "draining"
+    assert (await refused(waiting)).code == "draining"
 
 
 async def test_no_more_wait_than_may_and_none_longer_than_it_may():
@@ -122,19 +126,16 @@ async def test_at_most_so_many_wait_for_the_first_route_and_so_long():
     chat = Balancer(idle(), lambda: 0.0, 2, wake_s=0.01)
     waiting = [await begun(chat.acquire()) for _ in range(2)]
     for late in (chat.acquire(), *waiting):
-        with pytest.raises(ProxyRefusal) as refusal:
-            await late
-        assert (refusal.value.status, refusal.value.code) == (503, "starting")
-        assert "Retry-After" in dict(refusal.value.headers())
+        refusal = await refused(late)
+        assert (refusal.status, refusal.code) == (503, "starting")
+        assert "Retry-After" in dict(refusal.headers())
 
 
 async def test_who_waits_for_the_first_route_of_what_is_deleted_is_told():
     chat = Balancer(idle(), lambda: 0.0, 2)
     waiting = await begun(chat.acquire())
     chat.update(found(reason="draining"))
-    with pytest.raises(ProxyRefusal) as refusal:
-        await waiting
-    assert refusal.value.code == "draining"
+    assert (await refused(waiting)).code == "draining"
 
 
 async def test_a_deployment_that_keeps_a_route_by_its_rule_refuses_at_once_while_none_is_healthy():
