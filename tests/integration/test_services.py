@@ -1,4 +1,4 @@
-"""A real model server as a deployment: kept alive, scaled, updated and rolled back."""
+"""Real HTTP servers as deployments: probed, kept, scaled, updated, rolled back, also across a kill -9 of the leader."""
 
 from __future__ import annotations
 
@@ -8,21 +8,41 @@ import signal
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from iris import AsyncClient, Deployment, DeploymentFailed
+from iris import AsyncClient, Conflict, Deployment, DeploymentFailed
+from tests.chaos.server import ill_file
 from tests.support.cluster import Cluster, cluster_on, until
 from tests.support.load import CONNECTIONS, Load, load_on
 
 pytestmark = pytest.mark.integration
 
 SERVE = Path(__file__).parents[2] / "examples" / "serve"
+PROBED = Path(__file__).parents[1] / "chaos" / "server.py"
+HOLDING = """
+import http.server, os, pathlib, sys, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        while self.path == "/held" and pathlib.Path(sys.argv[1]).exists():
+            time.sleep(0.02)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer(("", int(os.environ["IRIS_PORT_HTTP"])), Handler).serve_forever()
+"""
 QUICK: dict[str, Any] = {
     "cpu": 0.1,
     "probe_interval": "0.2s",
@@ -51,9 +71,9 @@ def deployed(cluster: Cluster, name: str, replicas: int) -> Deployment:
     return made
 
 
-def ask(cluster: Cluster, name: str) -> dict[str, Any]:
+def ask(cluster: Cluster, name: str, path: str = "") -> dict[str, Any]:
     """What one of its routes answers through the proxy."""
-    with urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/{name}/", timeout=10) as answer:
+    with urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/{name}/{path}", timeout=60) as answer:
         return json.loads(answer.read())
 
 
@@ -90,11 +110,13 @@ def test_a_killed_copy_is_replaced_once_and_as_many_copies_are_kept_as_are_wante
     pids: set[int] = set()
     until(lambda: pids.add(ask(cluster, "kept")["pid"]) or len(pids) == 3, "each route answers")
     os.kill(pids.pop(), signal.SIGKILL)
+    cluster.kill("state")
     until(lambda: "r1-4" in live(chat), "another route is there")
     chat.wait_ready(60)
     assert len(list(chat.routes())) == 4
-    for replicas in (5, 1):
+    for replicas in (10, 1):
         chat.scale(replicas)
+        cluster.kill("state")
         chat.wait_ready(60)
         until(lambda wanted=replicas: len(live(chat)) == wanted, f"{replicas} routes are left")
     chat.delete()
@@ -105,10 +127,13 @@ def test_an_update_fails_no_request_and_one_that_never_gets_healthy_goes_back(cl
     chat = deployed(cluster, "updated", 2)
     with asking(cluster, "updated") as failures:
         assert chat.update(server("v2")).revision == 2
+        until(lambda: 2 in live(chat).values(), "the update is under way")
+        cluster.kill("state")
         chat.wait_ready(60)
         until(lambda: set(live(chat).values()) == {2}, "the old routes are gone")
         assert ask(cluster, "updated")["version"] == ["v2"]
         chat.update(["sleep", "1000"], start_timeout="1s", progress_deadline="3s")
+        cluster.kill("state")
         with pytest.raises(DeploymentFailed, match="revision 2 is kept"):
             chat.wait_ready(60)
         until(lambda: chat.refresh() and chat.is_ready and set(live(chat).values()) == {2}, "it is back")
@@ -123,10 +148,86 @@ def test_a_service_that_always_crashes_says_so_and_is_not_started_without_end(cl
     until(lambda: chat.refresh().conditions, "its owner is told")
     [condition] = chat.view.conditions
     assert (condition.code, "exit code 3" in condition.message) == ("back_off", True)
+    cluster.kill("state")
     why = cluster.iris("deploy", "why", "crashing")
     assert (why.code, "exit code 3" in why.out) == (0, True)
     assert len(list(chat.routes())) <= 3
     chat.delete()
+
+
+def statuses(found: Deployment) -> dict[str, str]:
+    """The status of each route that has not ended, by id."""
+    return {route.id: route.status for route in found.routes() if route.id in live(found)}
+
+
+def running(cluster: Cluster, name: str) -> list[str]:
+    """The jobs of its routes that run."""
+    jobs = (job["name"] for job in cluster.client.pages("/v1/jobs", dict, {"state": "running"}))
+    return [job for job in jobs if job.startswith(f"/{name}/")]
+
+
+def serving(cluster: Cluster, name: str) -> set[str]:
+    """The jobs of the routes that answer ten requests; none while the proxy refuses."""
+    try:
+        return {ask(cluster, name)["job"] for _ in range(10)}
+    except urllib.error.HTTPError:
+        return set()
+
+
+def test_a_route_whose_probe_fails_gets_no_requests_and_is_replaced_when_its_grace_is_over(
+    cluster: Cluster, tmp_path: Path
+):
+    ill = [ill_file(tmp_path, f"/ill/r1-{number}") for number in (1, 2)]
+    for file in ill:
+        file.touch()
+    options = {**QUICK, "probe_failures": 2, "probe_grace": "4s", "replicas": 2}
+    chat = cluster.client.deploy([sys.executable, str(PROBED), "v1", str(tmp_path)], "ill", **options)
+    until(lambda: len(running(cluster, "ill")) == 2, "the processes run")
+    assert serving(cluster, "ill") == set()
+    for file in ill:
+        file.unlink()
+    until(lambda: len(serving(cluster, "ill")) == 2, "both serve")
+    ill[0].touch()
+    until(lambda: serving(cluster, "ill") == {"/ill/r1-2"}, "it is out of discovery")
+    assert statuses(chat) == {"r1-1": "unhealthy", "r1-2": "healthy"}
+    ill[0].unlink()
+    until(lambda: len(serving(cluster, "ill")) == 2, "it recovers within its grace, and serves again")
+    ill[0].touch()
+    until(lambda: serving(cluster, "ill") == {"/ill/r1-2"}, "it is out of discovery again")
+    cluster.kill("state")
+    until(lambda: statuses(chat) == {"r1-2": "healthy", "r1-3": "healthy"}, "it is replaced")
+    until(lambda: serving(cluster, "ill") == {"/ill/r1-2", "/ill/r1-3"}, "the new one serves")
+    assert ("ill/r1-1", "RouteEviction") in [(row.entity, row.handler) for row in chat.history()]
+    chat.delete()
+
+
+def test_copies_follow_the_requests_down_to_none_and_the_first_one_wakes_it(cluster: Cluster, tmp_path: Path):
+    held = tmp_path / "held"
+    held.touch()
+    times = {"scale_window": "1s", "panic_window": "1s", "stabilization": "3s", "cooldown": "1s"}
+    rule = {"min_replicas": 0, "max_replicas": 4, "target_outstanding": 2}
+    chat = cluster.client.deploy([sys.executable, "-c", HOLDING, str(held)], "scaled", **QUICK, **times, **rule)
+    chat.wait_ready(60)
+
+    def ready(routes: int) -> bool:
+        seen = chat.refresh()
+        return (seen.ready, seen.replicas, seen.status) == (routes, routes, "ready")
+
+    with ThreadPoolExecutor(6) as pool:
+        asking = [pool.submit(ask, cluster, "scaled", "held") for _ in range(6)]
+        until(lambda: ready(3), "there are as many routes as six requests want", 60)
+        with pytest.raises(Conflict, match="follows its scaling rule"):
+            chat.scale(1)
+        held.unlink()
+        assert [answer.result(60) for answer in asking] == [{}] * 6
+    until(lambda: ready(0), "none is left when nobody asks", 60)
+    assert ask(cluster, "scaled", "woken") == {}
+    reasons = [row.reason for row in chat.history() if row.handler == "AutoscaleDeployment"]
+    assert any("outstanding, target 2 a route, over 1 s" in reason for reason in reasons)
+    assert "scaled 1 -> 0: no request for 3 s" in reasons
+    assert "scaled 0 -> 1: a request has come" in reasons
+    chat.delete()
+    until(lambda: chat.refresh().status == "destroyed", "it is destroyed", 60)
 
 
 async def test_asyncio_programs_have_the_same_verbs(cluster: Cluster):
@@ -187,11 +288,18 @@ def check_cut_off(load: Load, kills: int) -> None:
     assert len(load.failures) <= kills * CONNECTIONS
 
 
-def test_a_copy_that_is_killed_under_load_costs_only_what_it_had_under_way(cluster: Cluster):
+def test_a_copy_and_the_leader_killed_in_the_middle_of_an_update_cost_only_what_the_copy_had_under_way(
+    cluster: Cluster,
+):
     chat = loaded(cluster, "killed", 3)
     with load_on(cluster.file["proxy_url"], "killed") as load:
         until(lambda: load.answered > 10 * CONNECTIONS, "the load is there")
-        replaced(chat, pids(cluster, "killed", 3)[0])
+        old = pids(cluster, "killed", 3)
+        chat.update(server("v2"))
+        until(lambda: 2 in live(chat).values(), "the update is under way")
+        os.kill(old[0], signal.SIGKILL)
+        cluster.kill("state")
+        settled(chat, 3, 2)
     check_cut_off(load, 1)
     chat.delete()
 
