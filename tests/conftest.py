@@ -1,6 +1,7 @@
 """Fixtures for all tests, and hypothesis profiles: HYPOTHESIS_PROFILE=soak runs more examples."""
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -13,3 +14,6 @@ __all__ = ["cluster", "connection", "nats_server", "nats_url", "own_nats"]
 settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)
 settings.register_profile("soak", deadline=None, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+
+# A script that runs the tests in the background ignores SIGINT, and every process that they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
