@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from iris import Client
 from iris.client.problems import InvalidOption
 from iris.cluster.__main__ import draw
+from iris.cluster.launch import look_proxy
 from iris.cluster.options import StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.programs import ClusterPrograms
@@ -171,3 +173,12 @@ def test_what_cannot_be_listened_on_is_refused(text):
 def test_the_section_of_the_settings_file_is_read_strictly():
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"workers": -1}, ClusterSettings, strict=False)
+
+
+def test_a_cluster_is_not_ready_before_its_proxy_listens():
+    with socket.socket() as reserved, Client("http://127.0.0.1:1") as client:
+        reserved.bind(("127.0.0.1", 0))
+        look = look_proxy(f"127.0.0.1:{reserved.getsockname()[1]}")
+        assert look(client).startswith("the proxy does not listen on 127.0.0.1:")
+        reserved.listen()
+        assert look(client) == ""

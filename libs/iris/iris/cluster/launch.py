@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -45,9 +46,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
-    url, workers, ready_s = rest.split()
+    url, proxy, workers, ready_s = rest.split()
     try:
-        missing = wait_until_ready(url, int(workers), float(ready_s), supervisor)
+        missing = wait_until_ready(url, proxy, int(workers), float(ready_s), supervisor)
     except KeyboardInterrupt:
         supervisor.terminate()
         supervisor.wait()
@@ -85,12 +86,12 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(url: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
-    """Return an empty text once jobs can be submitted, placed and run; else a sentence about what is missing."""
+def wait_until_ready(url: str, proxy: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
+    """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
     until = time.monotonic() + seconds
     missing = ""
     with Client(url, retry_for_s=0.0) as client:
-        for look in (look_ready, look_scheduler, look_workers(workers)):
+        for look in (look_ready, look_scheduler, look_workers(workers), look_proxy(proxy)):
             while missing := look(client):
                 if time.monotonic() > until:
                     return f"the cluster is not ready after {seconds:g} s: {missing}"
@@ -135,6 +136,20 @@ def look_workers(wanted: int) -> Callable[[Client], str]:
         except ClientError as error:
             return str(error)
         return "" if found >= wanted else f"{found} of {wanted} workers have registered"
+
+    return look
+
+
+def look_proxy(address: str) -> Callable[[Client], str]:
+    """Check that the proxy listens on ``address``, host and port."""
+    host, _, port = address.rpartition(":")
+
+    def look(_: Client) -> str:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 1.0).close()
+        except OSError:
+            return f"the proxy does not listen on {address}"
+        return ""
 
     return look
 
