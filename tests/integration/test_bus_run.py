@@ -48,15 +48,21 @@ def play(body: str, *argv: str, signals: tuple[signal.Signals, ...] = (), **envi
 
 
 def test_term_lets_the_service_drain_and_ends_with_zero():
-    code, out, _ = play("await service.stop.wait(); print('drained')", signals=(signal.SIGTERM,))
+    code, out, _ = play("service.announce(); await service.stop.wait(); print('drained')", signals=(signal.SIGTERM,))
     assert (code, out) == (0, "up\ndrained\n")
 
 
 def test_draining_ends_when_its_time_is_over():
-    body = "await service.stop.wait(); await asyncio.Event().wait()"
+    body = "service.announce(); await service.stop.wait(); await asyncio.Event().wait()"
     code, _, err = play(body, signals=(signal.SIGINT,), IRIS_RUN_DRAIN_S="0.05")
     assert code == 1
     assert "ended before it had drained" in err
+
+
+def test_a_service_that_is_told_to_stop_while_it_still_connects_ends_at_once_with_zero():
+    given = {"IRIS_NATS_URL": "nats://127.0.0.1:1", "IRIS_NATS_RETRY_FOR_S": "100", "IRIS_RUN_DRAIN_S": "100"}
+    code, out, _ = play("await service.connect()", signals=(signal.SIGTERM,), **given)
+    assert (code, out) == (0, "up\n")
 
 
 def test_an_exception_of_the_main_function_ends_the_process():

@@ -93,6 +93,7 @@ class Link:
         self._connecting = connecting
         try:
             async with asyncio.timeout(retry_for_s):
+                await asyncio.wait({connecting})  # passes no cancellation on to nats-py, which may swallow it
                 await connecting
         except (nats.errors.Error, OSError, ValueError, TimeoutError, asyncio.CancelledError) as error:
             await self._abandon(connecting)

@@ -128,6 +128,7 @@ class Service(Generic[S]):
         name: "state", "scheduler", "worker", "gateway" or "proxy".
         settings: the service's own section.
         stop: set when the process should end; every wait also waits for this.
+        started: whether the main function has announced itself; until then a stop cancels it.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
 
@@ -142,6 +143,7 @@ class Service(Generic[S]):
         self._connection: JetStreamConnection | None = None
         self._metrics: MetricsServer | None = None
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.started = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def connect(self) -> JetStreamConnection:
@@ -178,7 +180,11 @@ class Service(Generic[S]):
         return self._metrics.port
 
     def announce(self, ready: Callable[[], bool] = lambda: True) -> None:
-        """Tell systemd as soon as this process is ready, and from then on that its loop turns."""
+        """From now on a stop waits until the main function has drained; before, there is nothing to drain.
+
+        Tells systemd as soon as this process is ready, and then that its loop turns.
+        """
+        self.started = True
         if self._notifier:
             self.spawn(self._keep_notified(ready))
 
@@ -237,7 +243,7 @@ class Service(Generic[S]):
         log.info("stopping")
         self._notifier.send(notify.STOPPING)
         self.stop.set()
-        asyncio.get_running_loop().call_later(self.run.drain_s, playing.cancel)
+        asyncio.get_running_loop().call_later(self.run.drain_s if self.started else 0.0, playing.cancel)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -294,8 +300,9 @@ async def _play(
     try:
         await service.play(main)
     except asyncio.CancelledError:
-        log.error("ended before it had drained")
-        return FAILED
+        if service.started:
+            log.error("ended before it had drained")
+            return FAILED
     except BadSetting as error:
         log.critical("%s", error)
         return MISUSED
