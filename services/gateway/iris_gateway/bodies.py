@@ -11,6 +11,8 @@ from iris_gateway.problem import ProblemResponse
 
 BODY_S = 30.0
 """How long a JSON body or a form may take to arrive, in seconds."""
+BODY = "iris.body"
+"""The key of the request's scope under which `read_body` leaves the body."""
 _DRAIN_BYTES = 32 << 20
 _DRAIN_S = 5.0
 
@@ -37,7 +39,8 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """The whole body. Raises ProblemResponse too_large, also for a chunked body without a declared length, and
     timeout.
     """
-    return b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
+    request.scope[BODY] = body = b"".join([chunk async for chunk in chunks(request, limit, seconds, seconds)])
+    return body
 
 
 async def chunks(request: Request, limit: int, seconds: float, idle_s: float) -> AsyncIterator[bytes]:

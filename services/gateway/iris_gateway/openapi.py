@@ -116,7 +116,7 @@ def _parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
     for parameter in endpoint.parameters:
         schema = dict(parameter.schema)
         yield {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
-    if endpoint.method in ("POST", "PATCH", "DELETE"):
+    if endpoint.method in ("POST", "PATCH", "DELETE") or "idempotency_mismatch" in endpoint.problems:
         yield _IDEMPOTENCY
     if "precondition_failed" in endpoint.problems:
         yield _IF_MATCH

@@ -1,8 +1,11 @@
 """Jobs over HTTP: submit, list, show, cancel."""
 
+import pytest
+
 from iris_core.messages import AdminCommand, Answer, CancelJob, PlanPreview, PlanRequest, RerunJob, SubmitJob
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.reasons import Reason, ReasonCode
+from iris_core.request_ids import key_of
 from iris_core.spec import JobSpec
 from tests.support.fake_state import refusal
 from tests.support.gateway import House
@@ -126,6 +129,26 @@ async def test_a_repeated_rerun_with_one_key_is_one_request(iris: House):
         await iris.http.post("/v1/jobs/j1/rerun", headers={"Idempotency-Key": "again"})
     first, second = iris.state.commands[-2:]
     assert first.request_id == second.request_id
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "other"),
+    [
+        ("POST", "/v1/jobs/j1/cancel", {"reason": "late"}, {"reason": "wrong"}),
+        ("POST", "/v1/jobs/j1/rerun", {"failed_only": True}, {"failed_only": False}),
+        ("PUT", "/v1/quotas/ada", {"max_running_cpu": 1000}, {"max_running_cpu": 2000}),
+    ],
+)
+async def test_a_key_that_is_used_for_another_body_is_told_apart_by_the_request_id(
+    iris: House, method: str, path: str, body: dict[str, object], other: dict[str, object]
+):
+    """The state service refuses the second id, because it knows its key: tests/unit/state/deployments."""
+    await iris.submit("/train")
+    for sent in (body, body, other):
+        await iris.http.request(method, path, json=sent, headers={"Idempotency-Key": "k"})
+    first, again, changed = (command.request_id for command in iris.state.commands[-3:])
+    assert first == again != changed
+    assert key_of(first) == key_of(changed) != ""
 
 
 async def test_refusals_of_the_state_service_keep_their_words_and_get_their_status(iris: House):

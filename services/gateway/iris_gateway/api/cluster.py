@@ -78,7 +78,7 @@ async def administer(call: Call, action: str, target: str, arguments: dict[str, 
     def command(envelope: Envelope) -> AdminCommand:
         return AdminCommand(action, target, call.caller, envelope.request_id, envelope.at_ms, arguments)
 
-    return (await call.command(CMD_ADMIN, command, key=request_key(call, call.caller))).body
+    return (await call.command(CMD_ADMIN, command, key=request_key(call))).body
 
 
 _WORKER_STATE = Parameter("state", "Only workers in this state.", {"type": "string", "enum": list(WORKER_STATES)})

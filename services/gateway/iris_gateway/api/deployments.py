@@ -18,7 +18,6 @@ from iris_core.codec import to_builtins, to_json
 from iris_core.deployment_admission import merged
 from iris_core.errors import Mistake
 from iris_core.messages import Answer, DeployCommand
-from iris_core.request_ids import keyed_request
 from iris_core.serving import DeploymentSpec
 from iris_core.states import DeploymentLifecycle
 from iris_core.subjects import CMD_DEPLOY
@@ -77,12 +76,11 @@ def name_of(call: Call) -> str:
 
 
 async def create(call: Call) -> Response:
-    key = request_key(call, call.caller)
     call.parameters().finish()
     check_media_type(call.request, JSON)
     spec = deployment_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S), call.caller)
     await _check_bundle(call, spec.template.bundle)
-    answer = await _command(call, "create", spec.name, key, {"spec": spec})
+    answer = await _command(call, "create", spec.name, {"spec": spec})
     found = msgspec.json.decode(answer.body, type=_Versioned)
     return passed_on(answer.body, 201, {"location": f"/v1/deployments/{found.name}", "etag": f'"{found.version}"'})
 
@@ -92,7 +90,7 @@ async def _check_bundle(call: Call, digest: str | None) -> None:
         raise invalid([no_bundle(digest, "/template/bundle")])
 
 
-async def _command(call: Call, action: str, name: str, key: str, fields: dict[str, Any]) -> Answer:
+async def _command(call: Call, action: str, name: str, fields: dict[str, Any]) -> Answer:
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token changes no deployment")
 
@@ -107,8 +105,7 @@ async def _command(call: Call, action: str, name: str, key: str, fields: dict[st
             **fields,
         )
 
-    content = to_json([action, name, fields])
-    return await call.command(CMD_DEPLOY, command, key=keyed_request(key, content))
+    return await call.command(CMD_DEPLOY, command, key=request_key(call))
 
 
 async def listed(call: Call) -> Response:
@@ -129,12 +126,12 @@ def _tagged(body: bytes) -> Response:
 
 
 async def patch(call: Call) -> Response:
-    name, key, version = name_of(call), request_key(call, call.caller), _expected(call)
+    name, version = name_of(call), _expected(call)
     call.parameters().finish()
     check_media_type(call.request, JSON, MERGE_PATCH)
     value = json_from(await read_body(call.request, call.gateway.settings.body_bytes, BODY_S))
     action, fields = await _change(call, name, value)
-    answer = await _command(call, action, name, key, {"version": version, **fields})
+    answer = await _command(call, action, name, {"version": version, **fields})
     return _tagged(answer.body)
 
 
@@ -180,9 +177,9 @@ def _without_masks(spec: DeploymentSpec) -> Any:
 
 
 async def delete(call: Call) -> Response:
-    name, key, version = name_of(call), request_key(call, call.caller), _expected(call)
+    name, version = name_of(call), _expected(call)
     call.parameters().finish()
-    return passed_on((await _command(call, "delete", name, key, {"version": version})).body, 202)
+    return passed_on((await _command(call, "delete", name, {"version": version})).body, 202)
 
 
 async def routes(call: Call) -> Response:

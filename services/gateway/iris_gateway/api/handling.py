@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 
 from iris_core.codec import Undecodable, from_json
-from iris_core.messages import Caller
+from iris_core.request_ids import keyed_request
 from iris_gateway.admission import json_from
-from iris_gateway.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.bodies import BODY, BODY_S, check_media_type, read_body
 from iris_gateway.endpoint import JSON, Answers, Call, Endpoint, EndpointHandler, passed_on
 from iris_gateway.parameters import MAX_LIMIT, Parameter, Parameters
 from iris_gateway.problem import ProblemResponse, invalid
@@ -66,10 +66,15 @@ def idempotency_key(call: Call) -> str:
     return key
 
 
-def request_key(call: Call, caller: Caller) -> str:
-    """The request id for the state service, for commands without an idempotency key in their record."""
-    key = idempotency_key(call)
+def request_key(call: Call) -> str:
+    """The request id for the state service, for commands without an idempotency key in their record.
+
+    Call it after the body was read: the id holds a digest of what was sent, so that a key that is used for something
+    else is refused.
+    """
+    key, request = idempotency_key(call), call.request
     if not key:
         return ""
-    parts = (caller.user, call.request.method, call.request.scope["path"], key)
-    return "k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+    parts = (call.caller.user, request.method, request.scope["path"], key)
+    sent = (request.scope["query_string"], request.headers.get("if-match", "").encode(), request.scope.get(BODY, b""))
+    return keyed_request("k" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40], b"\0".join(sent))

@@ -141,7 +141,7 @@ async def sessions(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    job, key = job_of(call), request_key(call, call.caller)
+    job = job_of(call)
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token cancels nothing")
     call.parameters().finish()
@@ -150,12 +150,12 @@ async def cancel(call: Call) -> Response:
     def command(envelope: Envelope) -> CancelJob:
         return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500])
 
-    answer = await call.command(CMD_CANCEL, command, key=key)
+    answer = await call.command(CMD_CANCEL, command, key=request_key(call))
     return passed_on(answer.body, 202)
 
 
 async def rerun(call: Call) -> Response:
-    job, key = job_of(call), request_key(call, call.caller)
+    job = job_of(call)
     if call.caller.role == "worker":
         raise ProblemResponse("forbidden", "a worker's token submits nothing")
     call.parameters().finish()
@@ -167,7 +167,7 @@ async def rerun(call: Call) -> Response:
     def command(envelope: Envelope) -> RerunJob:
         return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only)
 
-    return made(await call.command(CMD_RERUN, command, key=key))
+    return made(await call.command(CMD_RERUN, command, key=request_key(call)))
 
 
 def no_bundle(digest: str, pointer: str = "/bundle") -> Mistake:

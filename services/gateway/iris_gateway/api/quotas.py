@@ -56,5 +56,6 @@ ENDPOINTS = (
         {200: Answers("The quota.", QuotaView)},
         body=QuotaBody,
         admin=True,
+        problems=("idempotency_mismatch",),
     ),
 )
