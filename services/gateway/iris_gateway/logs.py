@@ -23,6 +23,7 @@ from iris_gateway.problem import ProblemResponse
 
 _QUIET_S = 5.0
 _FLUSH_S = 2.0
+INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,16 @@ class Reading:
 
 
 class LogReader:
-    """Reads the output of all tasks."""
+    """Reads the output of all tasks.
 
-    def __init__(self, streams: Streams) -> None:
+    Args:
+        silent_s: how long stored output may take to arrive. NATS delivers nothing after a message that its copy of the
+            stream has lost.
+    """
+
+    def __init__(self, streams: Streams, silent_s: float = 5.0) -> None:
         self._streams = streams
+        self._silent_s = silent_s
 
     async def last(self, query: LogQuery) -> int:
         """The sequence of the newest chunk, 0 when there is none. Raises ProblemResponse unavailable."""
@@ -125,15 +132,15 @@ class LogReader:
         return readers.reading(self._streams, subjects.LOGS.name, reading.position, reading.query.subject)
 
     async def present(self, reading: Reading, reader: Reader, until: int) -> AsyncIterator[list[LogLine]]:
-        """Lines up to sequence ``until``."""
+        """Lines up to sequence ``until``. Raises ProblemResponse unavailable when they stop before it."""
         while reading.position < until:
-            messages = await _batch(reader)
+            messages = await _batch(reader, self._silent_s)
             if not messages:
-                return
+                raise ProblemResponse("unavailable", INCOMPLETE)
             yield reading.take(messages)
 
     async def coming(self, reading: Reading, reader: Reader, ending: Completion) -> AsyncIterator[list[LogLine]]:
-        """New lines until the end is known and all are read; an empty list after a silence."""
+        """New lines until the end is known and all are read; an empty list after a silence. Raises as `present`."""
         arrival = ending.arrival
         reader.on_arrival(arrival.set)
         while not ending.known:
@@ -141,10 +148,11 @@ class LogReader:
             yield reading.take(_taken(reader))
         if ending.cut_off:
             return
+        async for lines in self.present(reading, reader, await self.last(reading.query)):
+            yield lines
         clock = asyncio.get_running_loop().time
         deadline = clock() + _FLUSH_S
-        until = await self.last(reading.query)
-        while clock() < deadline and (reading.position < until or reading.unfinished):
+        while clock() < deadline and reading.unfinished:
             await _wait_for(arrival, _FLUSH_S / 10)
             yield reading.take(_taken(reader))
 
@@ -163,8 +171,8 @@ def _taken(reader: Reader) -> Sequence[Message]:
         raise ProblemResponse("gone", "this output is not kept any more") from None
 
 
-async def _batch(reader: Reader) -> Sequence[Message]:
+async def _batch(reader: Reader, wait_s: float) -> Sequence[Message]:
     try:
-        return await reader.batch(wait=5.0)
+        return await reader.batch(wait=wait_s)
     except Gap:
         raise ProblemResponse("gone", "this output is not kept any more") from None

@@ -2,12 +2,18 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable, Sequence
 
+import httpx
 import pytest
 
+from iris_bus.memory import Memory
+from iris_bus.memory_store import MemoryReader, MemoryStreams
 from iris_core import subjects
+from iris_gateway.logs import LogReader
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
+from tests.support.pages import fill
 
 
 async def text(iris: House, path: str, **headers: str) -> str:
@@ -182,3 +188,87 @@ async def test_a_stream_of_lines_is_taken_up_where_its_reader_says(printed: Hous
     body = (await printed.http.get("/v1/tasks/j1%2F0/logs?attempt=1", headers=headers)).text
     lines = [json.loads(line[6:])["line"] for line in body.splitlines() if line.startswith('data: {"task"')]
     assert lines == ["oops", "o", "end"]
+
+
+class DamagedCopy(MemoryStreams):
+    """The streams of a server whose copy has lost a message: nothing is delivered from it on."""
+
+    def __init__(self, memory: Memory, lost: int) -> None:
+        super().__init__(memory)
+        self.lost = lost
+
+    def read(self, stream: str, after: int, *, subject: str = "") -> MemoryReader:
+        reader = super().read(stream, after, subject=subject)
+        take = reader.take
+        reader.take = lambda limit=2000: [m for m in take(limit) if m.sequence < self.lost]  # type: ignore[method-assign]
+        return reader
+
+
+def lose(iris: House, sequence: int) -> None:
+    iris.gateway.logs = LogReader(DamagedCopy(iris.memory, sequence), silent_s=0.05)
+
+
+async def test_output_of_which_nothing_can_be_read_is_answered_with_a_problem(printed: House):
+    lose(printed, 1)
+    for media_type in ("text/plain", "application/x-ndjson", "text/event-stream"):
+        response = await printed.http.get("/v1/jobs/j1/logs", headers={"accept": media_type})
+        assert (response.status_code, response.json()["code"], response.json()["detail"]) == (
+            503,
+            "unavailable",
+            "the output may be incomplete: it cannot be read beyond this place",
+        )
+
+
+async def read_broken(
+    http: httpx.AsyncClient,
+    path: str,
+    media_type: str = "text/plain",
+    after: str = "",
+    acts: Sequence[Awaitable[int]] = (),
+) -> str:
+    """The text of a response that breaks off; awaits ``acts`` once it holds exactly ``after``."""
+    seen = ""
+    try:
+        async with http.stream("GET", path, headers={"accept": media_type}) as response:
+            async for piece in response.aiter_text():
+                seen += piece
+                for act in acts if seen == after else ():
+                    await act
+    except httpx.RemoteProtocolError:
+        return seen
+    raise AssertionError(f"it ended like a whole one: {seen}")
+
+
+NOTICE = "[iris: the output may be incomplete: it cannot be read beyond this place]\n"
+
+
+@pytest.mark.parametrize("follow", ["false", "true"])
+async def test_output_that_cannot_be_read_to_its_end_does_not_end_like_a_whole_one(follow: str):
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        await iris.state.print(1, 0, "one\n")
+        await iris.state.print(1, 0, "two\n", offset=4)
+        lose(iris, 2)
+        path = f"/v1/jobs/j1/logs?follow={follow}"
+        assert await read_broken(http, path) == f"0| one\n{NOTICE}"
+        [line] = (await read_broken(http, path, "application/x-ndjson")).splitlines()
+        assert json.loads(line)["line"] == "one"
+
+
+async def test_followed_output_that_stops_before_the_last_line_ends_with_an_error():
+    """The lines before the follower came were whole; what was lost came while it followed."""
+    async with house() as iris, listening(iris) as http:
+        await iris.submit("/a")
+        await iris.state.print(1, 0, "one\n")
+        lose(iris, 2)
+        ends = (iris.state.print(1, 0, "two\n", offset=4, final=True), iris.state.tell_job("/a", "failed"))
+        seen = await read_broken(http, "/v1/jobs/j1/logs?follow=true", after="0| one\n", acts=ends)
+    assert seen == f"0| one\n{NOTICE}"
+
+
+async def test_a_page_shows_the_lines_that_can_be_read_and_that_there_may_be_more(iris: House):
+    await fill(iris)
+    lost = await iris.state.print(1, 0, "lost\n", offset=100)
+    lose(iris, lost)
+    page = (await iris.http.get("/jobs/%2Fa")).text
+    assert ("hello" in page, "lost\n" in page, "the output may be incomplete" in page) == (True, False, True)

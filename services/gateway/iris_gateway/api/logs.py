@@ -150,12 +150,31 @@ async def _respond(
     shown = Shown(job)
     write = {TEXT: plain, JSON_LINES: shown.write_json_lines, EVENT_STREAM: shown.write_frames}[media_type]
     request = LogRequest(query, job, task, state, ask, media_type, write, follow, None if after else tail, after)
-    body = _written(call, request, await call.gateway.logs.last(query))
+    until = await call.gateway.logs.last(query)
+    body = _written(call, request, until)
+    if until > after:
+        body = _continued(request, await anext(body), body)
     if media_type == EVENT_STREAM or follow:
         response = stream(call, body)
         response.headers["content-type"] = _content_type(media_type)
         return response
     return StreamingResponse(body, media_type=media_type)
+
+
+async def _continued(request: LogRequest, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A response whose first piece is known: until then a problem is answered as a problem document.
+
+    Afterwards the connection is broken off, which a client does not take for the end. A reader of server-sent events
+    resumes; for a person who reads plain text the last line tells it.
+    """
+    yield first
+    try:
+        async for piece in rest:
+            yield piece
+    except ProblemResponse as problem:
+        if request.media_type == TEXT:
+            yield f"[iris: {problem.detail}]\n".encode()
+        raise
 
 
 async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator[bytes]:
@@ -186,8 +205,7 @@ async def _there(call: Call, request: LogRequest, reading: Reading, until: int) 
                 yield request.write(lines, reading.safe)
             else:
                 last.extend(lines)
-    if last:
-        yield request.write(last, reading.safe)
+    yield request.write(last, reading.safe)
 
 
 async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Completion) -> AsyncIterator[bytes]:

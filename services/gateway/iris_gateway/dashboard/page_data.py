@@ -237,7 +237,10 @@ async def tail(look: PageData, owner: str, query: LogQuery) -> list[LogLine]:
         return []
     reading, last = Reading(query), deque[LogLine](maxlen=LOG_LINES)
     with gateway.logs.open(reading) as reader:
-        async for lines in gateway.logs.present(reading, reader, until):
-            last.extend(lines)
-    last.extend(reading.rest())
+        try:
+            async for lines in gateway.logs.present(reading, reader, until):
+                last.extend(lines)
+            last.extend(reading.rest())
+        except ProblemResponse as problem:
+            last.append(LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail))
     return list(last)
