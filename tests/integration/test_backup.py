@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
+import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from iris.client.problems import Conflict
 from iris_bus.jetstream import connect
 from iris_core import subjects
+from iris_core.views import JobView
 from iris_state.admin import archive
 from iris_state.admin.examine import digests
 from iris_state.admin.salvage import salvage
 from iris_state.admin.survey import survey
 from iris_state.policy import Policy
 from iris_state.snapshots import snapshot
-from tests.support.cluster import settings, start, stop
+from tests.support.cluster import Cluster, settings, start, stop, until
 from tests.support.damage import admin
 from tests.support.disk_cluster import Acknowledged
 from tests.support.nats import OpenServer
@@ -26,6 +31,7 @@ from tests.support.replicas import replicas
 pytestmark = pytest.mark.integration
 
 BUNDLE = b"code" * 200_000
+SERVE = Path(__file__).parents[2] / "examples" / "serve"
 OFTEN = "state.snapshot_changes=60"
 
 
@@ -112,25 +118,62 @@ async def records_of(url: str, file: Path) -> dict[str, str]:
         await connection.close()
 
 
-def test_a_local_cluster_is_backed_up_while_it_works_and_restored_with_its_jobs_and_their_events(tmp_path: Path):
+def test_a_local_cluster_is_backed_up_under_load_and_its_copy_goes_on_from_there(tmp_path: Path):
     data, other, file = tmp_path / "data", tmp_path / "other", tmp_path / "backup"
+    runs, gate = tmp_path / "runs", tmp_path / "gate"
+    runs_once = ["sh", "-c", f"echo $IRIS_JOB >> {runs}"]
     cluster = start(data, "--workers", "1", *settings(data, "[state]\nsnapshot_changes = 100\n"))
     try:
         assert cluster.iris("quota", "set", "ann", "--max-running-cpu", "7").code == 0
-        with Acknowledged(cluster.url) as load:
+        quotas = cluster.iris("quota", "show", "ann", "-o", "json").out
+        quick = {"probe_interval": "0.2s", "start_timeout": "30s"}
+        service = [sys.executable, "server.py", "v1"]
+        cluster.client.deploy(service, "chat", workdir=SERVE, replicas=1, cpu=0.1, **quick).wait_ready(60)
+        waiting = cluster.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", name="waits", cpu=0.1)
+        until(lambda: waiting.refresh().state == "running", "it runs")
+        with Acknowledged(cluster.url, command=runs_once) as load:
             load.more(30)
-            names = list(load.names)
+            finished = until(lambda: ended(cluster, at_least=10), "some have finished")
+            acknowledged = list(load.names)
             taken = cluster.iris("admin", "backup", file, "--events", "--logs", "--data", data)
             assert taken.code == 0, taken
             load.more(5)
-        quotas = cluster.iris("quota", "show", "ann", "-o", "json").out
     finally:
         stop(cluster)
+
     assert cluster.iris("admin", "restore", file, "--data", other).code == 0
     copy = start(other, "--workers", "1")
     try:
-        assert {copy.client.job(name).wait(60).state for name in names} == {"succeeded"}
+        restored = {job.name: job for job in copy.client.jobs()}
+        jobs = {name for name in restored if not name.startswith("/chat/")}
+        assert {*acknowledged, "/waits"} <= jobs <= {*load.tried, "/waits"}
+        assert {name: restored[name] for name in finished} == finished
         assert copy.iris("quota", "show", "ann", "-o", "json").out == quotas
+        gate.touch()
+        assert {copy.client.job(name).wait(60).state for name in jobs} == {"succeeded"}
+        ran = Counter(runs.read_text().split())
+        assert [name for name in finished if ran[name] != 1] == []
+        first = min(finished)
+        again = copy.client.run(runs_once, name=first, cpu=0.1, idempotency_key=first)
+        assert again.id == finished[first].id
+        with pytest.raises(Conflict, match="differs in command"):
+            copy.client.run(["false"], name=first, cpu=0.1, idempotency_key=first)
+        until(lambda: answers(copy, "chat"), "the service is back, from its bundle", 60)
         assert copy.iris("admin", "verify", "--data", other).code == 0
     finally:
         stop(copy)
+
+
+def answers(cluster: Cluster, name: str) -> bool:
+    """Whether a service answers through the proxy."""
+    try:
+        with urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/{name}/", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def ended(cluster: Cluster, at_least: int) -> dict[str, JobView]:
+    """The jobs that have succeeded, by name; none while they are fewer."""
+    found = {job.name: job for job in cluster.client.jobs(state="succeeded")}
+    return found if len(found) >= at_least else {}

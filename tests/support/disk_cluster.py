@@ -31,12 +31,16 @@ class Acknowledged:
     """Submissions one after the other from several threads, for as long as the block lasts.
 
     Attributes:
-        names: every job whose submission was acknowledged. problems: what was said instead.
+        command: what each job runs.
+        tried: every job that was submitted. names: those whose submission was acknowledged. problems: what was said
+            instead.
     """
 
     url: str
     threads: int = 2
     prefix: str = "job"
+    command: Sequence[str] = ("true",)
+    tried: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     problems: list[ClientError] = field(default_factory=list)
     _enough: threading.Event = field(default_factory=threading.Event)
@@ -64,8 +68,9 @@ class Acknowledged:
             if self._enough.is_set():
                 break
             name = f"/{self.prefix}-{thread}-{number}"
+            self.tried.append(name)
             try:
-                client.run(["true"], name=name, cpu=0.1, idempotency_key=name)
+                client.run(self.command, name=name, cpu=0.1, idempotency_key=name)
                 self.names.append(name)
             except ClientError as error:
                 self.problems.append(error)
