@@ -62,6 +62,7 @@ WHO: Mapping[str, tuple[str, str]] = {
     "_INBOX.somebody.1": ("state", f"{W1} {W2} {OBSERVING}"),  # who has an account to itself has every inbox of it
     "_R_.somebody.1": ("state", ""),
     "$SYS.REQ.SERVER.PING": ("", ""),
+    "$SYS.REQ.USER.INFO": (f"{' '.join(SERVICES)} {W1} {W2} {OBSERVING}", ""),
     "$SYS.ACCOUNT.IRIS.CONNECT": ("", ""),
     "$JS.API.INFO": ("", ""),
     "$JS.API.STREAM.NAMES": ("", ""),

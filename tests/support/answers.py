@@ -82,7 +82,7 @@ def answering(answer: Answering) -> Iterator[Answers]:
             if given.hang_up:
                 self.close_connection = True
                 return
-            self.send_response(given.status)
+            (self.send_response_only if "Date" in given.headers else self.send_response)(given.status)
             for name, value in given.headers.items():
                 self.send_header(name, value)
             if given.headers.get("Content-Type") == "text/event-stream":

@@ -62,10 +62,11 @@ class StreamState(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A server that follows a stream's leader."""
+    """A server that follows a stream's leader. ``active``: since the leader heard of it last, in ns."""
 
     name: str = ""
     offline: bool = False
+    active: int = 0
 
 
 class Cluster(msgspec.Struct, frozen=True):

@@ -68,6 +68,11 @@ class PlainClient(Client):
         """Whether the read loop runs; an exception ends it while nats-py still reports the client as connected."""
         return self._reading_task is not None and not self._reading_task.done()
 
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the connected server stores messages."""
+        return bool(self._server_info.get("jetstream"))
+
     def drop_socket(self) -> None:
         """Close the socket of a failed attempt to connect."""
         if self._transport is not None:

@@ -65,6 +65,10 @@ class Credentials:
         return context
 
 
+class KeyRefused(Unavailable):
+    """The server does not accept the given login."""
+
+
 class Link:
     """A connected NATS client, reduced to the calls Iris needs.
 
@@ -86,8 +90,8 @@ class Link:
         self._watchdog: asyncio.Task[None] | None = None
 
     async def open(self, servers: Sequence[str], name: str, credentials: Credentials, retry_for_s: float) -> None:
-        """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises Unavailable, also when it takes too small
-        messages.
+        """Connect, waiting up to ``retry_for_s`` seconds for a server. Raises KeyRefused; Unavailable, also when it
+        takes too small messages.
         """
         connecting = asyncio.create_task(self._connect(servers, name, credentials))
         self._connecting = connecting
@@ -103,7 +107,8 @@ class Link:
             if self._refusal:
                 key = f"the key in {credentials.nkey_seed}" if credentials.nkey_seed else "this login"
                 why = f"the server does not accept {key}: {self._refusal}"
-            raise Unavailable(f"cannot connect to NATS: {why}") from error
+            kind = KeyRefused if self._refusal else Unavailable
+            raise kind(f"cannot connect to NATS: {why}") from error
         self._connecting = None
         if self.client.max_payload < MESSAGE_BYTES:
             await self.close()

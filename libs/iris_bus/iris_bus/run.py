@@ -34,6 +34,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from iris_bus import log_lines, notify
+from iris_bus.bus_facts import ClientName
 from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
 from iris_bus.contract import DamagedCommit, Unavailable
@@ -42,6 +43,7 @@ from iris_bus.notify import Notifier
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer, ServiceCollector
 from iris_bus.tracing import Tracer
+from iris_core import __version__
 from iris_core.subjects import DAY_S, EVENTS, LOGS, STREAMS, Stream
 
 log = logging.getLogger(__name__)
@@ -106,6 +108,8 @@ class RunSettings(msgspec.Struct, frozen=True):
     Attributes:
         log_level: debug, info, warning or error.
         log_style: json, plain, or auto: plain on a terminal.
+        cluster: the name of the cluster, the same for all its processes; `iris doctor` reports processes of another
+            cluster in the same account of the NATS servers.
         metrics: host and port of ``/metrics``; port 0 takes a free one; empty serves none. `iris up` counts on
             from the port, one for each process.
         otlp_endpoint: base URL of the OTLP collector for spans; no spans when empty.
@@ -115,6 +119,7 @@ class RunSettings(msgspec.Struct, frozen=True):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_style: Literal["auto", "json", "plain"] = "auto"
+    cluster: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] = "iris"
     metrics: str = ""
     otlp_endpoint: str = ""
     drain_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
@@ -150,7 +155,7 @@ class Service(Generic[S]):
         """Connect to NATS as the settings say; losing the connection for good ends the process. Raises Unavailable."""
         self._connection = await connect(
             self.nats.url,
-            name=self.name,
+            name=str(ClientName(self.name, __version__, self.run.cluster)),
             credentials=self.nats.credentials(),
             replicas=self.nats.replicas,
             table=self.nats.streams(),

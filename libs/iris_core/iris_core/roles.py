@@ -28,6 +28,8 @@ from iris_core.subjects import (
 )
 
 ACCOUNT = "IRIS"
+USER_INFO = "$SYS.REQ.USER.INFO"
+"""Where the server tells a user what that user may do, for `iris doctor`."""
 SYSTEM = "system"
 """The user of the system account."""
 _ANYONE = "anyone"
@@ -153,7 +155,7 @@ def login_of(label: str) -> Login | None:
 def permissions(user: Login) -> Permissions:
     """All permissions of a user, from the tables."""
     role = BY_NAME[user.role]
-    publish = [*_bound(_written(role), user), *role.publishes, *calls(role)]
+    publish = [*_bound(_written(role), user), *role.publishes, *calls(role), USER_INFO]
     publish += [subject for store in role.writes for subject in _STORED_ON[store]]
     if role.answers == "all":
         publish += [f"{prefix}>" for prefix in INBOXES]

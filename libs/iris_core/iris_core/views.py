@@ -198,7 +198,10 @@ class DemandView(View, kw_only=True):
 
 
 class WorkerView(View, kw_only=True):
-    """A host with the first of the ``task_count`` attempts that are open on it."""
+    """A host with the first of the ``task_count`` attempts that are open on it.
+
+    ``version``: of its worker. ``clock_ahead_ms``: its clock less the state service's when its last heartbeat arrived.
+    """
 
     id: str
     state: str
@@ -211,6 +214,8 @@ class WorkerView(View, kw_only=True):
     detail: str = ""
     task_count: int = 0
     registered_at: datetime | None = None
+    version: str = ""
+    clock_ahead_ms: int = 0
 
 
 class TreeView(View, kw_only=True):

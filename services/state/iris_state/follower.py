@@ -139,7 +139,8 @@ class Follower:
             now_ms = self._replica.clock.now_ms()
             ledger.hear(heartbeat.worker, now_ms)
             note_results(ledger, heartbeat.worker, heartbeat.probes, now_ms)
-            ledger.presence[heartbeat.worker].detail = heartbeat.detail
+            presence = ledger.presence[heartbeat.worker]
+            presence.detail, presence.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
 
     def _on_load(self, message: Message) -> None:
         """What is decided here says what holds a deployment at its number; the leader carries it out."""

@@ -257,13 +257,14 @@ class Presence:
         sequence: its newest heartbeat's. reported_ms: its monotonic clock in its newest report.
         answered: it has registered with this leader or accepted an order of it, which ``reported_ms`` includes.
         heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
-            leader's time, from its last message; None: unknown.
+            leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
         orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
     """
 
     __slots__ = (
         "answered",
         "building",
+        "clock_ahead_ms",
         "clock_ms",
         "committed",
         "detail",
@@ -280,6 +281,7 @@ class Presence:
         self.heartbeat_ms = heartbeat_ms
         self.heard = False
         self.clock_ms: int | None = None
+        self.clock_ahead_ms = 0
         self.orders: dict[AttemptKey, Ordered] = {}
         self.undelivered = 0
         self.sequence = -1

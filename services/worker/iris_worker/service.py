@@ -21,7 +21,7 @@ from iris_bus.contract import Connection, Message
 from iris_bus.lock import lock
 from iris_bus.run import Service
 from iris_bus.tracing import Tracer
-from iris_core import codec, subjects
+from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
 from iris_worker import host
@@ -44,7 +44,6 @@ from iris_worker.spans import AttemptSpans
 
 log = logging.getLogger(__name__)
 
-VERSION = "1"
 _STALL_CHECK_S = 0.25
 _ROUNDS = 200
 _SAMPLE_EVERY = 20
@@ -257,7 +256,7 @@ class WorkerService:
         incarnation, since_boot_ms = self.agent.incarnation, to_ms(self._clock.steady_s())
         limit = self.settings.max_attempts
         return Register(
-            self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, VERSION, limit, boot_id()
+            self.id, incarnation, attributes, total, since_boot_ms, stages, self._address, __version__, limit, boot_id()
         )
 
     def _taken(self, stages: Sequence[Stage], answer: ReportTaken) -> None:

@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from email.utils import formatdate
 from urllib.parse import parse_qs, urlsplit
 
 import click
@@ -13,6 +16,7 @@ from iris.cli.exit_codes import JOB_EXITS, ExitCode
 from iris.cli.parsing import CliCommand, CliGroup
 from iris.cli.root import root
 from iris.client.jobs import TERMINAL
+from iris_core import __version__
 from tests.support.answers import Said, answering, events, in_turn, job_view, problem
 
 SSE = {"Content-Type": "text/event-stream"}
@@ -373,16 +377,56 @@ def test_a_parent_that_is_not_there_is_refused_with_the_submission(iris):
     assert [(request.method, request.path) for request in server.requests] == [("POST", "/v1/jobs?parent=%2Fnope")]
 
 
-def test_doctor_says_in_one_line_what_is_wrong(iris):
+def well(request):
+    """A healthy cluster, as its gateway shows it."""
+    worker = {
+        "id": "w0",
+        "state": "healthy",
+        "attributes": {},
+        "total": {},
+        "committed": {},
+        "tasks": [],
+        "building": 0,
+    }
+    items = [{**worker, "last_heartbeat_at": None}] if "workers" in request.path else []
+    return Said(200, {"version": __version__, "items": items, "total": 0})
+
+
+def test_doctor_says_what_is_wrong_why_it_matters_and_what_to_do(iris):
     code, out, _ = iris("doctor", "--url", "http://127.0.0.1:1")
-    assert (code, "checks failed: gateway" in out.splitlines()[-1]) == (1, True)
+    assert (code, "gateway_unreachable: the gateway at http://127.0.0.1:1" in out) == (ExitCode.UNEXPECTED, True)
+    assert [line.split(":")[0] for line in out.splitlines()[-3:-1]] == ["  why it matters", "  what to do"]
+    assert "  see docs/troubleshooting.md#the-command-line-cannot-reach-the-gateway-exit-code-8" in out
 
-    def well(request):
-        return Said(200, {"items": [{"state": "healthy"}] if "workers" in request.path else [], "total": 0})
 
+def test_doctor_says_of_a_healthy_cluster_that_nothing_is_wrong(iris):
     with answering(well) as server:
         code, out, _ = iris("doctor", "--url", server.url)
-    assert (code, out.splitlines()[-1]) == (0, "nothing is wrong")
+        assert (code, out.splitlines()[-1]) == (0, "nothing is wrong")
+        code, out, _ = iris("doctor", "--url", server.url, "--json")
+    assert (code, json.loads(out)["problems"]) == (0, [])
+
+
+def test_doctor_looks_at_what_it_can_without_a_gateway(iris):
+    code, out, _ = iris("doctor", "--json")
+    assert (code, json.loads(out)["problems"]) == (0, [])
+    assert [note.split(":")[0] for note in json.loads(out)["unchecked"]] == [
+        "no gateway is known",
+        "the NATS servers were not checked",
+    ]
+    code, out, _ = iris("doctor", "--nats", "nats://127.0.0.1:1", "--json")
+    assert (code, [problem["code"] for problem in json.loads(out)["problems"]]) == (1, ["nats_unreachable"])
+
+
+@pytest.mark.parametrize("ahead_s", [-60, 60])
+def test_doctor_tells_that_the_gateways_clock_is_off(iris, ahead_s):
+    def off(request):
+        return replace(well(request), headers={"Date": formatdate(time.time() + ahead_s, usegmt=True)})
+
+    with answering(off) as server:
+        code, out, _ = iris("doctor", "--url", server.url, "--json")
+    [found] = json.loads(out)["problems"]
+    assert (code, found["code"], "the clock of the gateway is" in found["what"]) == (1, "clock_off", True)
 
 
 def test_help_of_a_service_is_its_own_and_names_its_keys():

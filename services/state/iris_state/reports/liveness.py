@@ -45,6 +45,7 @@ def on_heartbeat(
     if heartbeat.sequence <= presence.sequence:
         return  # a heartbeat older than one already handled adds nothing
     presence.sequence, presence.detail = heartbeat.sequence, heartbeat.detail
+    presence.clock_ahead_ms = heartbeat.at_ms - now_ms
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)

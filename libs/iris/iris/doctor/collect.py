@@ -1,0 +1,117 @@
+"""Collects the facts that `checks` judges, from this machine, the gateway and the NATS servers of a cluster.
+
+Each source may be missing or broken; none is waited for longer than seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import time
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import msgspec
+
+from iris.client.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
+from iris.client.client import Client
+from iris.client.problems import ClientError, NotAllowed
+from iris.client.transport import HttpRequest, Response
+from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
+from iris_bus.bus_facts import BusFacts
+from iris_core import __version__
+from iris_core.views import WorkerView
+
+_SYSTEM_SEED = "system.seed"
+
+
+class _Release(msgspec.Struct):
+    version: str
+
+
+class _Letters(msgspec.Struct):
+    total: int = 0
+
+
+def collect(client: Client | None, data: Path, nats: str, config: str) -> ClusterFacts:
+    """All facts.
+
+    Args:
+        client: of the gateway, without retries; None when no gateway is known.
+        data: the data directory of the local cluster, which may be empty.
+        nats, config: where the NATS servers are, and an `iris.toml`; empty: those of the local cluster.
+
+    Raises BadSetting for an invalid file.
+    """
+    damage = ""
+    with contextlib.suppress(OSError):
+        damage = (data / DAMAGE_FILE).read_text()
+    return ClusterFacts(
+        version=__version__,
+        data=str(data) if data.exists() else "",
+        free_bytes=shutil.disk_usage(data).free if data.exists() else 0,
+        damage=damage and f"stored data: {damage}",
+        gateway=look_at_gateway(client) if client is not None else None,
+        bus=look_at_bus(client.address if client is not None else None, read_cluster(data), nats, config),
+    )
+
+
+def look_at_gateway(client: Client) -> GatewayFacts:
+    """What the gateway tells: first what it tells everybody, then what needs a token and a state service."""
+    address = client.address
+    token = ("IRIS_TOKEN" if os.environ.get("IRIS_TOKEN") else "the context") if address.token else ""
+    found = GatewayFacts(address.url, address.origin, token=token)
+    try:
+        begun = time.time()
+        meta = client.transport.send(HttpRequest("GET", "/v1/meta"))
+        ahead_s = _clock_of(meta, begun, time.time())
+    except ClientError as error:
+        return msgspec.structs.replace(found, error=str(error))
+    version = msgspec.json.decode(meta.body, type=_Release).version
+    found = msgspec.structs.replace(found, version=version, clock_ahead_s=ahead_s)
+    try:
+        client.transport.send(HttpRequest("GET", "/readyz"))
+    except ClientError as error:
+        found = msgspec.structs.replace(found, not_ready=str(error))
+    try:
+        rows = client.pages("/v1/workers", WorkerView)
+        workers = tuple(WorkerFacts(row.id, row.state, row.detail, row.version, row.clock_ahead_ms) for row in rows)
+        letters = client.get("/v1/dead-letters", _Letters).total
+    except NotAllowed as error:
+        return msgspec.structs.replace(found, refused=str(error))
+    except ClientError as error:
+        return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
+    return msgspec.structs.replace(found, workers=workers, dead_letters=letters)
+
+
+def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
+    """How far the gateway's clock is ahead of this machine's, in whole seconds towards 0; 0 when it does not tell."""
+    try:
+        given_s = parsedate_to_datetime(response.headers["Date"] or "").timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+    if given_s > ended_s:
+        return given_s - ended_s
+    return min(given_s + 1 - begun_s, 0.0)
+
+
+def look_at_bus(gateway: Address | None, local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
+    """What the NATS servers tell; None when their address is not known. Raises BadSetting."""
+    if importlib.util.find_spec("nats") is None:
+        return None
+    from iris_bus.diagnosis import diagnose
+    from iris_bus.run import NatsSettings, read_settings
+
+    settings = read_settings(config).section("nats", NatsSettings)
+    if nats:
+        settings = msgspec.structs.replace(settings, url=nats)
+    elif not (config or any(os.environ.get(name) for name in ("IRIS_CONFIG", "IRIS_NATS_URL"))):
+        if local is None or (gateway is not None and gateway.url != local.url):
+            return None
+        settings = msgspec.structs.replace(settings, url=local.nats_url, nkey_seed=local.nats_seed)
+    keys = Path(settings.nkey_seed).absolute().parent if settings.nkey_seed else None
+    has_keys = keys is not None and (keys / _SYSTEM_SEED).exists()
+    return asyncio.run(diagnose(settings.url, settings.credentials(), keys if has_keys else None))

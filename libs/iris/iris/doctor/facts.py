@@ -1,0 +1,61 @@
+"""What `collect` finds out about a cluster. Types only.
+
+Everything may be unknown: the cluster may be broken, and the caller may lack keys.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from iris_bus.bus_facts import BusFacts
+
+
+class WorkerFacts(msgspec.Struct, frozen=True):
+    """One host, as ``GET /v1/workers`` shows it."""
+
+    id: str
+    state: str
+    detail: str = ""
+    version: str = ""
+    clock_ahead_ms: int = 0
+
+
+class GatewayFacts(msgspec.Struct, frozen=True):
+    """The gateway, and what it says about the cluster.
+
+    Attributes:
+        error: why it does not answer. token: where the token that was sent is from, empty without one.
+        refused: why it does not accept the token. not_ready: why the cluster behind it cannot be used.
+        failed: why the rest could not be read.
+        clock_ahead_s: its clock less this machine's, which it tells in whole seconds.
+        workers: None when they could not be read.
+    """
+
+    url: str
+    origin: str = ""
+    error: str = ""
+    token: str = ""
+    refused: str = ""
+    not_ready: str = ""
+    failed: str = ""
+    version: str = ""
+    clock_ahead_s: float = 0.0
+    workers: tuple[WorkerFacts, ...] | None = None
+    dead_letters: int = 0
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """All facts.
+
+    Attributes:
+        version: of this command. data: the data directory of the local cluster, empty when there is none.
+        free_bytes: of its file system. damage: what the last start found damaged there.
+        gateway, bus: None when no address is known.
+    """
+
+    version: str
+    data: str = ""
+    free_bytes: int = 0
+    damage: str = ""
+    gateway: GatewayFacts | None = None
+    bus: BusFacts | None = None

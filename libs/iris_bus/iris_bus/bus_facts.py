@@ -1,0 +1,106 @@
+"""What `diagnosis` finds out about NATS servers, and the name under which a process connects to them. Pure.
+
+See also: `iris.doctor.checks` judges them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+_NAME = re.compile(r"iris-(?P<service>\w+)/(?P<version>\S+) \((?P<cluster>.*)\)\Z")
+
+
+class ClientName(NamedTuple):
+    """The name of a process' connection, as `nats server report connections` shows it."""
+
+    service: str
+    version: str
+    cluster: str
+
+    def __str__(self) -> str:
+        return f"iris-{self.service}/{self.version} ({self.cluster})"
+
+
+def client_name(text: str) -> ClientName | None:
+    """The parts of a connection's name; None for a client that is not a process of Iris."""
+    match = _NAME.match(text)
+    return ClientName(**match.groupdict()) if match else None
+
+
+class ServerFacts(msgspec.Struct, frozen=True):
+    """One NATS server, as it describes itself to the system account.
+
+    Attributes:
+        sync_always: it syncs each message before it confirms it. sync_s: else how often it syncs, 0: unknown.
+        clock_ahead_s: its clock less this machine's. error: why it is not healthy.
+        stored_bytes, max_bytes: of its store, 0: unknown.
+    """
+
+    name: str
+    version: str = ""
+    jetstream: bool = True
+    sync_always: bool = True
+    sync_s: float = 0.0
+    clock_ahead_s: float = 0.0
+    error: str = ""
+    stored_bytes: int = 0
+    max_bytes: int = 0
+
+
+class StreamFacts(msgspec.Struct, frozen=True):
+    """One stream: where it is stored, and its servers that do not answer."""
+
+    name: str
+    storage: str = "file"
+    offline: tuple[str, ...] = ()
+
+
+class ConnectedProcess(msgspec.Struct, frozen=True):
+    """A connected process of Iris, with the account and the host it connects from."""
+
+    service: str
+    version: str
+    cluster: str
+    account: str = ""
+    host: str = ""
+
+
+class KeyFacts(msgspec.Struct, frozen=True):
+    """What the server lets the user of one key do; ``label``: as the file of the key is named.
+
+    Attributes:
+        publish, subscribe: subjects it may use, None: all. denied: subjects it may not publish or subscribe to.
+        refused: why the server does not accept the key. unknown: why its permissions are not known.
+    """
+
+    label: str
+    publish: tuple[str, ...] | None = None
+    subscribe: tuple[str, ...] | None = None
+    denied: tuple[str, ...] = ()
+    refused: str = ""
+    unknown: str = ""
+
+
+class BusFacts(msgspec.Struct, frozen=True):
+    """The NATS servers of a cluster as they are found.
+
+    Attributes:
+        url: without passwords. error: why none can be reached. refused: why they do not accept the given key.
+        jetstream: false when there is none, in the server or in the account.
+        size: the number of servers that are known to belong together, 0: unknown.
+        not_asked: what could not be found out, and why.
+    """
+
+    url: str
+    error: str = ""
+    refused: str = ""
+    jetstream: bool = True
+    size: int = 0
+    servers: tuple[ServerFacts, ...] = ()
+    streams: tuple[StreamFacts, ...] = ()
+    processes: tuple[ConnectedProcess, ...] = ()
+    keys: tuple[KeyFacts, ...] = ()
+    not_asked: tuple[str, ...] = ()

@@ -1,0 +1,234 @@
+"""`iris doctor` finds each misconfiguration that is planted for real, and none in a healthy cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iris_bus.contract import Full, Unavailable
+from iris_bus.jetstream import connect
+from iris_bus.nats_process import NatsProcess
+from iris_bus.streams import config_of
+from iris_core import subjects
+from iris_core.codec import to_json
+from tests.support.cluster import Cluster, environment, settings, start, stop, until
+from tests.support.disk import MakeDisk, make_disk
+from tests.support.nats_config import nats_cluster
+
+__all__ = ["make_disk"]
+
+pytestmark = pytest.mark.integration
+
+TOKEN = "open sesame"
+Found = dict[str, list[str]]
+
+
+def doctor(*words: object, **environ: str) -> Found:
+    """What is wrong, by the code of the problem."""
+    command = [sys.executable, "-m", "iris.cli", "doctor", "--json", *map(str, words)]
+    done = subprocess.run(
+        command, env={**environment(), **environ}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    assert done.returncode == (1 if said["problems"] else 0)
+    found: Found = {}
+    for problem in said["problems"]:
+        found.setdefault(problem["code"], []).append(problem["what"])
+    return found
+
+
+# ── NATS servers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WithoutJetStream(NatsProcess):
+    """A server that stores nothing."""
+
+    def _render(self) -> None:
+        super()._render()
+        head, _, rest = self._config.read_text().partition("jetstream {")
+        accounts = rest.partition("}\n")[2].replace("    jetstream: enabled\n", "")
+        self._config.write_text(head + accounts)
+
+
+class WithOldAccounts(NatsProcess):
+    """A server whose accounts were written by a release without one of the gateway's subjects."""
+
+    def _accounts(self) -> str:
+        return super()._accounts().replace('"iris.state.command.deploy", "iris.state.ping", "iris.state.query", ', "")
+
+
+@contextmanager
+def serving(server: NatsProcess) -> Iterator[tuple[object, ...]]:
+    """The options with which to look at a running server."""
+    config = server.directory.parent / "iris.toml"
+    server.start()
+    config.write_text(f"[nats]\nnkey_seed = {json.dumps(server.credentials('admin').nkey_seed)}\n")
+    try:
+        yield "--nats", server.url, "--config", config
+    finally:
+        server.stop()
+
+
+def test_a_server_as_it_should_be_has_no_problem(tmp_path: Path):
+    with serving(NatsProcess(tmp_path / "nats", ["w0"])) as options:
+        assert doctor(*options) == {}
+
+
+def test_a_server_without_jetstream(tmp_path: Path):
+    server = WithoutJetStream(tmp_path / "nats")
+    with serving(server) as options:
+        assert doctor(*options) == {
+            "no_jetstream": [
+                f"the NATS server at {server.url} stores nothing: JetStream is off, there or for the account"
+            ]
+        }
+
+
+def test_a_server_that_does_not_sync(tmp_path: Path):
+    with serving(NatsProcess(tmp_path / "nats", sync="30s")) as options:
+        assert doctor(*options) == {
+            "no_sync": ["NATS server iris-embedded syncs its store to disk every 30 s, not before it confirms"]
+        }
+
+
+def test_a_key_that_lacks_subjects(tmp_path: Path):
+    with serving(WithOldAccounts(tmp_path / "nats")) as options:
+        assert doctor(*options) == {
+            "missing_permission": [
+                "gateway may not publish to iris.state.command.deploy, iris.state.ping, iris.state.query"
+            ]
+        }
+
+
+async def test_a_journal_in_memory(tmp_path: Path):
+    server = NatsProcess(tmp_path / "nats")
+    with serving(server) as options:
+        connection = await connect(server.url, name="test", credentials=server.credentials("admin"))
+        journal = {**config_of(subjects.JOURNAL, 1), "storage": "memory"}
+        await connection.bus.request(f"$JS.API.STREAM.CREATE.{journal['name']}", to_json(journal), timeout=5)
+        await connection.streams.ensure()
+        await connection.close()
+        assert await asyncio.to_thread(doctor, *options) == {
+            "memory_storage": ["IRIS_JOURNAL is kept in the memory of the NATS servers"]
+        }
+
+
+async def test_one_of_three_servers_down(tmp_path: Path):
+    async with nats_cluster(tmp_path) as servers:
+        url = ",".join(server.url for server in servers)
+        connection = await connect(url, name="test", replicas=3)
+        await connection.streams.ensure()
+        await connection.close()
+        assert await asyncio.to_thread(doctor, "--nats", url) == {}
+        servers[1].kill()
+        expected = {"server_down": ["n1 of the NATS servers does not answer the others"]}
+        await asyncio.to_thread(until, lambda: doctor("--nats", url) == expected, "it tells which is down", 60)
+
+
+async def test_a_full_disk(tmp_path: Path, make_disk: MakeDisk):
+    disk = make_disk("disk", 64)
+    server = NatsProcess(disk.path / "nats")
+    with serving(server) as options:
+        connection = await connect(server.url, name="test", credentials=server.credentials("admin"))
+        await connection.streams.ensure()
+        disk.fill()
+        with pytest.raises((Full, Unavailable)):
+            await connection.streams.publish("iris.journal", bytes(1 << 20), timeout=2)
+        found = await asyncio.to_thread(doctor, *options, "--data", disk.path)
+        await connection.close()
+    assert [what.partition(":")[0] for what in found["disk_full"]] == [
+        f"0 MiB are free for {disk.path}",
+        "NATS server iris-embedded cannot store",
+    ]
+
+
+# ── a cluster ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that wants tokens, with two workers."""
+    data = tmp_path_factory.mktemp("doctor") / "data"
+    data.mkdir()
+    tokens = data / "tokens"
+    tokens.write_text(f"ann admin {sha256(TOKEN.encode()).hexdigest()}\n")
+    made = start(data, "--workers", "2", *settings(data, f"[gateway]\ntoken_file = {json.dumps(str(tokens))}\n"))
+    yield made
+    stop(made)
+
+
+def look(cluster: Cluster, token: str = TOKEN) -> Found:
+    return doctor(IRIS_DATA=str(cluster.data), IRIS_TOKEN=token)
+
+
+@contextmanager
+def started_again(pid: int, prelude: str, *more: str, ends: bool = False) -> Iterator[None]:
+    """The program of a process of the cluster once more, or instead, behind some lines of Python."""
+    process = psutil.Process(pid)
+    command, environ, place = process.cmdline(), process.environ(), process.cwd()
+    if ends:
+        process.kill()
+        process.wait(20)
+    at = command.index("-m")
+    code = f"import runpy\n{textwrap.dedent(prelude)}\nrunpy.run_module({command[at + 1]!r}, run_name='__main__')"
+    words = [*command[:at], "-c", code, *command[at + 2 :], *more]
+    twin = subprocess.Popen(words, env=environ, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        twin.kill()
+        twin.wait(20)
+
+
+def test_a_healthy_cluster_has_no_problem(cluster: Cluster):
+    assert look(cluster) == {}
+
+
+def test_a_wrong_token_and_a_missing_one(cluster: Cluster):
+    refused = f"the gateway at {cluster.url}"
+    assert look(cluster, "wrong")["wrong_token"][0].startswith(f"{refused} does not accept the token from IRIS_TOKEN")
+    assert look(cluster, "")["wrong_token"][0].startswith(f"{refused} wants a token, and none was given")
+
+
+def test_a_host_with_a_wrong_clock_and_an_older_release(cluster: Cluster):
+    prelude = """
+        import iris_core, time
+        iris_core.__version__, true = "0.0.9", time.time_ns
+        time.time_ns = lambda: true() - 60_000_000_000
+    """
+    with started_again(cluster.pid_of_worker("worker-1"), prelude, ends=True):
+        found = until(lambda: {*(now := look(cluster))} == {"clock_off", "version_skew"} and now, "both are told", 60)
+        [clock], [versions] = found["clock_off"], found["version_skew"]
+        assert clock.startswith("the clock of worker worker-1 is 6")
+        assert clock.endswith(" s behind the state service's")
+        assert versions.startswith("0.0.9: worker worker-1; 0.1.0: this command, the gateway, worker worker-0, ")
+
+
+def test_a_process_of_another_cluster_in_the_account(cluster: Cluster):
+    [pid] = cluster.pids("scheduler")
+    with started_again(pid, "", "--set", "run.cluster=staging", "--set", "run.metrics="):
+        found = until(lambda: look(cluster).get("two_clusters"), "it is told", 30)
+    assert found[0].startswith("processes of 2 clusters share the account: iris (")
+    assert found[0].endswith("; staging (scheduler on 127.0.0.1)")
+
+
+def test_a_cluster_whose_nats_server_stands_still(cluster: Cluster):
+    [pid] = cluster.pids("nats")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert {"not_ready", "nats_unreachable"} <= set(look(cluster))
+    finally:
+        os.kill(pid, signal.SIGCONT)

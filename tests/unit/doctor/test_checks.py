@@ -1,0 +1,206 @@
+"""Each check of `iris doctor`: what it says of a planted problem, and that a healthy cluster has none."""
+
+import msgspec
+import pytest
+
+from iris.doctor.checks import CHECKS, covers, problems, unchecked
+from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
+from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
+from iris_core.roles import ROLES, login, permissions
+from iris_core.subjects import STORES
+
+SERVICES = [login(role.name) for role in ROLES if not role.alone]
+
+
+def key_of(user) -> KeyFacts:
+    may = permissions(user)
+    return KeyFacts(user.label, may.publish, may.subscribe)
+
+
+GATEWAY = GatewayFacts("http://gw:8080", "--url", version="0.1.0", workers=(WorkerFacts("w0", "healthy", "", "0.1.0"),))
+SERVERS = tuple(ServerFacts(f"n{n}", "2.15.1", max_bytes=1000) for n in range(3))
+BUS = BusFacts(
+    "nats://n0:4222",
+    size=3,
+    servers=SERVERS,
+    streams=tuple(StreamFacts(name) for name in STORES),
+    processes=(
+        ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.1"),
+        ConnectedProcess("state", "0.1.0", "iris", "IRIS", "10.0.0.2"),
+        ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.0.0.3"),
+    ),
+    keys=tuple(map(key_of, [*SERVICES, login("worker", "w0"), login("observer", "local")])),
+)
+HEALTHY = ClusterFacts("0.1.0", "/data", 100 << 30, gateway=GATEWAY, bus=BUS)
+
+
+def gateway(**fields) -> ClusterFacts:
+    return msgspec.structs.replace(HEALTHY, gateway=msgspec.structs.replace(GATEWAY, **fields))
+
+
+def bus(**fields) -> ClusterFacts:
+    return msgspec.structs.replace(HEALTHY, bus=msgspec.structs.replace(BUS, **fields))
+
+
+def server(**fields) -> ClusterFacts:
+    return bus(servers=(*SERVERS[:2], msgspec.structs.replace(SERVERS[2], **fields)))
+
+
+def workers(*found: WorkerFacts) -> ClusterFacts:
+    return gateway(workers=found)
+
+
+def without(label: str, subject: str) -> ClusterFacts:
+    keys = [key for key in BUS.keys if key.label != label]
+    key = next(key for key in BUS.keys if key.label == label)
+    publish = tuple(one for one in key.publish or () if one != subject)
+    subscribe = tuple(one for one in key.subscribe or () if one != subject)
+    return bus(keys=(*keys, KeyFacts(label, publish, subscribe)))
+
+
+W0 = WorkerFacts("w0", "healthy", "", "0.1.0")
+OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
+
+PLANTED = [
+    (msgspec.structs.replace(HEALTHY, damage="stored data: commit 7"), {"damaged_data": "stored data: commit 7"}),
+    (gateway(error="nobody answers"), {"gateway_unreachable": "nobody answers"}),
+    (
+        gateway(refused="Authentication required", token="IRIS_TOKEN"),
+        {
+            "wrong_token": "the gateway at http://gw:8080 does not accept the token from IRIS_TOKEN: "
+            "Authentication required"
+        },
+    ),
+    (
+        gateway(refused="Authentication required"),
+        {"wrong_token": "the gateway at http://gw:8080 wants a token, and none was given: Authentication required"},
+    ),
+    (gateway(not_ready="no leader"), {"not_ready": "no leader"}),
+    (workers(), {"no_healthy_worker": "no worker has registered"}),
+    (workers(WorkerFacts("w0", "lost")), {"no_healthy_worker": "none of 1 workers is healthy"}),
+    (
+        workers(W0, WorkerFacts("w1", "degraded", "disk is full")),
+        {"worker_degraded": "worker w1 is degraded: disk is full"},
+    ),
+    (
+        workers(W0, WorkerFacts("w1", "healthy", clock_ahead_ms=-61_500)),
+        {"clock_off": "the clock of worker w1 is 61.5 s behind the state service's"},
+    ),
+    (gateway(clock_ahead_s=9), {"clock_off": "the clock of the gateway is 9.0 s ahead of this machine's"}),
+    (server(clock_ahead_s=5.5), {"clock_off": "the clock of NATS server n2 is 5.5 s ahead of this machine's"}),
+    (
+        workers(W0, WorkerFacts("w1", "healthy", version="0.0.9")),
+        {
+            "version_skew": "0.0.9: worker w1; 0.1.0: this command, the gateway, worker w0, state on 10.0.0.1, "
+            "state on 10.0.0.2"
+        },
+    ),
+    (
+        bus(processes=(ConnectedProcess("scheduler", "0.2.0", "iris", "IRIS", "10.0.0.1"),)),
+        {"version_skew": "0.1.0: this command, the gateway, worker w0; 0.2.0: scheduler on 10.0.0.1"},
+    ),
+    (server(version="2.12.3"), {"server_version_skew": "the NATS servers are of 2 versions: 2.12.3, 2.15.1"}),
+    (
+        bus(processes=(*BUS.processes, OTHER)),
+        {
+            "two_clusters": "processes of 2 clusters share the account: iris (state on 10.0.0.1, state on 10.0.0.2, "
+            "worker on 10.0.0.3); staging (state on 10.9.9.9)"
+        },
+    ),
+    (
+        bus(processes=(*BUS.processes, ConnectedProcess("worker", "0.1.0", "iris", "worker-w0", "10.9.9.9"))),
+        {"two_clusters": "2 processes are worker w0: on 10.0.0.3, 10.9.9.9"},
+    ),
+    (bus(error="no server answered"), {"nats_unreachable": "no server answered"}),
+    (bus(refused="not the key in f"), {"key_refused": "not the key in f"}),
+    (bus(keys=(KeyFacts("proxy", refused="not that key"),)), {"key_refused": "not that key"}),
+    (
+        without("gateway", "iris.state.command.admin"),
+        {"missing_permission": "gateway may not publish to iris.state.command.admin"},
+    ),
+    (
+        without("worker-w0", "iris.worker.w0.order"),
+        {"missing_permission": "worker-w0 may not subscribe to iris.worker.w0.order"},
+    ),
+    (
+        bus(jetstream=False, streams=()),
+        {
+            "no_jetstream": "the NATS server at nats://n0:4222 stores nothing: JetStream is off, there or for the "
+            "account"
+        },
+    ),
+    (server(jetstream=False), {"no_jetstream": "JetStream is off on n2"}),
+    (
+        bus(streams=(StreamFacts("IRIS_JOURNAL", "memory"), StreamFacts("IRIS_LOGS", "memory"))),
+        {"memory_storage": "IRIS_JOURNAL, IRIS_LOGS are kept in the memory of the NATS servers"},
+    ),
+    (
+        server(sync_always=False, sync_s=120.0),
+        {"no_sync": "NATS server n2 syncs its store to disk every 120 s, not before it confirms"},
+    ),
+    (
+        bus(streams=(StreamFacts("IRIS_JOURNAL", offline=("n1",)), StreamFacts("IRIS_LOGS", offline=("n1",)))),
+        {"server_down": "n1 of the NATS servers does not answer the others"},
+    ),
+    (bus(servers=SERVERS[:2]), {"server_down": "1 of 3 NATS servers do not answer"}),
+    (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
+    (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),
+    (server(stored_bytes=960), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),
+    (server(error="not current"), {"server_unhealthy": "NATS server n2 is not healthy: not current"}),
+]
+
+
+@pytest.mark.parametrize(("facts", "found"), PLANTED)
+def test_a_planted_problem_is_found_and_nothing_else(facts: ClusterFacts, found: dict[str, str]):
+    assert {problem.code: problem.what for problem in problems(facts)} == found
+
+
+def test_every_check_has_a_planted_problem():
+    assert {code for _, found in PLANTED for code in found} == {check.code for check in CHECKS}
+
+
+def test_a_healthy_cluster_has_no_problem_and_nothing_is_unchecked():
+    assert (problems(HEALTHY), unchecked(HEALTHY)) == ([], [])
+
+
+def test_what_is_unknown_is_no_problem_but_is_named():
+    assert problems(ClusterFacts("0.1.0")) == []
+    assert [note.split(" ")[:2] for note in unchecked(ClusterFacts("0.1.0"))] == [["no", "gateway"], ["the", "NATS"]]
+    facts = bus(keys=(KeyFacts("proxy", unknown="no answer"),), not_asked=("the servers were not asked",))
+    assert problems(facts) == []
+    assert unchecked(facts) == [
+        "the servers were not asked",
+        "the permissions of proxy were not checked: no answer",
+    ]
+
+
+def test_a_login_that_may_do_everything_lacks_nothing_but_what_it_is_denied():
+    everything = KeyFacts("proxy", None, None)
+    assert problems(bus(keys=(everything,))) == []
+    denied = msgspec.structs.replace(everything, denied=("iris.proxy.*",))
+    assert [problem.what for problem in problems(bus(keys=(denied,)))] == ["proxy may not publish to iris.proxy.load"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "does"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*", "a.*", True),
+        ("a.b", "a.*", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*", "a.>", False),
+        (">", "a.>", True),
+        ("a.b", "a.b.c", False),
+        ("a.b.c", "a.b", False),
+    ],
+)
+def test_one_subject_pattern_covers_another(pattern: str, subject: str, does: bool):
+    assert covers(pattern, subject) is does
+
+
+def test_the_name_of_a_connection_names_its_process_and_foreign_names_do_not():
+    name = ClientName("state", "0.1.0", "prod")
+    assert (str(name), client_name(str(name))) == ("iris-state/0.1.0 (prod)", name)
+    assert [client_name(text) for text in ("", "NATS CLI Version 0.3", "iris-doctor")] == [None, None, None]
