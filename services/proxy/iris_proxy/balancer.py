@@ -151,4 +151,4 @@ class Balancer:
 
 
 def overloaded(name: str, why: str) -> ProxyRefusal:
-    return ProxyRefusal(503, "overloaded", f"every route of {name} has as many requests as it may, {why}")
+    return ProxyRefusal("overloaded", f"every route of {name} has as many requests as it may, {why}")

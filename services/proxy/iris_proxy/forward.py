@@ -71,13 +71,13 @@ class Upload:
                 return await self._request.content.readany()
         except TimeoutError:
             idle = f"nothing of the body came for {self._policy.idle_s:g} s"
-            raise ProxyRefusal(408, "body_timeout", idle, closes=True) from None
+            raise ProxyRefusal("body_timeout", idle, closes=True) from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
-            raise ProxyRefusal(400, "bad_request", f"the body cannot be read: {error}", closes=True) from error
+            raise ProxyRefusal("bad_request", f"the body cannot be read: {error}", closes=True) from error
 
     def _too_long(self) -> ProxyRefusal:
         most = f"a request to this deployment may have {self._policy.body_bytes} bytes"
-        return ProxyRefusal(413, "body_too_large", most, closes=True)
+        return ProxyRefusal("body_too_large", most, closes=True)
 
 
 class Exchange:
@@ -138,7 +138,7 @@ class Exchange:
                 return await self._attempts(budget, on_retry)
         except TimeoutError:
             if self._reply is None:
-                raise ProxyRefusal(504, "gateway_timeout", f"there was no answer within {total_s:g} s") from None
+                raise ProxyRefusal("gateway_timeout", f"there was no answer within {total_s:g} s") from None
             self._cut_off()
             return self._reply
 
@@ -197,14 +197,14 @@ class Exchange:
     async def _hand_on(self, answer: RouteAnswer) -> web.StreamResponse:
         switched = answer.head.code == 101
         if switched and not self._upgrade:
-            raise ProxyRefusal(502, "bad_gateway", "the route switched protocols unasked")
+            raise ProxyRefusal("bad_gateway", "the route switched protocols unasked")
         early = self._upload is not None and not self._request.content.at_eof()  # what still comes of it is nobody's
         reply = Reply(self._request, answer.head, closes=early)
         try:
             await reply.begin(self._cookie())
         except ValueError:
             detail = "the route's answer has control characters in its head"
-            raise ProxyRefusal(502, "bad_gateway", detail, closes=early) from None
+            raise ProxyRefusal("bad_gateway", detail, closes=early) from None
         self._reply = reply
         try:
             if switched:
@@ -265,4 +265,4 @@ def _length_of_nothing(method: str) -> int | None:
 
 
 def _refused(error: NoAnswer) -> ProxyRefusal:
-    return ProxyRefusal(error.status, "gateway_timeout" if error.status == 504 else "bad_gateway", str(error))
+    return ProxyRefusal("gateway_timeout" if error.status == 504 else "bad_gateway", str(error))

@@ -56,7 +56,7 @@ class Listener:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if getattr(request.protocol, "too_many", False):
             most = f"this proxy serves {self._settings.max_connections} connections"
-            return self._refuse(request, ProxyRefusal(503, "overloaded", most, closes=True))
+            return self._refuse(request, ProxyRefusal("overloaded", most, closes=True))
         return await self._handle(request)
 
     async def stop(self) -> None:

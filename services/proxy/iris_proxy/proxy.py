@@ -99,7 +99,7 @@ class Proxy:
             name, inner = split_target(target)
             balancer = self._balancers.get(name)
             if balancer is None:
-                raise ProxyRefusal(404, "not_found", f"there is no deployment {name!r}")
+                raise ProxyRefusal("not_found", f"there is no deployment {name!r}")
             exchange = Exchange(
                 request,
                 name,

@@ -5,19 +5,69 @@ Source: docs/design/serving.md#proxy-rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from iris_core.codec import to_json
 
-_RETRY_AFTER_S = {"starting": 5, "no_healthy_route": 5, "draining": 5, "overloaded": 1}
-_MARKED = (
-    ("Iris-Proxy", "1"),
-    ("Content-Type", "application/json"),
-    ("Cache-Control", "no-store"),
-    ("Server", "iris"),
-)
+
+class RefusalType(NamedTuple):
+    """One row of the table; ``retry_after_s`` 0: the answer names no time."""
+
+    status: int
+    meaning: str
+    remedy: str
+    retry_after_s: int = 0
+
+
+REFUSAL_TYPES: Mapping[str, RefusalType] = {
+    "starting": RefusalType(
+        503,
+        "No route has passed its probe yet, also of a deployment that was scaled to none and did not start in time.",
+        "Send the request again; iris deploy why NAME shows what the routes wait for.",
+        5,
+    ),
+    "no_healthy_route": RefusalType(
+        503,
+        "No route passes its probe.",
+        "iris deploy why NAME shows the result of each route's last probe.",
+        5,
+    ),
+    "draining": RefusalType(503, "The deployment is being deleted.", "Send requests to another deployment.", 5),
+    "overloaded": RefusalType(
+        503,
+        "Every route has max_outstanding requests and none became free within queue_s, or the proxy has "
+        "max_connections.",
+        "Add replicas, or raise the limit that the detail names.",
+        1,
+    ),
+    "bad_gateway": RefusalType(
+        502,
+        "The route refused the connection, closed it without an answer, or sent invalid HTTP.",
+        "Read iris deploy logs NAME; a service must keep idle connections for longer than 60 s.",
+    ),
+    "gateway_timeout": RefusalType(
+        504,
+        "The route did not answer within the deployment's times.",
+        "Look at the service, or raise the time that the detail names.",
+    ),
+    "not_found": RefusalType(
+        404, "There is no deployment of that name.", "Compare it with iris deploy list; the path is /d/NAME/."
+    ),
+    "bad_request": RefusalType(
+        400,
+        "The request could be read in two ways, or its body does not match its framing.",
+        "Send one Host field, and either Content-Length or the transfer coding chunked.",
+    ),
+    "body_timeout": RefusalType(408, "The body paused for too long.", "Send the request again."),
+    "body_too_large": RefusalType(
+        413, "The body is longer than the deployment accepts.", "Send less, or raise the deployment's limit."
+    ),
+    "head_too_large": RefusalType(431, "The head of the request is too long.", "Send fewer or shorter header fields."),
+}
+"""By code. Source: docs/design/serving.md#proxy-rules."""
 
 
 class RefusalBody(msgspec.Struct, frozen=True):
@@ -29,13 +79,19 @@ class RefusalBody(msgspec.Struct, frozen=True):
 
 
 class ProxyRefusal(Exception):
-    """The proxy answers a request itself; ``closes``: it also closes the connection."""
+    """The proxy answers a request itself; ``code`` is a key of `REFUSAL_TYPES`. ``closes``: it also closes the
+    connection.
+    """
 
-    def __init__(self, status: int, code: str, detail: str, *, closes: bool = False) -> None:
+    def __init__(self, code: str, detail: str, *, closes: bool = False) -> None:
         super().__init__(detail)
-        self.status = status
         self.code = code
+        self.kind = REFUSAL_TYPES[code]
         self.closes = closes
+
+    @property
+    def status(self) -> int:
+        return self.kind.status
 
     def headers(self) -> list[tuple[str, str]]:
         """The header fields, with the mark that distinguishes it from an answer of the service."""
@@ -45,15 +101,16 @@ class ProxyRefusal(Exception):
             ("Cache-Control", "no-store"),
             ("Server", "iris"),
         ]
-        return [*marked, ("Retry-After", str(_RETRY_AFTER_S[self.code]))] if self.code in _RETRY_AFTER_S else marked
+        return [*marked, ("Retry-After", str(self.kind.retry_after_s))] if self.kind.retry_after_s else marked
 
     def body(self) -> bytes:
         return to_json(RefusalBody(self.status, self.code, str(self)))
 
 
 def without_route(deployment: str, reason: str) -> ProxyRefusal:
-    """The 503 for a deployment without a usable route."""
-    return ProxyRefusal(503, reason or "no_healthy_route", f"{deployment} has no route that can answer now")
+    """The 503 for a deployment without a usable route; ``reason`` may be one of a newer state service."""
+    known = reason if reason in REFUSAL_TYPES else "no_healthy_route"
+    return ProxyRefusal(known, f"{deployment} has no route that can answer now")
 
 
 def check_head(
@@ -65,7 +122,7 @@ def check_head(
         hosts: how many Host fields it has. codings: its Transfer-Encoding fields.
     """
     if head_bytes > most_bytes:
-        raise ProxyRefusal(431, "head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True)
+        raise ProxyRefusal("head_too_large", f"a head may have {most_bytes} bytes, not {head_bytes}", closes=True)
     if hosts != 1:
         raise _bad_request(f"a request needs one Host field, this one has {hosts}")
     if codings and ([coding.strip().lower() for coding in codings] != ["chunked"] or not http_1_1):
@@ -75,7 +132,7 @@ def check_head(
 
 
 def _bad_request(detail: str) -> ProxyRefusal:
-    return ProxyRefusal(400, "bad_request", detail, closes=True)
+    return ProxyRefusal("bad_request", detail, closes=True)
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -84,5 +141,5 @@ def split_target(target: str) -> tuple[str, str]:
     prefix, _, rest = path[1:].partition("/")
     name, _, inner = rest.partition("/")
     if prefix != "d" or not name:
-        raise ProxyRefusal(404, "not_found", "deployments answer under /d/<name>/")
+        raise ProxyRefusal("not_found", "deployments answer under /d/<name>/")
     return name, f"/{inner}{question}{query}"

@@ -1,10 +1,12 @@
 """Requests that the proxy answers with an error of its own."""
 
+import ast
 import json
 
 import pytest
 
-from iris_proxy.refusal import ProxyRefusal, check_head, split_target, without_route
+from iris_proxy.refusal import REFUSAL_TYPES, ProxyRefusal, check_head, split_target, without_route
+from tests.house.repository import sources
 
 GOOD = {"http_1_1": True, "head_bytes": 100, "most_bytes": 1000}
 
@@ -66,3 +68,26 @@ def test_a_deployment_without_a_route_says_why_and_when_to_come_back():
     }
     detail = "chat has no route that can answer now"
     assert json.loads(refusal.body()) == {"status": 503, "code": "starting", "detail": detail}
+
+
+@pytest.mark.parametrize("reason", ["", "a reason of a newer release"])
+def test_a_deployment_without_a_route_and_without_a_known_reason_has_no_healthy_route(reason: str):
+    assert (without_route("chat", reason).code, without_route("chat", reason).status) == ("no_healthy_route", 503)
+
+
+def test_every_refusal_of_the_proxy_is_a_row_of_the_table():
+    calls = [
+        call.args[0]
+        for source in sources()
+        if source.module.startswith("iris_proxy.")
+        for call in ast.walk(source.tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "ProxyRefusal"
+    ]
+    raised = {
+        text.value
+        for code in calls
+        for text in ast.walk(code)
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+    }
+    assert len(calls) > 8
+    assert raised <= set(REFUSAL_TYPES)
