@@ -16,7 +16,8 @@ from iris_core.admission import MAX_RETRIES
 from iris_core.spec import MAX_REPLICAS
 from iris_gateway import problem
 from iris_gateway.endpoint import EVENT_STREAM, JSON, Answers, Endpoint
-from iris_gateway.problem import KINDS, ProblemDocument
+from iris_gateway.problem import ProblemDocument
+from iris_gateway.problem_types import PROBLEM_TYPES
 
 TEMPLATE = "#/components/schemas/{name}"
 
@@ -147,8 +148,8 @@ def _schema(answers: Answers, media_type: str, known: dict[str, Any]) -> dict[st
     return {} if media_type == EVENT_STREAM else {"type": "string"}
 
 
-def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
-    """The refusals an endpoint may give, by status."""
+def problem_codes(endpoint: Endpoint) -> list[str]:
+    """The codes of the refusals an endpoint may give, in the order of the table."""
     codes = {"malformed", "internal", *endpoint.problems}
     codes |= set() if endpoint.public else {"unauthenticated", "forbidden", "too_many_requests"}
     codes |= {"not_found"} if "{" in endpoint.path else set()
@@ -156,8 +157,14 @@ def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
     codes |= {"unavailable"} if endpoint.path != "/healthz" else set()
     codes |= {"too_large", "unsupported_media_type", "timeout"} if endpoint.body is not None else set()
     codes |= {"conflict", "over_quota"} if endpoint.method == "POST" else set()
+    return [code for code in PROBLEM_TYPES if code in codes]
+
+
+def _problems(endpoint: Endpoint, known: dict[str, Any]) -> dict[str, Any]:
+    """The refusals an endpoint may give, by status."""
     content = {problem.MEDIA_TYPE: {"schema": known[repr(ProblemDocument)]}}
-    by_status: dict[str, dict[str, Any]] = {}
-    for kind in sorted({KINDS[code] for code in codes}):
-        by_status[str(kind.status)] = {"description": kind.title, "content": content}
-    return by_status
+    by_status: dict[str, list[str]] = {}
+    for code in problem_codes(endpoint):
+        kind = PROBLEM_TYPES[code]
+        by_status.setdefault(str(kind.status), []).append(f"{kind.title} (`{code}`)")
+    return {status: {"description": ", ".join(named), "content": content} for status, named in by_status.items()}

@@ -175,6 +175,14 @@ def test_every_wrong_field_is_printed_with_its_place_and_hint(iris):
     assert err.splitlines() == ["error: two mistakes", "  /replicas: 0 is too few (1 to 10000)", "  /name: no spaces"]
 
 
+@pytest.mark.parametrize(("status", "shown"), [(401, True), (409, True), (500, True), (404, False), (413, False)])
+def test_a_problem_that_needs_more_than_a_sentence_names_the_page_about_its_type(iris, status, shown):
+    with answering(in_turn(problem(status, "x", "because", type="/problems/x"))) as server:
+        _, _, err = iris("show", "--url", server.url, "/train")
+
+        assert (f"  see {server.url}/problems/x" in err.splitlines()) == shown
+
+
 def test_nobody_there_ends_with_8_and_one_sentence(iris):
     code, _, err = iris("ls", "--url", "http://127.0.0.1:9")
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from iris.client.client import Client
@@ -119,6 +121,21 @@ def test_an_answer_that_is_no_problem_document_is_still_a_problem(body):
 
     assert type(problem) is Problem
     assert problem.status == 500
+
+
+@pytest.mark.parametrize(
+    ("given", "gateway", "address"),
+    [
+        ("/problems/conflict", "http://gateway:8080", "http://gateway:8080/problems/conflict"),
+        ("/problems/conflict", "https://example.org/iris/", "https://example.org/iris/problems/conflict"),
+        ("about:blank", "http://gateway:8080", "about:blank"),
+        ("", "http://gateway:8080", ""),
+    ],
+)
+def test_the_type_of_a_problem_is_an_address_below_the_gateways(given, gateway, address):
+    body = json.dumps({"type": given, "code": "conflict"}).encode()
+
+    assert problem_from(409, body, gateway=gateway).type == address
 
 
 def test_pages_are_fetched_until_the_limit_is_reached():

@@ -11,7 +11,9 @@ from iris.client.problems import (
     InvalidOption,
     JobEnded,
     NoGateway,
+    NotFound,
     Problem,
+    Rejected,
     Unreachable,
     WaitTimeout,
 )
@@ -25,6 +27,9 @@ _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
     (WaitTimeout, ExitCode.WAIT_TIMEOUT),
     (DeploymentFailed, ExitCode.JOB_FAILED),
 )
+
+_EXPLAIN_THEMSELVES = (NotFound, Rejected)
+"""Problems whose detail tells everything that the page about their type does."""
 
 
 def explain(error: Exception) -> ExitCode | None:
@@ -43,7 +48,7 @@ def explain(error: Exception) -> ExitCode | None:
 
 
 def explain_problem(problem: Problem) -> ExitCode:
-    """A problem document as lines: the detail, each wrong field with its hint, and the request id."""
+    """A problem document as lines: the detail, each wrong field with its hint, the request id, the page of its type."""
     if len(problem.mistakes) == 1:
         complain(mistake_line(problem.mistakes[0]))
     else:
@@ -52,6 +57,8 @@ def explain_problem(problem: Problem) -> ExitCode:
             click.echo(f"  {mistake_line(mistake)}", err=True)
     if problem.status >= 500 and problem.document.request_id:
         click.echo(f"  request {problem.document.request_id}", err=True)
+    if problem.type and not isinstance(problem, _EXPLAIN_THEMSELVES):
+        click.echo(f"  see {problem.type}", err=True)
     return exit_of_answer(problem.status)
 
 

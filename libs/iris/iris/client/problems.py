@@ -72,6 +72,7 @@ class Document(msgspec.Struct, frozen=True):
     request_id: str = ""
     retryable: bool = False
     errors: tuple[FieldMistake, ...] = ()
+    type: str = ""
 
 
 _read = msgspec.json.Decoder(Document).decode
@@ -84,17 +85,26 @@ class Problem(ClientError):
         status: the HTTP status.
         document: the problem document.
         retry_after_s: seconds to wait before a retry; None when not given.
+        gateway: its address, which the URI of the problem's type is relative to.
     """
 
-    def __init__(self, status: int, document: Document, retry_after_s: float | None = None) -> None:
+    def __init__(self, status: int, document: Document, retry_after_s: float | None = None, gateway: str = "") -> None:
         super().__init__(document.detail or document.title or f"the gateway answered {status}")
         self.status = status
         self.document = document
         self.retry_after_s = retry_after_s
+        self._gateway = gateway
 
     @property
     def code(self) -> str:
+        """For programs: it never gets a second meaning."""
         return self.document.code
+
+    @property
+    def type(self) -> str:
+        """The address of a page about this type of problem; empty when the answer names none."""
+        uri = self.document.type
+        return f"{self._gateway.rstrip('/')}{uri}" if uri.startswith("/") else uri
 
     @property
     def mistakes(self) -> tuple[FieldMistake, ...]:
@@ -135,14 +145,14 @@ _KINDS: dict[int, type[Problem]] = {
 }
 
 
-def problem_from(status: int, body: bytes, retry_after: str | None = None) -> Problem:
+def problem_from(status: int, body: bytes, retry_after: str | None = None, gateway: str = "") -> Problem:
     """The exception for a response of 400 or more; a body that is no problem document becomes its detail."""
     try:
         document = _read(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = Document(detail=body[:500].decode(errors="replace").strip())
     kind = _KINDS.get(status, Rejected if status < 500 else Problem)
-    return kind(status, document, _seconds(retry_after))
+    return kind(status, document, _seconds(retry_after), gateway)
 
 
 def _seconds(text: str | None) -> float | None:

@@ -20,7 +20,7 @@ from typing import IO
 from urllib.parse import quote, urlencode, urlsplit
 
 from iris.client.address import Address
-from iris.client.problems import TryAgain, Unreachable, problem_from
+from iris.client.problems import Problem, TryAgain, Unreachable, problem_from
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class Transport:
         try:
             response = self._exchange(connection, request)
             if response.status >= 400:
-                raise problem_from(response.status, response.read(), response.getheader("Retry-After"))
+                raise self._problem(response, response.read())
         except BaseException:
             connection.close()
             raise
@@ -229,8 +229,11 @@ class Transport:
         else:
             self._idle.append(connection)
         if response.status >= 400:
-            raise problem_from(response.status, body, response.getheader("Retry-After"))
+            raise self._problem(response, body)
         return Response(response.status, response.headers, body)
+
+    def _problem(self, response: http.client.HTTPResponse, body: bytes) -> Problem:
+        return problem_from(response.status, body, response.getheader("Retry-After"), self.address.url)
 
     def _exchange(self, connection: http.client.HTTPConnection, request: HttpRequest) -> http.client.HTTPResponse:
         headers = {"Accept": "application/json", **request.headers}

@@ -23,6 +23,7 @@ from iris_gateway.dashboard.page_data import Facts, PageData
 from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.identity import COOKIE, identify
 from iris_gateway.problem import ProblemResponse
+from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
 
 HTML = "text/html"
 FORM = "application/x-www-form-urlencoded"
@@ -132,6 +133,15 @@ async def asset(call: Call) -> Response:
     return Response(body, 200, {"cache-control": "no-cache"}, kind)
 
 
+async def problem_types(call: Call) -> Response:
+    """The page that ``type`` of a problem document names, or one of all types; public, since a 401 names one too."""
+    code = call.segment("problem") if call.request.path_params else None
+    if code is not None and code not in PROBLEM_TYPES:
+        raise ProblemResponse("not_found", f"there is no problem type {code[:80]!r}; {PROBLEMS} lists them")
+    types = PROBLEM_TYPES if code is None else {code: PROBLEM_TYPES[code]}
+    return html(call, "problem_types.html", title=code or "Problem types", types=types)
+
+
 def _assets() -> dict[str, tuple[bytes, str]]:
     """Assets by file name: the files of ``static``, the glyphs, and an icon for each of three states."""
     bodies = {file.name: file.read_bytes() for file in _STATIC.iterdir()}
@@ -173,4 +183,6 @@ PAGES: tuple[Endpoint, ...] = (
     _endpoint("POST", "/login", signed_in, "Sign in"),
     _endpoint("POST", "/logout", logout, "Sign out"),
     _endpoint("GET", "/static/{file}", asset, "Styles and scripts"),
+    _endpoint("GET", PROBLEMS, problem_types, "Problem types"),
+    _endpoint("GET", f"{PROBLEMS}/{{problem}}", problem_types, "Problem type"),
 )

@@ -1,0 +1,161 @@
+"""The table of problem types: every refusal of the API, with its status, its meaning and what the caller can do.
+
+The code is the last segment of the type's URI and the member ``code`` of a problem document. The gateway serves
+the table at ``/problems``, `make draw` writes it to docs/problems.md.
+Source: docs/design/interfaces.md#http, docs/adr/0032-problem-types-are-pages-of-the-gateway.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PROBLEMS = "/problems"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """One row.
+
+    Attributes:
+        title: short, and the same for each problem of the type.
+        meaning: when a request is answered so. remedy: what the caller can do about it.
+        section: of docs/troubleshooting.md, when it explains more.
+        retry_after_s: seconds after which a retry may succeed; 0: a retry is answered the same.
+    """
+
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+    section: str = ""
+    retry_after_s: int = 0
+
+
+PROBLEM_TYPES: Mapping[str, ProblemType] = {
+    "malformed": ProblemType(
+        400,
+        "Not understood",
+        "The body is not JSON, or a header does not have its form.",
+        "Correct the request; the detail names the place.",
+    ),
+    "unauthenticated": ProblemType(
+        401,
+        "Authentication required",
+        "The gateway has tokens, and the request has none, or one that the gateway does not know.",
+        "Set IRIS_TOKEN, or the token of the context; an operator adds the token's line to token_file.",
+        "a-request-is-answered-with-401-or-403",
+    ),
+    "forbidden": ProblemType(
+        403,
+        "Not allowed",
+        "The caller is known and may not do this, or a page of another site sent the request.",
+        "Let the owner or an admin do it; the detail says who may.",
+        "a-request-is-answered-with-401-or-403",
+    ),
+    "not_found": ProblemType(
+        404,
+        "Not found",
+        "There is no object of that name or id, or no such path. Ended jobs are deleted after a time.",
+        "Compare the name with iris ls. In a path, the slashes of a name are percent-encoded.",
+    ),
+    "method_not_allowed": ProblemType(
+        405,
+        "Method not allowed",
+        "The path exists and does not take this method.",
+        "Use a method that the header Allow lists.",
+    ),
+    "timeout": ProblemType(
+        408,
+        "Too slow",
+        "The body did not arrive in time.",
+        "Send the request again; look at the network when that is slow too.",
+        retry_after_s=1,
+    ),
+    "conflict": ProblemType(
+        409,
+        "Conflict",
+        "The present state does not allow it: an object of that name exists, or has ended, or is what you ask for.",
+        "Read the object that the detail names; then choose another name, or end or keep the present object.",
+        "a-submission-is-answered-with-409",
+    ),
+    "idempotency_mismatch": ProblemType(
+        409,
+        "This key was used for something else",
+        "The idempotency key belongs to an earlier job whose specification differs; the answer lists the fields.",
+        "Use a new key for a new job, or send the earlier specification.",
+        "a-submission-is-answered-with-409",
+    ),
+    "parent_ended": ProblemType(
+        409,
+        "The parent has ended",
+        "The job that this one would be a child of has ended, and takes no children.",
+        "Submit it under a job that runs, or as a root job.",
+        "a-submission-is-answered-with-409",
+    ),
+    "gone": ProblemType(
+        410,
+        "No longer kept",
+        "The events or the code that the request needs were deleted, because they are kept for a time only.",
+        "Read events again without a position; run the job again from its directory.",
+    ),
+    "precondition_failed": ProblemType(
+        412,
+        "Changed since",
+        "The deployment has changed since the answer whose ETag is in If-Match.",
+        "Read it again, and repeat the change with the new ETag if it is still wanted.",
+    ),
+    "too_large": ProblemType(
+        413,
+        "Too large",
+        "The body is longer than the gateway accepts: body_bytes or bundle_bytes of [gateway].",
+        "Send less: keep data out of the specification and of the working directory.",
+    ),
+    "unsupported_media_type": ProblemType(
+        415,
+        "Unsupported media type",
+        "The body has another Content-Type than this path takes, or the one of an HTML form.",
+        "Send Content-Type: application/json, or what the header Accept names.",
+    ),
+    "invalid": ProblemType(
+        422,
+        "Invalid request",
+        "Fields or parameters have values that cannot be; errors lists all of them, each with its place.",
+        "Correct each of them; its hint says what would be valid.",
+    ),
+    "over_quota": ProblemType(
+        429,
+        "Over quota",
+        "The job would take the user over a limit, or there are as many deployments as there may be.",
+        "Wait until earlier jobs have ended, or ask an operator; iris quota show prints limits and use.",
+        retry_after_s=30,
+    ),
+    "too_many_requests": ProblemType(
+        429,
+        "Too many requests",
+        "The user sends requests or bytes faster than the gateway allows, or has too many streams or uploads open.",
+        "Send the request again after Retry-After; close streams that nobody reads.",
+        retry_after_s=1,
+    ),
+    "internal": ProblemType(
+        500,
+        "Something broke",
+        "A bug of the gateway or of the state service.",
+        "Report it with the traceback, which is in the log of one of them, the gateway's by request_id.",
+        "irisgatewayerrors",
+    ),
+    "unavailable": ProblemType(
+        503,
+        "Try again",
+        "The state service, the scheduler or NATS cannot be reached, or has not answered in time.",
+        "Send it again after Retry-After with the same idempotency key, as the command line and the SDK do themselves.",
+        "a-submission-is-answered-with-503",
+        retry_after_s=1,
+    ),
+}
+"""By code: those of `iris_core.errors.Code` are refusals of the state service, the others are the gateway's own."""
+
+
+def uri_of(code: str) -> str:
+    """The URI of a problem type, relative to the gateway's address."""
+    return f"{PROBLEMS}/{code}"
