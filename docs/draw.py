@@ -11,16 +11,26 @@ from functools import partial
 from pathlib import Path
 
 from drawings.alerts import alerts_document
+from drawings.cli import cli_document
 from drawings.configuration import configuration_document
 from drawings.dashboards import DASHBOARDS, dashboard_document
+from drawings.http import http_document
 from drawings.metrics import metrics_document
+from drawings.problems import problems_document
+from drawings.reasons import reasons_document
+from drawings.sdk import sdk_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWINGS: dict[str, Callable[[], str]] = {
+    "docs/cli.md": cli_document,
     "docs/configuration.md": configuration_document,
+    "docs/http.md": http_document,
     "docs/metrics.md": metrics_document,
+    "docs/problems.md": problems_document,
+    "docs/reasons.md": reasons_document,
+    "docs/sdk.md": sdk_document,
     "docs/states.md": states_document,
     "docs/subjects.md": subjects_document,
     "deploy/prometheus/alerts.yml": alerts_document,

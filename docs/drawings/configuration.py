@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 from importlib import import_module
 
 import msgspec
 
+from drawings.docstrings import entries
 from drawings.markdown import document, grid
 from iris_core.quota import GATEWAY_LIMITS, QUOTA_LIMITS
 from iris_core.resources import RESOURCES
@@ -57,14 +57,11 @@ def defaults(section: str, kind: type[msgspec.Struct]) -> str:
 
 def meanings(kind: type[msgspec.Struct]) -> str:
     """The entries of the docstring's list of attributes and of those of its bases, one bullet each."""
-    entries: list[str] = []
+    found: list[str] = []
     for part in kind.__mro__:
-        _, _, listed = (inspect.cleandoc(part.__doc__ or "")).partition("Attributes:\n")
-        entries += re.split(r"\n(?=    \S)", listed.split("\n\n")[0].rstrip())
-    said = [" ".join(entry.split()) for entry in entries if entry.strip()]
-    return "\n".join(
-        "* " + re.sub(r"(?:^|(?<=\. ))([a-z_, ]+): ", r"`\1`: ", entry.replace("``", "`")) for entry in said
-    )
+        _, _, listed = inspect.cleandoc(part.__doc__ or "").partition("Attributes:\n")
+        found += entries(listed.split("\n\n")[0])
+    return "\n".join(found)
 
 
 def configuration_document() -> str:

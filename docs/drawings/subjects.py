@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from drawings.docstrings import prose
+from drawings.fields import answer_table
 from drawings.markdown import document, grid
-from iris_core import subjects
+from iris_core import subjects, views
 from iris_core.roles import ACCOUNT, ROLES, BusRole, Login, permissions
 
 EXPLAINED = (
@@ -18,6 +22,25 @@ ROLES_EXPLAINED = (
     "single messages, *read* also to follow it, *put* also to replace objects, *declare* also to create and trim it, "
     "*replace* also to delete it."
 )
+
+
+EVENTS_EXPLAINED = (
+    "One message for each stored change, in the order of the changes of a task. The body is JSON. `state` is the last "
+    "token of the subject, `previous` the state before, null for a new object. `cause` is why, `at_ms` when, in ms "
+    "since 1970. `seq` is the position in the journal of the commit that holds the change. The header `Nats-Msg-Id` is "
+    "`seq` and the event's place in that commit, `12.0`: an event that is published again has the same. Other headers: "
+    "`Iris-Job`, `Iris-Task`, `Iris-Attempt`, `Iris-Deployment`, and `traceparent` of the submission where it has one."
+)
+EVENTS = (views.TaskEvent, views.JobEvent, views.SessionEvent, views.DeploymentEvent, views.RouteEvent)
+
+
+def event_sections() -> list[str]:
+    """The body of each public event: its fields and their types."""
+    parts = []
+    for kind in EVENTS:
+        schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
+        parts += [f"### {kind.__name__}", *prose(kind.__doc__), answer_table(schema)]
+    return parts
 
 
 def role_row(role: BusRole) -> tuple[str, ...]:
@@ -70,6 +93,9 @@ def subjects_document() -> str:
         "(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it.",
         "## Subjects",
         rows,
+        "## Events",
+        EVENTS_EXPLAINED,
+        *event_sections(),
         "## Roles",
         ROLES_EXPLAINED,
         grid(("role", "account", "publishes", "subscribes to", "stores"), map(role_row, ROLES)),

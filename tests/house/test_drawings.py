@@ -5,13 +5,19 @@ import tomllib
 import pytest
 
 import draw
+import iris
+from drawings.cli import cli_document
 from drawings.configuration import SECTIONS, configuration_document
+from drawings.http import http_document
 from drawings.metrics import metrics_document, registries
+from drawings.sdk import sdk_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
+from iris.cli.root import COMMANDS
 from iris_bus import settings
 from iris_core import subjects
 from iris_core.tables import job, task
+from iris_gateway.api import ENDPOINTS
 
 
 def test_the_drawings_are_fresh():
@@ -47,3 +53,23 @@ def test_every_metric_of_iris_is_drawn():
     shown = {family.name for registry in registries().values() for family in registry.collect()}
     text = metrics_document()
     assert [name for name in shown if name.startswith("iris_") and f"| `{name}" not in text] == []
+
+
+def test_every_command_is_drawn_with_its_options():
+    text = cli_document()
+    assert [name for name in COMMANDS if f"\n## iris {name}\n" not in text] == []
+    create = text.split("\n### iris deploy create\n")[1].split("\n### ")[0]
+    assert "* `--max-surge N`: Routes above --replicas in an update: 1, 25%.  [default: 1]" in create
+
+
+def test_every_endpoint_is_drawn():
+    text = http_document()
+    headings = [f"\n### {endpoint.method} {endpoint.path}\n" for endpoint in ENDPOINTS]
+    assert [heading for heading in headings if heading not in text] == []
+
+
+def test_every_public_name_of_the_sdk_is_drawn():
+    text = sdk_document()
+    names = [name for name in iris.__all__ if not name.startswith("__")]
+    assert [name for name in names if f"\n## {name}\n" not in text] == []
+    assert "* `wait(timeout: float | None = None) -> JobView`: Wait until the job has ended" in text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,69 @@ class ReasonCode(StrEnum):
     WAITING_FOR_VICTIM = "waiting_for_victim"
     RESERVED_FOR_GANG = "reserved_for_gang"
     DELAYED = "delayed"
+
+
+class Explanation(NamedTuple):
+    """What a reason means, and what can be done about it."""
+
+    meaning: str
+    remedy: str
+
+
+def _short_of(resource: Resource) -> Explanation:
+    return Explanation(
+        f"No matching worker has that much of its {resource.words} free; the reason gives the largest free amount.",
+        "Wait for tasks to end, ask for less, or add workers. When no worker is that large, only a larger one helps.",
+    )
+
+
+EXPLANATIONS: Mapping[ReasonCode, Explanation] = {
+    ReasonCode.NOT_YET_LOOKED_AT: Explanation(
+        "No scheduler has examined the job yet.",
+        "Wait a second. When that lasts, no scheduler runs, or it has no current records: see the alert "
+        "IrisSchedulerStale.",
+    ),
+    ReasonCode.NO_WORKERS: Explanation(
+        "No worker is registered, or none that matches accepts new work because it is LOST, DRAINING or DEGRADED.",
+        "iris worker list shows the workers and their states; start one, or undrain one.",
+    ),
+    ReasonCode.NO_MATCH: Explanation(
+        "No worker satisfies the constraints; the reason counts the workers that each constraint excludes.",
+        "Correct or drop the constraint that excludes most; iris worker show W prints the attributes of a worker.",
+    ),
+    ReasonCode.OVER_QUOTA: Explanation(
+        "The user has reached a limit on running resources; tasks of other users of the same band go first.",
+        "Wait for the user's own tasks to end; iris quota show prints limits and use, an admin changes them.",
+    ),
+    **{ReasonCode(f"not_enough_{resource.word}"): _short_of(resource) for resource in RESOURCES},
+    ReasonCode.BUILDING_WINDOW_FULL: Explanation(
+        "Workers with free resources are preparing as many tasks as they may at once, or have max_attempts open "
+        "attempts.",
+        "Wait: preparing takes seconds. When it lasts, look at what the tasks prepare, and at max_attempts.",
+    ),
+    ReasonCode.GANG_NEEDS_GROUP: Explanation(
+        "No group of hosts has a free host for every task of the gang; the reason names the best group and who holds "
+        "the rest of it.",
+        "Wait for those jobs to end, ask for fewer tasks, or add a group that is large enough.",
+    ),
+    ReasonCode.BEHIND: Explanation(
+        "There was capacity, and tasks before it in the queue took it.",
+        "Wait; iris queue shows the order. A higher band goes first.",
+    ),
+    ReasonCode.WAITING_FOR_VICTIM: Explanation(
+        "Capacity is nominated for it, and the preempted work there is still stopping.",
+        "Wait: that work is killed after its grace period.",
+    ),
+    ReasonCode.RESERVED_FOR_GANG: Explanation(
+        "The free capacity is reserved for a gang that has waited longer than gang_reservation_after_s.",
+        "Wait for the gang to start, or ask for workers that the gang cannot use.",
+    ),
+    ReasonCode.DELAYED: Explanation(
+        "It is retried after a pause, or waits until its last attempt or the earlier run of its name has ended.",
+        "Wait. When a host that is gone for good does not report the end, declare it lost: iris worker mark-lost HOST.",
+    ),
+}
+"""For docs/reasons.md and `iris why`."""
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True):

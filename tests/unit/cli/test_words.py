@@ -11,6 +11,7 @@ from iris.cli.commands.tree import draw
 from iris.cli.commands.why import explain_lines
 from iris.cli.tables import Column, print_table
 from iris.cli.times import show_span, span_between
+from iris_core.reasons import EXPLANATIONS, ReasonCode
 from iris_core.units import show_bytes
 from tests.support.answers import job_view
 
@@ -70,7 +71,14 @@ def test_why_tells_the_reason_and_its_numbers():
         "/a is pending",
         "  none matches  (no_match)",
         "    removed_by: zone eq eu-1 7",
+        f"    what to do: {EXPLANATIONS[ReasonCode.NO_MATCH].remedy}",
     ]
+
+
+def test_why_prints_a_reason_of_a_newer_gateway_without_advice():
+    why = {"job": "/a", "job_state": "pending", "pending_tasks": 2, "pending_reason": {"code": "new", "message": "x"}}
+
+    assert [click.unstyle(line) for line in explain_lines(why, of_task=False)] == ["/a is pending", "  x  (new)"]
 
 
 @given(st.lists(st.fixed_dictionaries({"a": st.text("xy", max_size=9), "b": st.text("xy", min_size=1, max_size=9)})))
@@ -117,6 +125,7 @@ def test_why_of_a_preempted_job_tells_of_the_preemption_and_of_what_was_given_up
     assert [click.unstyle(line) for line in explain_lines(found, of_task=False)] == [
         "/a is running: 0 of 4 now, preempted for /boss 40s ago",
         "  not enough cpu  (not_enough_cpu)",
+        f"    what to do: {EXPLANATIONS[ReasonCode.NOT_ENOUGH_CPU].remedy}",
         "  /a/3: preempted for /boss 40s ago",
         "  PrepareSessions expired x 2 40s ago: PREPARING for more than 900 s",
     ]

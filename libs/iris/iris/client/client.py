@@ -58,9 +58,9 @@ class Client(GatewayApi):
         if_exists: IfExists = "error",
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Submit a job and return at once;
+        """Submit a job and return at once; options as in ``iris run``.
 
-        options as in ``iris run``. Raises InvalidOption, Conflict, NotFound, Rejected.
+        Raises InvalidOption, Conflict, NotFound, Rejected.
 
         ``workdir``: a directory sent along, the tasks' working directory.
         """

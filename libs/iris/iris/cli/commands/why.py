@@ -14,6 +14,7 @@ from iris.client.api import is_task
 from iris.client.client import Client
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
+from iris_core.reasons import EXPLANATIONS
 
 _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
 _GIVEN_UP_SHOWN = 3
@@ -74,6 +75,7 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
     if reason:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
+        lines += [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"] if reason["code"] in EXPLANATIONS else []
     if found["state" if of_task else "job_state"] not in ENDED:
         lines += interruption_lines(found, of_task)
     return lines + ([f"  {found['error']}"] if found.get("error") else [])

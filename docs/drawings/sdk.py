@@ -1,0 +1,104 @@
+"""docs/sdk.md: the public classes of `iris` and `iris.testing`, from their signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import iris
+import iris.testing
+from drawings.docstrings import definition, prose
+from drawings.markdown import document
+from iris.client import client
+from iris.client.deployment_options import DeployOptions
+from iris.client.job_options import JobOptions, TaskOptions
+
+EXPLAINED = """\
+`from iris import ...`. `AsyncClient` has the methods of `Client` as coroutines. What a method returns with a name that
+ends in `View` is an object of the [HTTP API](http.md#objects), with the same fields. The [options](#taskoptions) of
+`run`, `map` and `deploy` are keyword arguments."""
+
+OPTIONS: tuple[tuple[Any, Any], ...] = ((TaskOptions, object), (JobOptions, TaskOptions), (DeployOptions, TaskOptions))
+"""Each with the one whose keyword arguments it has besides its own."""
+
+
+class _Bare(str):
+    """An annotation that is written without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def signature(function: Any) -> str:
+    """A signature as it stands in the source, without ``self``."""
+    found = inspect.signature(function)
+    shown = [
+        parameter.replace(annotation=_bare(parameter.annotation))
+        for parameter in found.parameters.values()
+        if parameter.name != "self"
+    ]
+    return str(found.replace(parameters=shown, return_annotation=_bare(found.return_annotation)))
+
+
+def _bare(annotation: Any) -> Any:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties of a class and of its bases within `iris`, those of the class first."""
+    seen: set[str] = set()
+    for part in kind.__mro__:
+        for name, value in vars(part).items() if part.__module__.startswith("iris.") else ():
+            if not name.startswith("_") and name not in seen and (isinstance(value, property) or callable(value)):
+                seen.add(name)
+                yield name, value
+
+
+def member_entry(name: str, value: Any) -> str:
+    """One bullet: the signature and what its docstring says."""
+    if isinstance(value, property):
+        return definition(f"`{name}`", prose(value.__doc__))
+    start = "async " if inspect.iscoroutinefunction(value) else ""
+    return definition(f"`{start}{name}{signature(value)}`", prose(value.__doc__))
+
+
+def class_section(kind: type) -> Iterator[str]:
+    """One class: how it is made, what it is, its members."""
+    yield f"## {kind.__name__}"
+    if issubclass(kind, Exception):
+        yield f"Exception, a `{kind.__bases__[0].__name__}`."
+    else:
+        yield f"```python\n{kind.__name__}{signature(kind.__init__)}\n```".replace(" -> None", "")
+    yield from prose(kind.__doc__)
+    if entries := [member_entry(name, value) for name, value in members(kind)]:
+        yield "Members:"
+        yield from entries
+
+
+def options_section(kind: Any, base: Any) -> Iterator[str]:
+    """The keyword arguments of a method, with their types."""
+    yield f"## {kind.__name__}"
+    yield from prose(kind.__doc__)
+    inherited = inspect.get_annotations(base)
+    own = {name: hint for name, hint in inspect.get_annotations(kind).items() if name not in inherited}
+    yield "\n".join(f"* `{name}`: `{getattr(hint, '__forward_arg__', hint)}`" for name, hint in own.items())
+    if inherited:
+        yield f"And those of [{base.__name__}](#{base.__name__.lower()})."
+
+
+def sdk_document() -> str:
+    """The client and its handles, the same for asyncio, what they raise, the options, and the fixture for tests."""
+    public = [getattr(iris, name) for name in iris.__all__ if not name.startswith("__")]
+    ranks = {kind: (issubclass(kind, Exception), kind.__name__.startswith("Async")) for kind in public}
+    parts = prose(client.__doc__)[:2]
+    for kind in sorted(public, key=lambda kind: ranks[kind]):
+        parts += class_section(kind)
+    for options, base in OPTIONS:
+        parts += options_section(options, base)
+    parts += ["## iris.testing", *prose(iris.testing.__doc__)[:4]]
+    for name in iris.testing.__all__:
+        parts += [text.replace("## ", "### ", 1) for text in class_section(getattr(iris.testing, name))]
+    return document("Python SDK", "the docstrings of the package iris", EXPLAINED, *parts)
