@@ -10,7 +10,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test check sim chaos soak bench bench-peers draw lock format clean
+.PHONY: help venv demo up test check sim chaos soak bench bench-peers draw site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,14 @@ bench-peers: $(STAMP) ## install the peers `make bench` measures beside us
 draw: $(STAMP) ## what is made from the code: pages of docs/, files of deploy/
 	@$(BIN)/python docs/draw.py
 
+.venv-site/.made: requirements/docs.lock | $(STAMP)
+	@rm -rf .venv-site && $(BIN)/python -m venv .venv-site
+	@.venv-site/bin/python -m pip --disable-pip-version-check install -qq --require-hashes --requirement $<
+	@touch $@
+
+site: .venv-site/.made ## the manuals as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet
+
 lock: $(STAMP) ## pin dependencies with hashes; UPGRADE=1 for the newest
 	@PATH="$(CURDIR)/$(BIN):$$PATH" UPGRADE=$(UPGRADE) bash requirements/lock.sh
 
@@ -67,5 +75,5 @@ format: $(STAMP) ## put the code in one shape
 	$(BIN)/ruff format .
 
 clean: ## remove .venv and everything made
-	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .schemathesis
+	rm -rf .venv .venv-peers .venv-site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,3 +21,4 @@ compile() { # output, then more options
 
 compile local.lock --extra local --extra otlp
 compile dev.lock --extra local --extra otlp --extra dev --constraint requirements/local.lock
+compile docs.lock --extra docs --constraint requirements/dev.lock

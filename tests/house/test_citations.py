@@ -5,15 +5,10 @@ import re
 import pytest
 
 from tests.house.repository import ROOT, tracked
+from tests.house.test_repository import anchors
 
 CITED = re.compile(r"(?<![\w/.-])((?:docs|tests|benchmarks|examples)/[\w./-]+\.(?:md|py|toml))(?:#([\w-]+))?")
 UNPLACED = re.compile(r"(?<![\w/-])(semantics|interfaces|reliability|architecture|nats|performance|serving)\.md")
-
-
-def anchors(page: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"(?m)^#{1,6} (.+?)\s*$", page)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def unresolved(text: str) -> list[str]:

@@ -11,13 +11,13 @@ import pytest
 
 from tests.house.repository import ROOT, imported, sources, texts
 
-LOCKS = ("dev.lock", "local.lock")
+LOCKS = ("dev.lock", "docs.lock", "local.lock")
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
 
 
 OURS = {
     *("iris", "iris_bus", "iris_core", "iris_gateway", "iris_proxy", "iris_scheduler", "iris_state", "iris_worker"),
-    *("benchmarks", "draw", "drawings", "tests"),
+    *("benchmarks", "draw", "drawings", "navigation", "site_hooks", "tests"),
 }
 
 
@@ -51,6 +51,12 @@ def test_the_lock_of_development_holds_what_the_extras_ask_for():
     assert declared("server", "local", "otlp", "dev") - set(pins("dev.lock")) == set()
 
 
+def test_the_lock_of_the_site_holds_what_its_extra_asks_for_in_the_versions_of_development():
+    site, development = pins("docs.lock"), pins("dev.lock")
+    assert declared("docs") - set(site) == set()
+    assert {name: site[name] for name in site.keys() & development.keys() if site[name] != development[name]} == {}
+
+
 def test_development_runs_on_the_versions_a_cluster_runs_on():
     cluster, development = pins("local.lock"), pins("dev.lock")
     assert {name: development.get(name) for name in cluster} == cluster
@@ -59,14 +65,16 @@ def test_development_runs_on_the_versions_a_cluster_runs_on():
 def test_every_dependency_has_its_line_in_the_decision_record():
     record = (ROOT / "docs/adr/0002-dependencies.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `([a-z0-9-]+)` \|", record, re.MULTILINE))
-    assert explained == declared("server", "local", "otlp", "dev")
+    assert explained == declared("server", "local", "otlp", "docs", "dev")
 
 
 def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
-    """The third-party packages some code imports, each with the distributions that bring it."""
+    """The third-party packages some code imports, each with the distributions that bring it; one that is not installed
+    here is taken to be in the distribution of its name.
+    """
     names = set().union(*map(imported, trees)) - set(sys.stdlib_module_names) - OURS
     homes = packages_distributions()
-    return {name: {home.lower().replace("_", "-") for home in homes.get(name, [])} for name in names}
+    return {name: {home.lower().replace("_", "-") for home in homes.get(name, [name])} for name in names}
 
 
 def of_services() -> dict[str, set[str]]:
@@ -89,6 +97,6 @@ def test_every_library_that_is_imported_is_a_dependency():
 
 
 def test_every_library_a_test_imports_is_installed_for_development():
-    everything = declared("server", "local", "otlp", "dev")
+    everything = declared("server", "local", "otlp", "docs", "dev")
     missing = {name for name, homes in of_tests().items() if not homes & everything}
     assert missing == {"ray"}  # examples/ray is for those who have it

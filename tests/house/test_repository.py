@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from drawings.markdown import anchor
 from tests.house.repository import ROOT, sources, texts
 
-MARKDOWN_LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
+MARKDOWN_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
 LONGEST_FUNCTION = 80
 
@@ -51,9 +52,8 @@ def test_the_search_would_find(what, line):
 
 
 def anchors(text: str) -> set[str]:
-    """The fragments a Markdown file offers, made from its headings the way forges make them."""
-    headings = (re.sub(r"[`*]", "", h).lower() for h in HEADING.findall(text))
-    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+    """The fragments a Markdown file offers."""
+    return {anchor(heading) for heading in HEADING.findall(text)}
 
 
 def test_every_link_of_the_documentation_leads_somewhere():
@@ -66,7 +66,7 @@ def test_every_link_of_the_documentation_leads_somewhere():
                 continue
             file, _, fragment = link.partition("#")
             target = (ROOT / path.parent / file).resolve() if file else ROOT / path
-            if not target.exists() or (fragment and fragment not in anchors(target.read_text(encoding="utf-8"))):
+            if not target.is_file() or (fragment and fragment not in anchors(target.read_text(encoding="utf-8"))):
                 broken.append(f"{path}: {link}")
     assert broken == []
 
