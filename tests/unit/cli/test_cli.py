@@ -444,6 +444,17 @@ def test_help_of_a_service_is_its_own_and_names_its_keys():
     assert "bundles_kept" in done.stdout
 
 
+def test_a_gateway_that_does_not_answer_yet_is_waited_for_on_request(iris):
+    def starting():
+        return in_turn(Said(hang_up=True), Said(hang_up=True), Said(200, {"items": []}))
+
+    with answering(starting()) as server:
+        at_once = iris("--url", server.url, "ls")
+    with answering(starting()) as server:
+        waited = iris("--url", server.url, "--retry-for", "20s", "ls")
+    assert (at_once[0], waited[0]) == (ExitCode.UNREACHABLE, ExitCode.SUCCEEDED)
+
+
 def test_a_command_says_why_it_waits_and_ends_when_it_is_told_to(iris):
     refused = problem(503, "unavailable", "no replica of the state service leads")
     refused.headers = {**refused.headers, "Retry-After": "1"}

@@ -40,9 +40,11 @@ def connect(
 ) -> Client:
     """A client of the gateway in this command's options, else in those before its name; it prints why it waits."""
     above = ctx.find_root().obj or {}
-    if above.get("retry_for"):
-        retry_for_s = parse_duration(above["retry_for"])
+    given_s = parse_duration(above["retry_for"]) if above.get("retry_for") else None
+    retry_for_s = retry_for_s if given_s is None else given_s
     client = Client(url or above.get("url"), context=context or above.get("context"), retry_for_s=retry_for_s)
+    if given_s is not None:  # who says how long also waits for a gateway that has not answered yet
+        client.transport.first_timeout_s = given_s
     client.transport.on_wait = say_wait
     return client
 

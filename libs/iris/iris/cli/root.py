@@ -45,6 +45,8 @@ COMMANDS = {
 }
 """Name → (one line of help, ``module:attribute`` below `iris.cli.commands`)."""
 
+_RETRY_FOR = "How long to retry while nothing answers: 5m, 0s.  [default: 90s once the gateway has answered, else 0s]"
+
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one when it is called."""
@@ -80,7 +82,11 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, table=COMMANDS, name="iris", context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--url", help="Address of the gateway.", metavar="URL")
 @click.option("--context", help="Use this named gateway.", metavar="NAME")
-@click.option("--retry-for", help="How long to retry while the cluster does not answer: 90s, 5m, 0s.", metavar="TIME")
+@click.option(
+    "--retry-for",
+    help="How long to retry while nothing answers: 5m, 0s.  [default: 90s, once the gateway has answered]",
+    metavar="TIME",
+)
 @click.version_option(package_name="iris", prog_name="iris")
 @click.pass_context
 def root(ctx: click.Context, url: str | None, context: str | None, retry_for: str | None) -> None:

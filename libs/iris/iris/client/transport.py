@@ -111,6 +111,7 @@ class Transport:
         first_timeout_s: the same before its first answer; 0: no retries.
 
     Attributes:
+        first_timeout_s: as given; may be changed.
         position: journal position of the newest response or event; later reads are at least as new.
         on_wait: called with the reason why a request is retried and the seconds for which it may be, once per reason.
     """
@@ -125,7 +126,7 @@ class Transport:
     ) -> None:
         self.address = address
         self.retry_for_s = retry_for_s
-        self._first_timeout_s = first_timeout_s
+        self.first_timeout_s = first_timeout_s
         self._timeout_s = timeout_s
         self.position = 0
         self.on_wait: Callable[[str, float], None] = log_wait
@@ -158,7 +159,7 @@ class Transport:
     @property
     def current_timeout_s(self) -> float:
         """How long requests are retried now."""
-        return self.retry_for_s if self._answered else self._first_timeout_s
+        return self.retry_for_s if self._answered else self.first_timeout_s
 
     def unreachable(self, error: Exception) -> Unreachable:
         """A sentence about a broken connection."""
