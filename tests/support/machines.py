@@ -26,8 +26,8 @@ from tests.support.nats_config import ConfiguredServer, free_ports
 
 _NETWORKS = ip_network("198.18.0.0/15")
 _PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare")
-_UNSHARE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--net")
-_OWN = ("--pid", "--mount", "--mount-proc", "--fork", "--kill-child")
+UNSHARE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--net")
+OWN = ("--pid", "--mount", "--mount-proc", "--fork", "--kill-child")
 _SWITCH = "ip link add switch type bridge && ip link set switch up && echo ready && exec cat"
 _MACHINE = """
 for directory in $OWN_DIRECTORIES; do mount -t tmpfs tmpfs "$directory" || exit; done
@@ -41,19 +41,22 @@ def refusal() -> str:
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"no {', '.join(missing)} here"
-    trial = [*_UNSHARE, *_OWN, "sh", "-c", _SWITCH]
+    trial = [*UNSHARE, *OWN, "sh", "-c", _SWITCH]
     tried = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return (tried.stderr.decode().strip().splitlines() or ["no reason given"])[-1] if tried.returncode else ""
 
 
 @dataclass
 class Switch:
-    """What the machines and this process are plugged into, in a namespace where no rule for packets holds."""
+    """What the machines are plugged into, in a namespace where no rule for packets holds."""
 
     stack: ExitStack
 
     def __post_init__(self) -> None:
-        self._process = _ready(self.stack, [*_UNSHARE, "sh", "-c", _SWITCH], environment(), subprocess.DEVNULL)
+        self._process = ready(self.stack, [*UNSHARE, "sh", "-c", _SWITCH], environment(), subprocess.DEVNULL)
+
+    def join(self) -> None:
+        """Plug in this process' own namespace."""
         here = f"iris{self._process.pid}"
         self.plug("here", os.getpid(), here)
         self.stack.callback(_ip, "link", "del", here)
@@ -141,6 +144,7 @@ def machines_on(
     (directory / "iris.toml").write_text(config)
     with ExitStack() as stack:
         switch = Switch(stack)
+        switch.join()
         nats_url = _start_nats(stack, switch, directory / "nats")
         environ = {**environment(), "IRIS_NATS_URL": nats_url, "IRIS_CONFIG": str(directory / "iris.toml")}
         url = _start_services(stack, directory, environ)
@@ -183,7 +187,7 @@ def _start_machine(switch: Switch, number: int, directory: Path, environ: Mappin
     told = {"id": name, "data": directory / name, "cpu_millis": 1000, "attributes": "zone=a"}
     command = [*IRIS, "server", "worker", *(word for key in told for word in ("--set", f"worker.{key}={told[key]}"))]
     with (directory / f"{name}.log").open("wb") as log:
-        process = _ready(switch.stack, [*_UNSHARE, *_OWN, "sh", "-c", _MACHINE, "sh", *command], environ, log.fileno())
+        process = ready(switch.stack, [*UNSHARE, *OWN, "sh", "-c", _MACHINE, "sh", *command], environ, log.fileno())
     switch.plug(name, process.pid)
     assert process.stdin is not None
     process.stdin.write(f"{switch.address(1 + number)}/28\n".encode())
@@ -193,8 +197,8 @@ def _start_machine(switch: Switch, number: int, directory: Path, environ: Mappin
     return machine
 
 
-def _ready(
-    stack: ExitStack, command: Sequence[str], environ: Mapping[str, str], errors: int
+def ready(
+    stack: ExitStack, command: Sequence[str], environ: Mapping[str, str], errors: int | None
 ) -> subprocess.Popen[bytes]:
     """A process whose namespaces are made; it is killed at the end, and with it all that runs in them."""
     process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)

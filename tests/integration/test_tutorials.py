@@ -1,0 +1,126 @@
+"""The quickstart and the tutorials as scripts: their commands run as they stand there, and print what is stated."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster, environment
+from tests.support.guide import blocks
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+LIMIT_S = 120
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A directory for a reader's files, with the examples in it."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def follow(page: str, where: Path, environ: Mapping[str, str], title: str = "") -> list[str]:
+    """What each `sh` block with that title prints. Fails when one of its commands does."""
+    said = []
+    for block in blocks(DOCS / page):
+        if (block.language, block.title) == ("sh", title):
+            done = subprocess.run(
+                ["sh", "-ec", block.script],
+                cwd=where,
+                env={**environ, "PATH": PATH},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+            assert done.returncode == 0, f"{block.script}\n{done.stdout}"
+            said.append(done.stdout)
+    return said
+
+
+def needs(package: str) -> None:
+    """Skip where the `python` of tasks lacks a package."""
+    found = subprocess.run(["python", "-c", f"import {package}"], env={"PATH": PATH}, capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip(f"no {package} for the `python` of this environment")
+
+
+def test_the_quickstart_goes_from_nothing_to_jobs_and_back(checkout: Path):
+    own = {"XDG_STATE_HOME": str(checkout / "state"), "XDG_CONFIG_HOME": str(checkout), "HOME": str(checkout)}
+    environ = {**environment(), **own, "IRIS_CLUSTER_HTTP": "127.0.0.1:0"}
+    try:
+        up, run, script, look, cancel, python, _ = follow("quickstart.md", checkout, environ)
+    finally:
+        subprocess.run([sys.executable, "-m", "iris.cli", "down"], env=environ, capture_output=True, check=False)
+
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+\n", up)
+    assert sorted(re.findall(r"hello from task \d", run)) == [f"hello from task {index}" for index in range(3)]
+    assert "hello from attempt 1" in script
+    assert re.search(r"hello\s.*succeeded", look)
+    assert "/long" in cancel
+    assert python.endswith("[0, 1, 4, 9, 16]\n")
+    assert not (checkout / "state" / "iris" / "cluster.json").exists()
+
+
+def test_a_sweep_finds_its_best_point_and_says_which_failed(cluster: Cluster, checkout: Path):
+    sweep, best, failed, search = follow("tutorials/sweep.md", checkout, cluster.environ)
+
+    assert sweep.count(" rate=") == 10
+    assert sweep.endswith("exit code 3\n")
+    assert best == "9.75e-12 rate=0.3 momentum=0.9\n"
+    assert "(3.0, 0.0) diverges" in failed
+    assert search.startswith("the best of 12: loss ")
+
+
+def test_a_pipeline_runs_its_stages_and_repeats_none_when_it_starts_again(cluster: Cluster, checkout: Path):
+    stages, resumed = follow("tutorials/pipelines.md", checkout, cluster.environ)
+    attempts = {
+        job: [len(task.attempts) for task in cluster.client.job(job).tasks()]
+        for job in ("/resumed", "/resumed/prepare")
+    }
+
+    assert [word for word in ("prepared", "trained", "tested") if word in stages] == ["prepared", "trained", "tested"]
+    assert "test-on-odd" in stages
+    assert attempts == {"/resumed": [2], "/resumed/prepare": [1, 1, 1, 1]}
+    assert "tested" in resumed
+
+
+def test_a_gang_computes_together(cluster: Cluster, checkout: Path):
+    [said] = follow("tutorials/gang-jax.md", checkout, cluster.environ)
+    assert said.count("pi = 3.14159265") == 1
+
+
+def test_a_gang_trains_with_jax(cluster: Cluster, checkout: Path):
+    needs("jax")
+    [said] = follow("tutorials/gang-jax.md", checkout, cluster.environ, "with jax")
+    assert "2 processes, 2 devices: weights [1.0, -2.0, 0.5]" in said
+
+
+def test_a_gang_trains_with_torch(cluster: Cluster, checkout: Path):
+    needs("torch")
+    [said] = follow("tutorials/gpus-torch.md", checkout, cluster.environ, "with torch")
+    assert "2 processes on cpu: weights [1.0, -2.0, 0.5]" in said
+    assert "4 processes on cpu: weights [1.0, -2.0, 0.5]" in said
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks its service by curl, which is not here")
+def test_a_model_is_served_changed_and_scaled(cluster: Cluster, checkout: Path):
+    shown, asked, updated, routes, scaled, _ = follow("tutorials/serving.md", checkout, cluster.environ)
+
+    assert "ready" in shown
+    assert float(re.search(r'"probability": ([\d.]+)', asked)[1]) > 0.5
+    assert '"version": ["v2"]' in updated
+    assert routes.startswith("model goes back to revision 1\n")
+    assert "model" in scaled
