@@ -19,6 +19,7 @@ from drawings.metrics import metrics_document
 from drawings.problems import problems_document
 from drawings.reasons import reasons_document
 from drawings.sdk import sdk_document
+from drawings.sizing import sizing_document
 from drawings.states import states_document
 from drawings.subjects import subjects_document
 
@@ -31,6 +32,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/problems.md": problems_document,
     "docs/reasons.md": reasons_document,
     "docs/sdk.md": sdk_document,
+    "docs/sizing.md": sizing_document,
     "docs/states.md": states_document,
     "docs/subjects.md": subjects_document,
     "deploy/prometheus/alerts.yml": alerts_document,
