@@ -36,7 +36,7 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus and not soak"
 
 test: check ## check, then real NATS servers and real processes
-	$(BIN)/python -m pytest -n $(WORKERS) tests -m "(integration or browser or docker or prometheus) and not soak"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests -m "(integration or browser or docker or prometheus) and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

@@ -27,7 +27,7 @@ SETTLE_S = 180.0
 of good versions fail no six times in a row."""
 _GONE_S = 60.0
 _LOOK_S = 0.2
-_ASKED = 40
+_ASKED = 20
 """Requests for each route, among which each route answers at least one."""
 _GIVEN_UP = frozenset({"crash_loop", "back_off", "update_failed"})
 LIVE_STATUSES = frozenset(status.value for status in LIVE)
