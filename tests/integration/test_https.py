@@ -20,7 +20,7 @@ from iris_bus.child import end_with_parent
 from iris_bus.settings import BadSetting
 from tests.house.repository import ROOT
 from tests.support.certificates import make_certificate
-from tests.support.cluster import Cluster, cluster_on, until
+from tests.support.cluster import Cluster, until
 from tests.support.fleet import fleet
 from tests.support.nats_config import free_ports
 
@@ -124,15 +124,15 @@ def nginx_before(cluster: Cluster, directory: Path) -> Iterator[tuple[str, Path]
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx on PATH")
-def test_the_command_line_works_through_nginx(tmp_path: Path):
+def test_the_command_line_works_through_nginx(cluster: Cluster, tmp_path: Path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "words").write_bytes(b"through nginx\n" + bytes(3 << 20))
-    with cluster_on(tmp_path / "cluster") as cluster, nginx_before(cluster, tmp_path / "nginx") as (url, cert):
+    with nginx_before(cluster, tmp_path / "nginx") as (url, cert):
         environ = {"IRIS_URL": url, "SSL_CERT_FILE": str(cert)}
         done = cluster.iris(
-            "run", "--name", "/a/b", "--workdir", tmp_path / "work", "--", "head", "-1", "words", **environ
+            "run", "--name", "/encrypted/run", "--workdir", tmp_path / "work", "--", "head", "-1", "words", **environ
         )
         assert (done.code, done.out) == (0, "through nginx\n"), done.err
-        assert cluster.iris("show", "/a/b", "-o", "name", **environ).out.strip() == "/a/b"
+        assert cluster.iris("show", "/encrypted/run", "-o", "name", **environ).out.strip() == "/encrypted/run"
         distrusting = cluster.iris("ls", **{**environ, "SSL_CERT_FILE": "/dev/null"})
         assert distrusting.code == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -28,21 +29,25 @@ def terminal_events(cluster: Cluster, job: str) -> collections.Counter[str]:
     return collections.Counter(event["task"] for event in events if event["state"] in ("succeeded", "failed", "killed"))
 
 
-@pytest.mark.parametrize("service", ["state", "scheduler", "gateway", "nats"])
-def test_a_killed_service_loses_nothing_and_repeats_nothing(tmp_path, service):
-    runs = tmp_path / "runs"
-    with cluster_on(tmp_path / "data", "--workers", "2") as cluster:
-        job = cluster.submit(
-            "sh", "-c", f"echo $IRIS_TASK_INDEX >> {runs}; sleep 0.05", name="many", replicas=TASKS, cpu=0.5
-        )
-        until(lambda: runs.exists() and len(runs.read_text().split()) > TASKS // 10, "some have run")
-        cluster.kill(service)
-        ended = job.wait(60)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster_on(tmp_path_factory.mktemp("survival"), "--workers", "2") as running:
+        yield running
 
-        assert (ended.state, ended.task_counts) == ("succeeded", {"succeeded": TASKS})
-        assert sorted(map(int, runs.read_text().split())) == list(range(TASKS))
-        assert terminal_events(cluster, "/many") == {f"/many/{index}": 1 for index in range(TASKS)}
-        assert all(len(task.attempts) == 1 for task in job.tasks())
+
+@pytest.mark.parametrize("service", ["state", "scheduler", "gateway", "nats"])
+def test_a_killed_service_loses_nothing_and_repeats_nothing(cluster, tmp_path, service):
+    name, runs = f"/many-{service}", tmp_path / "runs"
+    script = f"echo $IRIS_TASK_INDEX >> {runs}; sleep 0.05"
+    job = cluster.submit("sh", "-c", script, name=name, replicas=TASKS, cpu=0.5)
+    until(lambda: runs.exists() and len(runs.read_text().split()) > TASKS // 10, "some have run")
+    cluster.kill(service)
+    ended = job.wait(60)
+
+    assert (ended.state, ended.task_counts) == ("succeeded", {"succeeded": TASKS})
+    assert sorted(map(int, runs.read_text().split())) == list(range(TASKS))
+    assert terminal_events(cluster, name) == {f"{name}/{index}": 1 for index in range(TASKS)}
+    assert all(len(task.attempts) == 1 for task in job.tasks())
 
 
 def test_a_dead_host_runs_nothing_and_its_tasks_go_elsewhere_after_the_grace(tmp_path):
@@ -67,15 +72,14 @@ def test_a_dead_host_runs_nothing_and_its_tasks_go_elsewhere_after_the_grace(tmp
         assert {worker.id: worker.state for worker in cluster.client.workers()}[first] == "lost"
 
 
-def test_a_run_that_is_watched_survives_a_restart_of_the_gateway(tmp_path):
+def test_a_run_that_is_watched_survives_a_restart_of_the_gateway(cluster, tmp_path):
     gate = tmp_path / "gate"
-    with cluster_on(tmp_path / "data", "--workers", "1") as cluster:
-        script = f"echo before; until [ -e {gate} ]; do sleep 0.05; done; echo after"
-        job = cluster.submit("sh", "-c", script, name="watched")
-        lines = job.logs()
-        first = next(lines).line
-        cluster.kill("gateway")
-        gate.touch()
+    script = f"echo before; until [ -e {gate} ]; do sleep 0.05; done; echo after"
+    job = cluster.submit("sh", "-c", script, name="watched")
+    lines = job.logs()
+    first = next(lines).line
+    cluster.kill("gateway")
+    gate.touch()
 
-        assert [first, *(line.line for line in lines)] == ["before", "after"]
-        assert job.wait(20).state == "succeeded"
+    assert [first, *(line.line for line in lines)] == ["before", "after"]
+    assert job.wait(20).state == "succeeded"
