@@ -6,6 +6,8 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
+# Tests with servers and processes wait for half of their time.
+WAITING_WORKERS ?= $(shell expr $(WORKERS) + 1)
 SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
@@ -36,7 +38,7 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus and not soak"
 
 test: check ## check, then real NATS servers and real processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests -m "(integration or browser or docker or prometheus) and not soak"
+	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal tests -m "(integration or browser or docker or prometheus) and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

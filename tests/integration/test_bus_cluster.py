@@ -23,27 +23,28 @@ async def test_the_journal_and_the_events_survive_the_death_of_their_leader(tmp_
         await connection.streams.ensure()
         journal, publisher = connection.journal(), connection.publisher()
         await publisher.resume()
-        enough = asyncio.Event()
+        enough, end = asyncio.Event(), 0
 
-        async def write() -> int:
-            end = 0
+        async def write() -> None:
+            nonlocal end
             while not enough.is_set():
                 end = await journal.append(b"entry %d" % (end + 1), expected=end)
                 publisher.publish([Publication("task.state.running", b"%d" % end, f"{end}-0")])
-            return end
+
+        async def written(count: int) -> None:
+            before = end
+            while end < before + count and not writing.done():
+                await asyncio.sleep(0.01)
 
         writing = asyncio.create_task(write())
         victim = servers[int((await leader_of(connection, "IRIS_JOURNAL"))[1:])]
-        while await journal.end() < 200:
-            pass
+        await written(100)
         victim.kill()
-        before = await journal.end()
-        while await journal.end() < before + 200:
-            pass
+        await written(100)
         victim.start()
         await victim.until_healthy()
         enough.set()
-        end = await writing
+        await writing
         await publisher.drain(30)
         assert [e.data async for e in await journal.replay(0)] == [b"entry %d" % n for n in range(1, end + 1)]
         reader = connection.streams.read("IRIS_EVENTS", 0)
