@@ -271,6 +271,16 @@ async def test_a_worker_that_is_told_to_end_waits_for_no_task_and_no_answer(
     assert not lives(pid)
 
 
+async def test_a_worker_whose_registration_is_not_answered_yet_says_that_it_is_gone(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    state.silent = True
+    async with WorkerProcess(nats_url, tmp_path / "w0") as worker:
+        await state.registration()
+        assert await worker.stop() == 0
+    assert "gone" in state.leaving
+
+
 async def test_a_task_far_past_its_timeout_is_ended_by_its_host(state: FakeState, nats_url: str, tmp_path: Path):
     async with WorkerProcess(nats_url, tmp_path / "w0", timeout_slack_s=0.1):
         await state.registration()

@@ -66,6 +66,7 @@ class Reporter:
         self._advanced = asyncio.Event()
         self._turn = asyncio.Lock()
         self._registered = False
+        self._introduced = False
         self._doubts = 0
         self._unheard = 0
         self.settled = False
@@ -129,6 +130,7 @@ class Reporter:
             stages = self._agent.report_all()
             register = None if registered else self._registration(stages)
             reported = stages if registered else ()
+            self._introduced = True
             answer = await self._ask(reported, register)
             if answer is None:
                 continue
@@ -139,12 +141,12 @@ class Reporter:
                 self._on_taken(stages, answer)
 
     async def leave(self, how: str) -> None:
-        """Report that this worker is "stopping" or "gone" until that is answered; not when it is unregistered.
+        """Report that this worker is "stopping" or "gone" until that is answered; not when no registration was sent.
 
-        The last report holds all unacknowledged stages.
+        A registration that is not answered yet may have been applied. The last report holds all unacknowledged stages.
         """
         stages = self._agent.report_all() if how == "gone" else ()
-        while self._registered and await self._ask(stages, leaving=how) is None:
+        while self._introduced and await self._ask(stages, leaving=how) is None:
             pass
 
     async def _ask(
