@@ -93,13 +93,15 @@ def wrong(answers: Iterable[Answer], struck: Iterable[tuple[float, float]]) -> l
         struck: from when until when something was done to the proxy.
     """
     by_time = sorted(answers)
+    struck = sorted(struck)
     away = outages(by_time, struck)
     known: set[str] = set()
     found = [f"stuck: the proxy answered nobody for {end - begin:.1f} s" for begin, end in away if end - begin > BACK_S]
     for one in by_time:
         excused = any(begin <= one.ended and one.began <= end for begin, end in away)
         if not excused and (sentence := _wrong(one, known)):
-            found.append(sentence)
+            since = ", ".join(f"{one.began - begin:.2f}" for begin, _ in struck)
+            found.append(f"{sentence} (seconds since the proxy was struck: {since or 'never'})")
         if (one.status, one.reason) != _UNKNOWN and one.by != NOBODY:
             known.add(one.deployment)
     return found
