@@ -63,11 +63,15 @@ class WithoutJetStream(NatsProcess):
         self._config.write_text(head + accounts)
 
 
-class WithOldAccounts(NatsProcess):
-    """A server whose accounts were written by a release without one of the gateway's subjects."""
+class WithAccountsLacking(NatsProcess):
+    """A server whose accounts were written by a release without some of the subjects."""
+
+    def __init__(self, directory: Path, subjects: str) -> None:
+        super().__init__(directory)
+        self._lacking = subjects
 
     def _accounts(self) -> str:
-        return super()._accounts().replace('"iris.state.command.deploy", "iris.state.ping", "iris.state.query", ', "")
+        return super()._accounts().replace(self._lacking, "")
 
 
 @contextmanager
@@ -104,13 +108,20 @@ def test_a_server_that_does_not_sync(tmp_path: Path):
         }
 
 
-def test_a_key_that_lacks_subjects(tmp_path: Path):
-    with serving(WithOldAccounts(tmp_path / "nats")) as options:
-        assert doctor(*options) == {
-            "missing_permission": [
-                "gateway may not publish to iris.state.command.deploy, iris.state.ping, iris.state.query"
-            ]
-        }
+@pytest.mark.parametrize(
+    ("subjects", "told"),
+    [
+        (
+            ', "iris.state.command.deploy", "iris.state.ping"',
+            "gateway may not publish to iris.state.command.deploy, iris.state.ping",
+        ),
+        (', "$SYS.REQ.USER.INFO"', "gateway may not publish to $SYS.REQ.USER.INFO"),
+    ],
+)
+def test_keys_that_lack_subjects(tmp_path: Path, subjects: str, told: str):
+    with serving(WithAccountsLacking(tmp_path / "nats", subjects)) as options:
+        found = doctor(*options)
+        assert (found.keys(), told in found["missing_permission"]) == ({"missing_permission"}, True)
 
 
 async def test_a_journal_in_memory(tmp_path: Path):

@@ -8,23 +8,24 @@ Source: the system services of nats-server (``$SYS.REQ.SERVER.PING.*``, ``$SYS.R
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from iris_bus.api import Api, ApiError
+from iris_bus.api import STREAM_NOT_FOUND, Api, ApiError, StreamInfo
 from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
 from iris_bus.connection import Credentials, KeyRefused, Link
 from iris_bus.contract import Unavailable
 from iris_bus.headers import RawHeaders
 from iris_bus.keys import BadKey, Keys
-from iris_bus.requests import Requests
+from iris_bus.requests import Forbidden, Requests
 from iris_core.roles import SYSTEM, USER_INFO, Login, login_of
 from iris_core.subjects import STORES
 
@@ -50,23 +51,29 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
     shown = ",".join(part.rpartition("@")[2] for part in url.split(","))
     try:
         async with _connected(url, credentials) as (link, requests):
-            streams = await _streams(Api(requests, _ANSWER_S))
-            found = BusFacts(shown, jetstream=link.client.has_jetstream and streams is not None, streams=streams or ())
+            found = await _streams(Api(requests, _ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream))
     except KeyRefused as error:
         found = BusFacts(shown, refused=str(error))
     except (Unavailable, BadKey, OSError) as error:
         return BusFacts(shown, error=str(error))
     if keys is None:
         why = "the servers' settings and clocks, the permissions and the connected processes were not checked"
-        return msgspec.structs.replace(found, not_asked=(f"{why}: no keys/system.seed is beside the given key",))
+        return _without(found, f"{why}: no keys/system.seed is beside the given key")
     users, left = _users(keys)
-    found = msgspec.structs.replace(found, keys=tuple([await _key(url, keys, credentials, user) for user in users]))
-    not_asked = (f"{left} keys of {keys} were not checked",) if left else ()
+    found = replace(found, keys=tuple([await _key(url, keys, credentials, user) for user in users]))
+    if left:
+        found = _without(found, f"{left} keys of {keys} were not checked")
     try:
         async with _connected(url, _with(credentials, Keys(keys).path(SYSTEM))) as (link, _):
-            return msgspec.structs.replace(found, not_asked=not_asked, **await _system(link))
+            return replace(found, **await _system(link))
     except (Unavailable, BadKey, OSError) as error:
-        return msgspec.structs.replace(found, not_asked=(*not_asked, f"the servers were not asked: {error}"))
+        return _without(
+            found, f"the servers' settings and clocks and the connected processes were not checked: {error}"
+        )
+
+
+def _without(found: BusFacts, note: str) -> BusFacts:
+    return replace(found, not_asked=(*found.not_asked, note))
 
 
 @asynccontextmanager
@@ -83,26 +90,32 @@ async def _connected(url: str, credentials: Credentials) -> AsyncIterator[tuple[
 
 
 def _with(credentials: Credentials, seed: Path) -> Credentials:
-    return replace(credentials, nkey_seed=str(seed))
+    return dataclasses.replace(credentials, nkey_seed=str(seed))
 
 
 # ── the account ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _streams(api: Api) -> tuple[StreamFacts, ...] | None:
-    """The streams there are; None without JetStream. Streams that cannot be asked for are left out."""
-    found = []
-    for name, info in zip(STORES, await asyncio.gather(*map(api.info, STORES), return_exceptions=True), strict=True):
-        if isinstance(info, ApiError) and info.number in _NO_JETSTREAM:
-            return None
-        if isinstance(info, BaseException):
-            if not isinstance(info, Unavailable):
-                raise info
-            continue
-        peers = info.cluster.replicas
-        offline = tuple(sorted(peer.name for peer in peers if peer.offline or peer.active > _SILENT_PEER_NS))
-        found.append(StreamFacts(name, str(info.config.get("storage", "file")), offline))
-    return tuple(found)
+async def _streams(api: Api, found: BusFacts) -> BusFacts:
+    """With the streams there are."""
+    for name in STORES if found.jetstream else ():
+        try:
+            info = await api.info(name)
+        except ApiError as error:
+            if error.number in _NO_JETSTREAM:
+                return replace(found, jetstream=False)
+            if error.number != STREAM_NOT_FOUND:
+                found = _without(found, f"{name} was not checked: {error}")
+        except Unavailable as error:
+            found = _without(found, f"{name} was not checked: {error}")
+        else:
+            found = replace(found, streams=(*found.streams, _stream(name, info)))
+    return found
+
+
+def _stream(name: str, info: StreamInfo) -> StreamFacts:
+    silent = (peer.name for peer in info.cluster.replicas if peer.offline or peer.active > _SILENT_PEER_NS)
+    return StreamFacts(name, str(info.config.get("storage", "file")), tuple(sorted(silent)))
 
 
 def _users(keys: Path) -> tuple[list[Login], int]:
@@ -121,6 +134,8 @@ async def _key(url: str, keys: Path, credentials: Credentials, user: Login) -> K
             answer = await requests.request(USER_INFO, b"", _ANSWER_S)
     except KeyRefused as error:
         return KeyFacts(user.label, refused=str(error))
+    except Forbidden:  # as by accounts of an earlier release
+        return KeyFacts(user.label, denied=(USER_INFO,))
     except (Unavailable, BadKey, OSError) as error:
         return KeyFacts(user.label, unknown=str(error))
     return key_facts(user.label, answer.data)

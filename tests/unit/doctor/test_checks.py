@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from iris.doctor.checks import CHECKS, covers, problems, unchecked
+from iris.doctor.checks import CHECKS, covers, notes, problems
 from iris.doctor.facts import ClusterFacts, GatewayFacts, WorkerFacts
 from iris_bus.bus_facts import BusFacts, ClientName, ConnectedProcess, KeyFacts, ServerFacts, StreamFacts, client_name
 from iris_core.roles import ROLES, login, permissions
@@ -63,6 +63,13 @@ OTHER = ConnectedProcess("state", "0.1.0", "staging", "IRIS", "10.9.9.9")
 
 PLANTED = [
     (msgspec.structs.replace(HEALTHY, damage="stored data: commit 7"), {"damaged_data": "stored data: commit 7"}),
+    (
+        ClusterFacts("0.1.0"),
+        {
+            "gateway_unreachable": "no gateway can be checked: none is known; --url or IRIS_URL says where it is, and "
+            "`iris up` starts a local one"
+        },
+    ),
     (gateway(error="nobody answers"), {"gateway_unreachable": "nobody answers"}),
     (
         gateway(refused="Authentication required", token="IRIS_TOKEN"),
@@ -142,7 +149,11 @@ PLANTED = [
         bus(streams=(StreamFacts("IRIS_JOURNAL", offline=("n1",)), StreamFacts("IRIS_LOGS", offline=("n1",)))),
         {"server_down": "n1 of the NATS servers does not answer the others"},
     ),
-    (bus(servers=SERVERS[:2]), {"server_down": "1 of 3 NATS servers do not answer"}),
+    (bus(servers=SERVERS[:2]), {"server_down": "1 of 3 NATS servers does not answer"}),
+    (
+        bus(servers=SERVERS[:1], streams=(StreamFacts("IRIS_LOGS", offline=("n2",)),)),
+        {"server_down": "2 of 3 NATS servers do not answer: n2"},
+    ),
     (msgspec.structs.replace(HEALTHY, free_bytes=5 << 20), {"disk_full": "5 MiB are free for /data"}),
     (server(error="write error: no space"), {"disk_full": "NATS server n2 cannot store: write error: no space"}),
     (server(stored_bytes=960), {"disk_full": "the store of NATS server n2 holds 960 of 1000 bytes"}),
@@ -160,15 +171,19 @@ def test_every_check_has_a_planted_problem():
 
 
 def test_a_healthy_cluster_has_no_problem_and_nothing_is_unchecked():
-    assert (problems(HEALTHY), unchecked(HEALTHY)) == ([], [])
+    assert (problems(HEALTHY), notes(HEALTHY)) == ([], [])
 
 
 def test_what_is_unknown_is_no_problem_but_is_named():
-    assert problems(ClusterFacts("0.1.0")) == []
-    assert [note.split(" ")[:2] for note in unchecked(ClusterFacts("0.1.0"))] == [["no", "gateway"], ["the", "NATS"]]
+    only_gateway, only_bus = msgspec.structs.replace(HEALTHY, bus=None), msgspec.structs.replace(HEALTHY, gateway=None)
+    assert problems(only_gateway) == problems(only_bus) == []
+    assert [note.partition(":")[0] for facts in (only_gateway, only_bus) for note in notes(facts)] == [
+        "the NATS servers were not checked",
+        "no gateway was checked",
+    ]
     facts = bus(keys=(KeyFacts("proxy", unknown="no answer"),), not_asked=("the servers were not asked",))
     assert problems(facts) == []
-    assert unchecked(facts) == [
+    assert notes(facts) == [
         "the servers were not asked",
         "the permissions of proxy were not checked: no answer",
     ]

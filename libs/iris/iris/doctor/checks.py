@@ -1,6 +1,6 @@
 """The checks of `iris doctor`: a table of judgements over collected facts. Pure.
 
-A check finds problems and says nothing when there is none. What is unknown is no problem; `unchecked` lists it.
+A check finds problems and says nothing when there is none. What is unknown is no problem; `notes` lists it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ CLOCK_S = 3.0
 FREE_BYTES = 1 << 30
 _NEARLY_FULL = 0.95
 _NAMES = 5
+_NO_GATEWAY = "none is known; --url or IRIS_URL says where it is, and `iris up` starts a local one"
 _FULL_WORDS = ("write error", "no space", "insufficient storage")
 
 
@@ -51,23 +52,28 @@ def problems(facts: ClusterFacts) -> list[Finding]:
     ]
 
 
-def unchecked(facts: ClusterFacts) -> list[str]:
-    """What could not be checked, and why."""
-    notes = []
+def notes(facts: ClusterFacts) -> list[str]:
+    """What could not be checked, and what is no misconfiguration but worth a look."""
+    return [*_of_unknown_gateway(facts), *_of_unknown_bus(facts.bus)]
+
+
+def _of_unknown_gateway(facts: ClusterFacts) -> Iterator[str]:
     if facts.gateway is None:
-        notes.append("no gateway is known: --url or IRIS_URL says where it is; none was checked")
-    elif facts.gateway.failed:
-        notes.append(f"the workers were not checked: {facts.gateway.failed}")
-    if facts.bus is None:
-        notes.append("the NATS servers were not checked: --nats URL with --config FILE says how to reach them")
-    else:
-        notes += facts.bus.not_asked
-        notes += [
-            f"the permissions of {key.label} were not checked: {key.unknown}" for key in facts.bus.keys if key.unknown
-        ]
-    if facts.gateway is not None and facts.gateway.dead_letters:
-        notes.append(f"{facts.gateway.dead_letters} commands were set aside: see docs/troubleshooting.md#dead-letters")
-    return notes
+        if facts.bus is not None:
+            yield f"no gateway was checked: {_NO_GATEWAY}"
+        return
+    if facts.gateway.failed:
+        yield f"the workers were not checked: {facts.gateway.failed}"
+    if facts.gateway.dead_letters:
+        yield f"{facts.gateway.dead_letters} commands were set aside: see docs/troubleshooting.md#dead-letters"
+
+
+def _of_unknown_bus(bus: BusFacts | None) -> Iterator[str]:
+    if bus is None:
+        yield "the NATS servers were not checked: --nats URL with --config FILE says how to reach them"
+        return
+    yield from bus.not_asked
+    yield from (f"the permissions of {key.label} were not checked: {key.unknown}" for key in bus.keys if key.unknown)
 
 
 def _of_gateway(judge: Callable[[GatewayFacts], Iterable[str]]) -> Callable[[ClusterFacts], Iterable[str]]:
@@ -83,6 +89,13 @@ def _some(text: str) -> tuple[str, ...]:
 
 
 # ── the gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _unreachable(facts: ClusterFacts) -> Iterator[str]:
+    if facts.gateway is not None:
+        yield from _some(facts.gateway.error)
+    elif facts.bus is None:
+        yield f"no gateway can be checked: {_NO_GATEWAY}"
 
 
 def _wrong_token(gateway: GatewayFacts) -> Iterator[str]:
@@ -150,10 +163,12 @@ def _unhealthy_server(bus: BusFacts) -> Iterator[str]:
 
 def _server_down(bus: BusFacts) -> Iterator[str]:
     offline = sorted({name for stream in bus.streams for name in stream.offline})
-    if offline:
+    down = bus.size - len(bus.servers) if bus.servers else 0
+    if down > 0:
+        named = f": {_listed(offline)}" if offline else ""
+        yield f"{down} of {bus.size} NATS servers {'does' if down == 1 else 'do'} not answer{named}"
+    elif offline:
         yield f"{_listed(offline)} of the NATS servers {'does' if len(offline) == 1 else 'do'} not answer the others"
-    elif bus.servers and len(bus.servers) < bus.size:
-        yield f"{bus.size - len(bus.servers)} of {bus.size} NATS servers do not answer"
 
 
 def _refused_key(bus: BusFacts) -> Iterator[str]:
@@ -262,11 +277,11 @@ CHECKS = (
         lambda facts: _some(facts.damage.strip()),
         "a state service does not start on stored data that differs from what was written",
         "run the command that the message names",
-        "docs/operating.md#damaged-data",
+        "docs/troubleshooting.md#the-journal-is-damaged-at-",
     ),
     Check(
         "gateway_unreachable",
-        _of_gateway(lambda gateway: _some(gateway.error)),
+        _unreachable,
         "nothing can be submitted or looked at",
         "check the address, and that the gateway runs there",
         "docs/troubleshooting.md#the-command-line-cannot-reach-the-gateway-exit-code-8",
@@ -330,7 +345,7 @@ CHECKS = (
     Check(
         "server_down",
         _of_bus(_server_down),
-        "the loss of one more stops the cluster",
+        "three servers go on without one of them, and store nothing without two",
         "start it again; it fetches what it has missed",
         "docs/troubleshooting.md#a-nats-server-cannot-be-reached",
     ),
@@ -360,14 +375,14 @@ CHECKS = (
         _version_skew,
         "an older process may not read what a newer one sends",
         "finish the upgrade",
-        "docs/operating.md#upgrading",
+        "docs/troubleshooting.md#irisversionskew",
     ),
     Check(
         "server_version_skew",
         _of_bus(_old_server),
         "servers of different versions are tested together only during an upgrade",
         "finish the upgrade of the NATS servers",
-        "docs/operating.md#upgrading",
+        "docs/troubleshooting.md#irisversionskew",
     ),
     Check(
         "two_clusters",

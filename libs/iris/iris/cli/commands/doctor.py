@@ -16,7 +16,7 @@ from iris.cli.tables import print_json
 from iris.client.address import data_dir, read_cluster
 from iris.client.client import Client
 from iris.client.problems import NoGateway
-from iris.doctor.checks import Finding, problems, unchecked
+from iris.doctor.checks import Finding, notes, problems
 from iris.doctor.facts import ClusterFacts
 
 
@@ -24,7 +24,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """What ``--json`` prints."""
 
     problems: list[Finding]
-    unchecked: list[str]
+    notes: list[str]
 
 
 @click.command(cls=CliCommand)
@@ -55,7 +55,7 @@ def doctor(
             facts = collect(client, where, nats or "", config or "")
         except BadSetting as error:
             raise click.UsageError(str(error)) from None
-    found = Diagnosis(problems(facts), unchecked(facts))
+    found = Diagnosis(problems(facts), notes(facts))
     if as_json:
         print_json(found)
     else:
@@ -77,7 +77,7 @@ def print_places(facts: ClusterFacts, data: Path) -> None:
 
 def print_diagnosis(found: Diagnosis) -> None:
     """Each problem as four lines; one line when there is none."""
-    for note in found.unchecked:
+    for note in found.notes:
         click.echo(f"{click.style('note', fg='yellow')}: {note}")
     for problem in found.problems:
         click.echo(f"\n{click.style(problem.code, fg='red')}: {problem.what}")
