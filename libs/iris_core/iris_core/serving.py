@@ -13,6 +13,11 @@ import msgspec
 from iris_core.resources import ResourceRequest
 from iris_core.spec import BandName, Constraint, JobSpec, Probe
 
+TOKEN_COOKIE = "iris_token"
+"""The cookie in which a browser keeps the token of the dashboard. Browsers send it to every port of a host, so the
+proxy removes it from requests: no route receives it.
+"""
+
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A part of a deployment's specification; unknown fields are refused."""

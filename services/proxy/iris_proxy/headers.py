@@ -10,14 +10,18 @@ import hashlib
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
+from iris_core.serving import TOKEN_COOKIE
+
 Fields = list[tuple[str, str]]
 
-_CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION, _FORWARDED, _X_FORWARDED = "connection", "hop", "made", "own", "f", "x"
+_CONNECTION, _HOP, _MADE_ANEW, _AUTHORIZATION = "connection", "hop", "made", "own"
+_COOKIE, _FORWARDED, _X_FORWARDED = "cookie", "f", "x"
 _KINDS = {
     "connection": _CONNECTION,
     **dict.fromkeys(("keep-alive", "te", "trailer", "transfer-encoding", "upgrade"), _HOP),
     **dict.fromkeys(("content-length", "expect"), _MADE_ANEW),
     "authorization": _AUTHORIZATION,
+    "cookie": _COOKIE,
     "forwarded": _FORWARDED,
 }
 _NEVER_NAMED = frozenset({"host", "close", "keep-alive", "upgrade", ""})
@@ -70,7 +74,7 @@ def to_route(
 
     Args:
         peer: the client's address. trusted: it is a proxy whose ``X-Forwarded-*`` is kept; else they are replaced.
-        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded.
+        tokens: SHA-256 of Iris' own bearer tokens, which are not forwarded; the dashboard's cookie is not either.
     """
     kept: Fields = []
     before: dict[str, str] = {}
@@ -81,9 +85,19 @@ def to_route(
         elif kind == _X_FORWARDED:
             low = field[0].lower()
             before[low] = f"{before[low]}, {field[1]}" if low in before else field[1]
+        elif kind == _COOKIE:
+            kept += _without_token(field)
         elif (kind == _FORWARDED and trusted) or (kind == _AUTHORIZATION and not _is_own(field[1], tokens)):
             kept.append(field)
     return [*kept, *_forwarded(before if trusted else {}, f"/d/{deployment}", peer, scheme, host)]
+
+
+def _without_token(field: tuple[str, str]) -> Fields:
+    """A Cookie field without the dashboard's token; nothing when it held no other cookie."""
+    if TOKEN_COOKIE not in field[1]:
+        return [field]
+    pairs = [pair for pair in field[1].split(";") if pair.partition("=")[0].strip() != TOKEN_COOKIE]
+    return [(field[0], ";".join(pairs).strip())] if pairs else []
 
 
 def _forwarded(before: dict[str, str], prefix: str, peer: str, scheme: str, host: str) -> Fields:

@@ -75,3 +75,8 @@ def test_a_token_of_iris_stays_here_and_a_token_of_the_service_goes_on():
 
 def test_a_cookie_is_found_among_others():
     assert [cookie(header, "b") for header in ("a=1; b=2; c=3", "b=", "bb=1", "")] == ["2", "", "", ""]
+
+
+def test_the_cookie_of_the_dashboard_stays_here_and_other_cookies_go_on():
+    both = [("Cookie", "iris_token=secret; theme=dark"), ("Cookie", "iris_token=secret"), ("cookie", "a=1; b=2")]
+    assert to_route(both, **HERE) == [("Cookie", "theme=dark"), ("cookie", "a=1; b=2"), *ADDED]
