@@ -117,10 +117,12 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
     }
 
 
-async def fill(iris: House) -> None:
+async def fill(iris: House, token: str = "") -> None:
     """One job whose first task has failed once on a lost worker, and one of everything."""
     if "/a" not in iris.state.jobs:
-        await iris.submit("/a", replicas=2, user="ada", env={"X": "<script>"})
+        job = {"name": "/a", "command": ["true"], "replicas": 2, "user": "ada", "env": {"X": "<script>"}}
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        await iris.http.post("/v1/jobs", json=job, headers=headers)
     state = iris.state
     first, second = state.tasks["/a/0"], state.tasks["/a/1"]
     first.state, first.attempts = "running", [attempt_of(0, "worker_failed"), attempt_of(1)]

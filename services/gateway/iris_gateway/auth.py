@@ -89,6 +89,11 @@ def may_read(caller: Caller, owner: str) -> bool:
     return caller.role == "admin" or caller.user == owner
 
 
+def may_act(caller: Caller, owner: str) -> bool:
+    """Whether a caller is offered to cancel and rerun jobs of ``owner``; the state service decides."""
+    return caller.role != "worker" and may_read(caller, owner)
+
+
 def is_loopback(host: str) -> bool:
     """Whether a listening address is reachable from this machine only."""
     if host == "localhost":
@@ -121,6 +126,17 @@ def own_pages(headers: Mapping[str, str]) -> None:
         own = not origin or origin.lower().partition("://")[2] == headers.get("host", "").lower()
     if not own:
         raise ProblemResponse("forbidden", "another site may not do this")
+
+
+def own_form(headers: Mapping[str, str]) -> None:
+    """Refuse a form unless the browser states that it was sent by a page of this gateway: ``Sec-Fetch-Site``, or
+    ``Origin`` where a browser does not send it (plain HTTP on a network). A client that states neither uses the API.
+
+    Raises ProblemResponse forbidden.
+    """
+    own_pages(headers)
+    if headers.get("sec-fetch-site", "") != "same-origin" and not headers.get("origin"):
+        raise ProblemResponse("forbidden", "a form is sent by a page of this gateway; programs use the API below /v1")
 
 
 def no_form(headers: Mapping[str, str]) -> None:

@@ -78,7 +78,7 @@ class Endpoint:
 
     Attributes:
         path: with ``{parameters}`` of one segment each.
-        public: answered without authentication. admin: for admins only.
+        public: answered without authentication. admin: for admins only. page: its refusals are HTML pages.
         body: the type of the JSON body, or a media type; None when there is none.
         problems: codes of its own refusals, besides those of every endpoint.
     """
@@ -94,6 +94,7 @@ class Endpoint:
     public: bool = False
     admin: bool = False
     problems: tuple[str, ...] = ()
+    page: bool = False
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,5 +1,5 @@
 """Handles every request before its endpoint: request id, authentication, security headers, metrics, and a problem
-document for every refusal.
+document for every refusal, or a page for people with a browser.
 
 One ASGI layer outside the routes. Paths are matched percent-encoded, so that a job's name with its slashes is one
 segment. Out of scope: endpoints.
@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from iris_core.codec import to_json
 from iris_core.messages import Caller
 from iris_gateway.auth import require_admin
+from iris_gateway.dashboard.responses import refusal
 from iris_gateway.endpoint import Call, Endpoint
 from iris_gateway.gateway import Gateway
 from iris_gateway.identity import SAFE, identify
@@ -53,6 +54,7 @@ class PathRoutes:
         body = _BodyCounter(receive)
         request = Request(scope, body.receive)
         endpoint = self._endpoint(request.method)
+        scope["iris.page"] = endpoint.page
         caller = NOBODY if endpoint.public else self._admit(request)
         if endpoint.admin:
             require_admin(caller)
@@ -151,8 +153,13 @@ class Middleware:
             raise problem  # the response has begun: only the connection can be closed
         log.info("%s %s refused: %s %s", scope["method"], scope["path"][:200], problem.code, problem.detail)
         self._gateway.metrics.refused.labels(problem.code).inc()
-        body = to_json(problem.document(reply.request_id))
-        await Response(body, problem.kind.status, problem.headers, MEDIA_TYPE)(scope, receive, reply.send)
+        request = Request(scope)
+        if scope.get("iris.page") or (request.method in SAFE and "text/html" in request.headers.get("accept", "")):
+            response = refusal(request, problem, reply.request_id)
+        else:
+            body = to_json(problem.document(reply.request_id))
+            response = Response(body, problem.kind.status, problem.headers, MEDIA_TYPE)
+        await response(scope, receive, reply.send)
 
 
 class _BodyCounter:

@@ -183,3 +183,109 @@ async def test_with_authentication_a_token_is_asked_for_once_and_only_reads():
     assert [r.status_code for r in (away, wrong, right, shown, changed, crossed)] == [303, 401, 303, 200, 401, 403]
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
+
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+async def test_a_job_is_cancelled_by_a_form_after_a_page_that_says_what_stops(iris: House):
+    assert 'href="/cancel?job=j1"' in await page(iris, "/jobs/%2Fa")
+    asked = await page(iris, "/cancel?job=j1")
+    assert "Cancel /a?" in asked
+    assert "2 of 2 tasks have not succeeded" in asked
+    done = await iris.http.post("/cancel", data={"job": "j1", "reason": "wrong data"}, headers=OWN)
+    assert (done.status_code, done.headers["location"]) == (303, "/jobs/j1")
+    command = iris.state.commands[-1]
+    assert (command.job, command.reason, command.caller.role) == ("j1", "wrong data", "admin")
+    assert "has ended (killed)" in await page(iris, "/cancel?job=j1")
+
+
+async def test_chosen_jobs_are_cancelled_at_once_and_each_says_what_became_of_it(iris: House):
+    await iris.submit("/b")
+    assert re.search(r'<input type="checkbox" name="job" value="j2" form="chosen"', await page(iris, "/jobs"))
+    asked = await page(iris, "/cancel?job=j1&job=j2&job=j1")
+    assert "Cancel 2 jobs?" in asked
+    done = await iris.http.post("/cancel", data={"job": ["j1", "j2", "/gone"]}, headers=OWN)
+    assert "2 of 3 jobs cancelled" in done.text
+    assert "there is no job /gone" in done.text
+
+
+async def test_too_many_jobs_are_not_cancelled_by_one_form(iris: House):
+    many = await iris.http.get("/cancel", params={"job": [f"j{n}" for n in range(101)]})
+    assert (many.status_code, "101 jobs are chosen" in many.text) == (400, True)
+
+
+async def test_a_job_that_has_ended_is_run_again_once_however_often_the_form_is_sent(iris: House):
+    iris.state.jobs["/a"].state, iris.state.jobs["/a"].task_counts = "failed", {"failed": 1, "succeeded": 1}
+    text = await page(iris, "/jobs/%2Fa")
+    assert "Rerun 1 that did not succeed" in text
+    assert "/cancel" not in text
+    key = re.search(r'name="key" value="(\w+)"', text)
+    assert key is not None
+    form = {"key": key[1], "failed": "1"}
+    sent = [await iris.http.post("/jobs/j1/rerun", data=form, headers=OWN) for _ in range(2)]
+    assert [(r.status_code, r.headers["location"]) for r in sent] == [(303, "/jobs/j1")] * 2
+    first, second = iris.state.commands[-2:]
+    assert (first.failed_only, first.request_id) == (True, second.request_id)
+
+
+async def test_a_refused_action_is_a_page_with_the_reason(iris: House):
+    iris.state.scripted["RerunJob"] = refusal("conflict", "/a exists and is running")
+    refused = await iris.http.post("/jobs/j1/rerun", data={"key": "k"}, headers=OWN)
+    assert (refused.status_code, "/a exists and is running" in refused.text, "<h1>" in refused.text) == (
+        409,
+        True,
+        True,
+    )
+    assert refused.headers["x-request-id"] in refused.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+    ],
+)
+async def test_only_a_page_of_this_gateway_may_send_a_form_that_changes_jobs(iris: House, headers: dict[str, str]):
+    before = len(iris.state.commands)
+    for path, form in (("/cancel", {"job": "j1"}), ("/jobs/j1/rerun", {"key": "k"})):
+        assert (await iris.http.post(path, data=form, headers=headers)).status_code == 403
+    assert len(iris.state.commands) == before
+
+
+async def test_a_browser_without_fetch_metadata_proves_its_page_by_the_origin(iris: House):
+    sent = await iris.http.post("/cancel", data={"job": "j1"}, headers={"Origin": "http://127.0.0.1"})
+    assert sent.status_code == 303
+    assert (await iris.http.get("/jobs")).headers["referrer-policy"] == "same-origin"
+
+
+async def test_a_form_acts_as_the_user_of_the_cookie_and_a_worker_does_nothing():
+    lines = [f"{user} {role} {sha256(user.encode()).hexdigest()}" for user, role in (("ada", "user"), ("w", "worker"))]
+    async with house(parse_tokens("\n".join(lines))) as iris:
+        await fill(iris, token="ada")
+        away = await iris.http.post("/cancel", data={"job": "j1"}, headers=OWN)
+        iris.http.cookies.set("iris_token", "w")
+        worker = await iris.http.post("/cancel", data={"job": "j1"}, headers=OWN)
+        assert "/cancel" not in (await iris.http.get("/jobs/j1")).text
+        iris.http.cookies.set("iris_token", "ada")
+        done = await iris.http.post("/cancel", data={"job": "j1"}, headers=OWN)
+        other = await iris.http.post("/v1/jobs/j1/cancel", json={}, headers=OWN)
+        assert "Sign out" in (await iris.http.get("/jobs/j1")).text
+    assert [r.headers.get("location") for r in (away, done)] == ["/login", "/jobs/j1"]
+    assert "a worker&#39;s token cancels nothing" in worker.text
+    assert (other.status_code, iris.state.commands[-1].caller.user) == (401, "ada")
+
+
+async def test_people_with_a_browser_get_pages_and_programs_problem_documents(iris: House):
+    for path in ("/nope", "/v1/jobs/%2Fnope"):
+        page = await iris.http.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+        problem = await iris.http.get(path)
+        assert (page.status_code, problem.status_code) == (404, 404)
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.headers["x-request-id"] in page.text
+        assert problem.headers["content-type"] == "application/problem+json"

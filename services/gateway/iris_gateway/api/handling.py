@@ -66,13 +66,13 @@ def idempotency_key(call: Call) -> str:
     return key
 
 
-def request_key(call: Call) -> str:
+def request_key(call: Call, form_key: str = "") -> str:
     """The request id for the state service, for commands without an idempotency key in their record.
 
-    Call it after the body was read: the id holds a digest of what was sent, so that a key that is used for something
+    ``form_key``: the key that a form brings, which cannot send the header. Call it after the body was read: the id holds a digest of what was sent, so that a key that is used for something
     else is refused.
     """
-    key, request = idempotency_key(call), call.request
+    key, request = form_key or idempotency_key(call), call.request
     if not key:
         return ""
     parts = (call.caller.user, request.method, request.scope["path"], key)

@@ -142,32 +142,41 @@ async def sessions(call: Call) -> Response:
 
 async def cancel(call: Call) -> Response:
     job = job_of(call)
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token cancels nothing")
     call.parameters().finish()
     body = await json_body(call, CancelBody, CancelBody())
+    return passed_on((await send_cancel(call, job, body.reason, request_key(call))).body, 202)
+
+
+async def send_cancel(call: Call, job: str, reason: str, key: str = "") -> Answer:
+    """Cancel a job and all below it as the caller. Raises Problem."""
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "a worker's token cancels nothing")
 
     def command(envelope: Envelope) -> CancelJob:
-        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, body.reason[:500])
+        return CancelJob(job, call.caller, envelope.request_id, envelope.at_ms, reason[:500])
 
-    answer = await call.command(CMD_CANCEL, command, key=request_key(call))
-    return passed_on(answer.body, 202)
+    return await call.command(CMD_CANCEL, command, key=key)
 
 
 async def rerun(call: Call) -> Response:
     job = job_of(call)
-    if call.caller.role == "worker":
-        raise ProblemResponse("forbidden", "a worker's token submits nothing")
     call.parameters().finish()
     body = await json_body(call, RerunBody, RerunBody())
+    return made(await send_rerun(call, job, body.failed_only, request_key(call)))
+
+
+async def send_rerun(call: Call, job: str, failed_only: bool, key: str = "") -> Answer:
+    """Submit again what a job was, as the caller. Raises Problem."""
+    if call.caller.role == "worker":
+        raise ProblemResponse("forbidden", "a worker's token submits nothing")
     found = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Coded)
     if found.spec.bundle is not None and not await call.gateway.bundles.has(found.spec.bundle):
         raise ProblemResponse("gone", "the code of this job is not kept any more: run it again from its directory")
 
     def command(envelope: Envelope) -> RerunJob:
-        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, body.failed_only)
+        return RerunJob(job, call.caller, envelope.request_id, envelope.at_ms, failed_only)
 
-    return made(await call.command(CMD_RERUN, command, key=request_key(call)))
+    return await call.command(CMD_RERUN, command, key=key)
 
 
 def no_bundle(digest: str, pointer: str = "/bundle") -> Mistake:

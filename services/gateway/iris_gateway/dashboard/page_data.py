@@ -17,7 +17,9 @@ from urllib.parse import quote
 import msgspec
 
 from iris_core.messages import Caller
+from iris_core.spec import JobSpec
 from iris_gateway.auth import may_read
+from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis
 from iris_gateway.event import Filter
 from iris_gateway.event_history import newest_first
@@ -123,9 +125,12 @@ async def job(look: PageData) -> Facts:
     events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None)
     failures = shown["task_counts"].get("failed", 0)
     failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
+    spec = msgspec.convert(shown["spec"], JobSpec)
     return {
         "title": _title(shown),
         "job": shown,
+        "form_key": look.gateway.new_id(),
+        "snippets": (("Command line", snippets.cli_of(spec)), ("Python", snippets.sdk_of(spec))),
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),
         "looked_at": len(failed),

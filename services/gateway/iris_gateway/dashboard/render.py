@@ -18,7 +18,8 @@ from markupsafe import Markup
 
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
-from iris_core.states import DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
+from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
+from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
 
@@ -28,6 +29,7 @@ _STATES = {
     "deployment": [status.value for status in DeploymentLifecycle],
     "route": [status.value for status in RouteStatus],
 }
+ENDED = frozenset(map(display_name, JOB_TERMINAL))
 EVENT_TYPES = " ".join(f"{entity}.state.{word}" for entity, words in _STATES.items() for word in words)
 """Every type of event that pages subscribe to."""
 
@@ -99,6 +101,8 @@ def environment() -> Environment:
         "span": span,
         "use": drawing.use,
         "is_bad": drawing.is_bad,
+        "ended": ENDED,
+        "may_act": may_act,
         "event_types": EVENT_TYPES,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,

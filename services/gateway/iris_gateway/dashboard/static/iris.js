@@ -32,6 +32,7 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     document.title = page.title;
     patch(document.querySelector("main"), page.querySelector("main"));
+    countChosen();
     say("live");
   } catch {
     say(`not fresh since ${clock()}: the gateway cannot be reached`);
@@ -47,7 +48,7 @@ function clock() {
 
 // Make `old` equal to `fresh`, touching only what differs. Children with an id are matched by it, others by place.
 function patch(old, fresh) {
-  if (old.isEqualNode(fresh) || old.contains(typing())) return;
+  if (old.isEqualNode(fresh) || old === typing()) return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   const known = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
@@ -118,6 +119,23 @@ function shown() {
   }
 }
 
+// A button copies the text behind it; where a page has no clipboard (plain HTTP on a network) the text is selected.
+async function copy(button) {
+  const text = button.nextElementSibling;
+  if (!navigator.clipboard) return getSelection().selectAllChildren(text);
+  await navigator.clipboard.writeText(text.textContent);
+  say("copied");
+}
+
+// The button of the list of jobs says how many are chosen.
+function countChosen() {
+  const button = document.querySelector("#chosen button");
+  if (!button) return;
+  const count = document.querySelectorAll("input[form=chosen]:checked").length;
+  button.disabled = count === 0;
+  button.textContent = count ? `Cancel ${count} chosen` : "Cancel chosen jobs";
+}
+
 const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events" };
 let going = false;
 
@@ -133,6 +151,10 @@ function key(event) {
 }
 
 document.addEventListener("keydown", key);
+document.addEventListener("change", countChosen);
+document.addEventListener("click", (event) => event.target.matches(".copy") && copy(event.target));
+document.documentElement.classList.add("scripted");
+countChosen();
 setInterval(tick, TICK_MS);
 if (document.body.hasAttribute("data-live")) {
   document.addEventListener("visibilitychange", shown);

@@ -1,0 +1,94 @@
+"""Changes by people on pages: cancel one or several jobs after a confirmation, and rerun a job.
+
+Each is a form that works without JavaScript, sends the command that the API sends, and leads back to a page. Source:
+docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.messages import Caller
+from iris_gateway.api.handling import request_key
+from iris_gateway.api.jobs import send_cancel, send_rerun
+from iris_gateway.auth import may_act
+from iris_gateway.dashboard.page_data import Facts
+from iris_gateway.dashboard.render import ENDED
+from iris_gateway.dashboard.responses import fields_of, first, html
+from iris_gateway.endpoint import Call
+from iris_gateway.identity import identify, identify_form
+from iris_gateway.parameters import job_reference
+from iris_gateway.problem import ProblemResponse
+
+AT_ONCE = 100
+"""Jobs that one form cancels at most."""
+
+
+async def confirm_cancel(call: Call) -> Response:
+    """A page that lists what would be cancelled, and what cannot be."""
+    caller = identify(call.gateway.keyring, call.request)
+    call = replace(call, caller=caller)
+    jobs = await asyncio.gather(*(_shown(call, job) for job in _chosen(call.request.query_params.getlist("job"))))
+    refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
+    live = [job for job in jobs if not _obstacle(caller, job)]
+    return html(call.request, "cancel.html", title="Cancel jobs", caller=caller, live=live, refused=refused)
+
+
+def _chosen(references: list[str]) -> list[str]:
+    """The distinct jobs of a form, in its order. Raises Problem."""
+    jobs = list(dict.fromkeys(map(job_reference, references)))
+    if len(jobs) > AT_ONCE:
+        raise ProblemResponse("malformed", f"{len(jobs)} jobs are chosen; {AT_ONCE} can be cancelled at once")
+    return jobs
+
+
+async def _shown(call: Call, job: str) -> Any:
+    return msgspec.json.decode(await call.read("job", job=job))
+
+
+def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:
+    """Why a caller cannot cancel a job; empty when nothing is in the way."""
+    if job["state"] in ENDED:
+        return f"has ended ({job['state']})"
+    return "" if may_act(caller, job["user"]) else f"belongs to {job['user']}"
+
+
+async def cancel(call: Call) -> Response:
+    """Cancel the jobs of the confirmed form; leads to the page of a single one, else says what became of each."""
+    call = _acting(call)
+    fields = await fields_of(call.request)
+    jobs, reason = _chosen(fields.get("job", [])), first(fields, "reason")
+    results = await asyncio.gather(*(_cancelled(call, job, reason) for job in jobs))
+    if len(results) == 1 and not results[0]["problem"]:
+        return RedirectResponse(f"/jobs/{results[0]['id']}", 303)
+    return html(call.request, "cancelled.html", title="Cancelled jobs", caller=call.caller, results=results)
+
+
+async def _cancelled(call: Call, job: str, reason: str) -> Facts:
+    try:
+        view = msgspec.json.decode((await send_cancel(call, job, reason)).body)
+    except ProblemResponse as problem:
+        return {"id": job, "name": job, "problem": problem.detail}
+    return {"id": view["id"], "name": view["name"], "problem": ""}
+
+
+async def rerun(call: Call) -> Response:
+    """Submit a job again; the same form sent twice is one job."""
+    call = _acting(call)
+    fields = await fields_of(call.request)
+    job, key = job_reference(call.segment("job")), request_key(call, first(fields, "key"))
+    answer = await send_rerun(call, job, first(fields, "failed") == "1", key)
+    return RedirectResponse(f"/jobs/{msgspec.json.decode(answer.body)['id']}", 303)
+
+
+def _acting(call: Call) -> Call:
+    """The call as the caller who sent its form, within the rate of requests. Raises Problem."""
+    caller = identify_form(call.gateway.keyring, call.request)
+    call.gateway.pace.admit(caller.user, call.gateway.clock())
+    return replace(call, caller=caller)

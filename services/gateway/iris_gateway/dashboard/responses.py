@@ -1,0 +1,66 @@
+"""Responses of the dashboard: HTML in the reader's theme, refusals as pages, and the fields of forms.
+
+Source: docs/design/page.md, docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from iris_core.serving import TOKEN_COOKIE
+from iris_gateway.auth import own_pages
+from iris_gateway.bodies import BODY_S, check_media_type, read_body
+from iris_gateway.dashboard import render
+from iris_gateway.identity import SAFE
+from iris_gateway.problem import ProblemResponse
+
+HTML = "text/html"
+FORM = "application/x-www-form-urlencoded"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "same-origin",  # with no-referrer, a form is sent with `Origin: null`
+}
+_FORM_BYTES = 16 << 10
+THEMES = ("light", "dark")
+THEME_COOKIE = "iris-theme"
+
+
+def html(request: Request, template: str, status: int = 200, **facts: object) -> Response:
+    """An HTML response in the caller's theme, with security headers."""
+    theme = request.cookies.get(THEME_COOKIE, "")
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    shared = {
+        "theme": theme if theme in THEMES else "",
+        "back": here if request.method in SAFE else "/",
+        "signed_in": TOKEN_COOKIE in request.cookies,
+        "here": "",
+        "now": datetime.now(UTC),
+    }
+    return Response(render.page(template, **{**shared, **facts}), status, HEADERS, HTML)
+
+
+def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Response:
+    """A refusal as a page; a reader who is not signed in is led to the form for that."""
+    if problem.code == "unauthenticated":
+        return RedirectResponse("/login", 303)
+    kind = problem.kind
+    response = html(request, "problem.html", kind.status, title=kind.title, problem=problem, request_id=request_id)
+    response.headers.update(problem.headers)
+    return response
+
+
+async def fields_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form that a page of this gateway sent. Raises Problem."""
+    own_pages(request.headers)
+    check_media_type(request, FORM)
+    body = await read_body(request, _FORM_BYTES, BODY_S)
+    return parse_qs(body.decode("latin-1"))
+
+
+def first(fields: dict[str, list[str]], name: str, default: str = "") -> str:
+    return fields.get(name, [default])[0]

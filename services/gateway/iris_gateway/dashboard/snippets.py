@@ -1,0 +1,127 @@
+"""How to submit a job again from a terminal or a program: its specification as ``iris run`` and as Python. Pure.
+
+Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#sdk.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from iris_core.admission import MASK
+from iris_core.constraints import TPU_NAME
+from iris_core.resources import AUTO, REQUESTED, Device, ResourceRequest
+from iris_core.spec import DEFAULT_PREEMPTION_RETRIES, Constraint, JobSpec
+from iris_core.states import ConstraintOp
+from iris_core.topology import topology_of
+from iris_core.units import BYTES, CORES, Unit
+
+_SIZES = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_FLAGS = {"env": "-e", "labels": "-l", "constraints": "--constraint", "ports": "--port"}
+_SIGNS = {
+    ConstraintOp.EQ: "=",
+    ConstraintOp.NE: "!=",
+    ConstraintOp.GT: ">",
+    ConstraintOp.GE: ">=",
+    ConstraintOp.LT: "<",
+    ConstraintOp.LE: "<=",
+}
+_NARROW = 80
+
+
+def options_of(spec: JobSpec) -> dict[str, Any]:
+    """What differs from the defaults, by the names of the SDK's options; a secret's value stays `MASK`."""
+    plain = ResourceRequest()
+    options: dict[str, Any] = {"name": spec.name, "user": spec.user}
+    for resource in REQUESTED:
+        asked = getattr(spec.resources, resource.name)
+        if asked != getattr(plain, resource.name):
+            options[resource.word] = exact(resource.unit, asked)
+    hosts = 1
+    if device := spec.resources.device:
+        options[device.kind] = _device(device)
+        known = topology_of(device.variant) if device.kind == "tpu" else None
+        hosts = known.vm_count if known is not None else 1
+    options["replicas"] = spec.replicas if spec.replicas != hosts else None
+    if gang := spec.coscheduling:
+        options["group_by"] = gang.group_by if (gang.group_by, hosts > 1) != (TPU_NAME, True) else None
+        options["success"] = gang.success if gang.success != "all" else None
+    options["constraints"] = [_condition(one) for one in spec.constraints if one.mode == "required"]
+    options["prefer"] = [_condition(one) for one in spec.constraints if one.mode == "preferred"]
+    options["band"] = spec.band if spec.band != "interactive" else None
+    options["max_retries_failure"] = spec.max_retries_failure or None
+    preemptions = spec.max_retries_preemption
+    options["max_retries_preemption"] = preemptions if preemptions != DEFAULT_PREEMPTION_RETRIES else None
+    options["max_task_failures"] = spec.max_task_failures or None
+    options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
+    options["timeout"] = _seconds(spec.timeout_s)
+    options |= {"ports": list(spec.ports), "labels": dict(spec.labels), "env": dict(spec.env)}
+    return {name: value for name, value in options.items() if value not in (None, "", [], {})}
+
+
+def exact(unit: Unit, amount: int) -> str:
+    """An amount as users write it, without rounding: ``0.5``, ``4GiB``, ``1000001B``."""
+    if unit is CORES:
+        return f"{amount / 1000:.3f}".rstrip("0").rstrip(".")
+    if unit is BYTES:
+        return next((f"{amount // size}{word}" for word, size in _SIZES if amount % size == 0), f"{amount}B")
+    return str(amount)
+
+
+def _device(device: Device) -> str:
+    if device.kind == "tpu":
+        return device.variant
+    return str(device.count) if device.variant == AUTO else f"{device.variant}x{device.count}"
+
+
+def _condition(one: Constraint) -> str:
+    if one.op is ConstraintOp.EXISTS:
+        return one.key
+    if one.op is ConstraintOp.NOT_EXISTS:
+        return f"!{one.key}"
+    if one.op is ConstraintOp.IN:
+        return f"{one.key} in {','.join(map(_operand, one.values))}"
+    return f"{one.key}{_SIGNS[one.op]}{_operand(one.value)}"
+
+
+def _operand(value: object) -> str:
+    """Text that looks like a number is quoted, for it would be taken for one."""
+    if not isinstance(value, str):
+        return str(value)
+    return value if value[:1].isalpha() and value == value.rstrip() else f'"{value}"'
+
+
+def _seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.15g}s"
+
+
+def cli_of(spec: JobSpec) -> str:
+    """A command line for a shell; a secret is taken from that shell's environment."""
+    words = ["iris", "run"]
+    lines = [*(["--workdir", "."] for _ in (spec.bundle,) if spec.bundle)]
+    for name, value in options_of(spec).items():
+        flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+        if isinstance(value, dict):
+            lines += [[flag, key if text == MASK else f"{key}={text}"] for key, text in value.items()]
+        else:
+            lines += [[flag, str(one)] for one in (value if isinstance(value, list) else [value])]
+    lines.append(["--", *spec.command])
+    parts = [shlex.join(words), *map(shlex.join, lines)]
+    line = " ".join(parts)
+    return line if len(line) <= _NARROW else " \\\n  ".join(parts)
+
+
+def sdk_of(spec: JobSpec) -> str:
+    """A Python program; a secret is taken from its environment."""
+    options = options_of(spec)
+    secret = [key for key, text in spec.env.items() if text == MASK]
+    arguments = [f"{list(spec.command)!r}", *(['workdir="."'] if spec.bundle else [])]
+    for name, value in options.items():
+        if name == "env":
+            pairs = (f"{k!r}: " + (f"os.environ[{k!r}]" if t == MASK else repr(t)) for k, t in value.items())
+            arguments.append(f"env={{{', '.join(pairs)}}}")
+        else:
+            arguments.append(f"{name}={value!r}")
+    body = "".join(f"        {argument},\n" for argument in arguments)
+    imports = "import os\n\n" if secret else ""
+    return f"{imports}from iris import Client\n\nwith Client() as client:\n    job = client.run(\n{body}    )\n"
