@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from iris_gateway.auth import parse_tokens
 from tests.support.browser import Page, browser
+from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
 
@@ -61,7 +64,7 @@ async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: H
 
 
 PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
-PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope")
+PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope", "/cancel?job=j1")
 CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th')].filter(
     (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow !== 'ellipsis'
     && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
@@ -134,3 +137,55 @@ async def test_what_somebody_else_put_into_a_page_does_not_run(iris: House, page
         )
         await page.send("Runtime.evaluate", expression=script)
         assert not await page.shows("<title>1</title>", seconds=0.5)
+
+
+async def test_a_job_is_cancelled_without_the_script_and_without_fetch_metadata(tmp_path: Path):
+    """Over plain HTTP under a name that is not loopback's, a browser sends no ``Sec-Fetch-Site``."""
+    keyring = parse_tokens(f"ada user {sha256(b's-ada').hexdigest()}")
+    names = "--host-resolver-rules=MAP iris.test 127.0.0.1"
+    async with house(keyring) as iris, listening(iris) as http, browser(tmp_path / "profile", names) as page:
+        await fill(iris, token="s-ada")
+        await page.open(f"http://iris.test:{http.base_url.port}/login")
+        assert await page.shows("Sign in</button>")
+        await page.value("document.querySelector('[name=token]').value = 's-ada'")
+        await page.send("Emulation.setScriptExecutionDisabled", value=True)
+        await page.click("main form button")
+        assert await page.shows("<h1>Overview</h1>")
+        await page.open(f"http://iris.test:{http.base_url.port}/jobs")
+        assert await page.shows("Cancel chosen jobs")
+        await page.click("input[name=job]")
+        await page.click("#chosen button")
+        assert await page.shows("Cancel /a?")
+        await page.click(".danger")
+        assert await page.shows('<span class="badge status-killed">killed</span>')
+        assert [command.job for command in iris.state.commands[1:]] == ["j1"]
+
+
+async def test_a_hundred_thousand_lines_are_read_searched_and_followed(iris: House, page: Page):
+    offset = 0
+    for start in range(0, 100_000, 20_000):
+        text = "".join(f"line {number} of the output\n" for number in range(start, start + 20_000))
+        await iris.state.print(1, 1, text, offset=offset)
+        offset += len(text)
+    iris.state.tasks["/a/1"].state, iris.state.tasks["/a/1"].attempts = "running", [attempt_of(0)]
+    rows = "document.querySelectorAll('.lines > div').length"
+    async with listening(iris) as http:
+        await page.open(f"{http.base_url}/tasks/%2Fa%2F1")
+        assert await page.shows("line 99999 of")
+        await page.until("document.querySelector('.tools output') && !document.querySelector('.tools [hidden]')")
+        assert await page.value(rows) < 200
+        await page.value(
+            "[...document.querySelectorAll('.tools button')].find((one) => /earlier/.test(one.textContent)).click()"
+        )
+        await page.until("document.querySelector('.lines').offsetHeight >= 20 * 100000")
+        await page.value("document.querySelector('#log').scrollTop = 0")
+        assert await page.shows("line 0 of")
+        assert await page.value(rows) < 200
+        await page.value("document.querySelector('.tools input').focus()")
+        await page.send("Input.insertText", text="line 50001")
+        assert await page.shows("<mark>line 50001</mark>")
+        await iris.state.print(1, 1, "the newest\n", offset=offset)
+        assert await page.shows(">1 new ↓<")
+        await page.value("document.querySelector('[data-key=G]').click()")
+        assert await page.shows("the newest")
+        assert page.complaints == []

@@ -49,11 +49,26 @@ class Page:
         found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         return found.get("result", {}).get("value")
 
+    async def until(self, expression: str, seconds: float = 40.0) -> None:
+        """Wait until an expression of JavaScript is true in the page. Raises TimeoutError."""
+        async with asyncio.timeout(seconds):
+            while not await self.value(expression):
+                await asyncio.sleep(0.05)  # a page does not tell when it has changed
+
+    async def click(self, selector: str) -> None:
+        """Press the mouse on an element, which works without scripts too."""
+        document = await self.send("DOM.getDocument")
+        found = await self.send("DOM.querySelector", nodeId=document["root"]["nodeId"], selector=selector)
+        await self.send("DOM.scrollIntoViewIfNeeded", nodeId=found["nodeId"])
+        box = await self.send("DOM.getBoxModel", nodeId=found["nodeId"])
+        corners = box["model"]["content"]
+        at = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2, "button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.send("Input.dispatchMouseEvent", type=kind, **at)
+
     async def loaded(self, seconds: float = 40.0) -> None:
         """Wait until the page and its style sheet are there. Raises TimeoutError."""
-        async with asyncio.timeout(seconds):
-            while await self.value("location.href !== 'about:blank' && document.readyState") != "complete":
-                await asyncio.sleep(0.05)  # a page does not tell when it has changed
+        await self.until("location.href !== 'about:blank' && document.readyState === 'complete'", seconds)
 
     async def resize(self, width: int, height: int = 900) -> None:
         """Make the window that large, in CSS pixels."""
@@ -78,7 +93,7 @@ class Page:
 
 
 @asynccontextmanager
-async def browser(profile: Path) -> AsyncIterator[Page]:
+async def browser(profile: Path, *flags: str) -> AsyncIterator[Page]:
     """A tab of a browser of its own."""
     theirs_in, ours_out = os.pipe()
     ours_in, theirs_out = os.pipe()
@@ -88,6 +103,7 @@ async def browser(profile: Path) -> AsyncIterator[Page]:
         f'exec chromium "$@" 3<&{theirs_in} 4>&{theirs_out}',
         "bash",
         *FLAGS,
+        *flags,
         f"--user-data-dir={profile}",
         pass_fds=(theirs_in, theirs_out),
         stderr=asyncio.subprocess.DEVNULL,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from iris_gateway.problem import ProblemResponse
 _QUIET_S = 5.0
 _FLUSH_S = 2.0
 INCOMPLETE = "the output may be incomplete: it cannot be read beyond this place"
+_ENDS = (1_000, 64_000)
+"""How many messages of the stream's end are searched for last lines before all of it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,16 @@ class Reading:
     Attributes:
         position: last sequence read. safe: last sequence after which a reader can resume without missing a line.
         unfinished: sources whose end has not been read.
+        whole: whether it began with the oldest output; else the first line read of a source may be the end of one.
     """
 
     query: LogQuery
     position: int = 0
     splitter: Splitter = field(default_factory=Splitter)
     unfinished: set[Source] = field(default_factory=set)
+    whole: bool = True
+    _begun: dict[Source, bool] = field(default_factory=dict)
+    """Whether the first whole line of a source has come."""
 
     @property
     def safe(self) -> int:
@@ -100,11 +107,16 @@ class Reading:
                 self.unfinished.discard(source)
             else:
                 self.unfinished.add(source)
+            self._begun.setdefault(source, self.whole or not chunk.offset)
             lines.extend(self._recent(self.splitter.feed(source, chunk, message.sequence)))
         return lines
 
     def _recent(self, lines: Iterable[LogLine]) -> list[LogLine]:
-        return [line for line in lines if line.at_ms >= self.query.since_ms]
+        return [line for line in lines if self._is_whole(line) and line.at_ms >= self.query.since_ms]
+
+    def _is_whole(self, line: LogLine) -> bool:
+        whole, self._begun[line.source] = self._begun[line.source], True
+        return whole
 
 
 class LogReader:
@@ -138,6 +150,24 @@ class LogReader:
             if not messages:
                 raise ProblemResponse("unavailable", INCOMPLETE)
             yield reading.take(messages)
+
+    async def tail(self, query: LogQuery, last: deque[LogLine], until: int) -> Reading:
+        """Fill ``last`` with the last lines up to sequence ``until``; returns a reading that goes on behind them.
+
+        Reads ever more of the end of the stream, which other tasks share, until there are enough lines. Raises as
+        `present`; ``last`` then has the lines before.
+        """
+        reading = Reading(query)
+        for messages in (*_ENDS, until) if until else ():
+            start = max(0, until - messages)
+            reading = Reading(query, start, whole=not start)
+            last.clear()
+            with self.open(reading) as reader:
+                async for lines in self.present(reading, reader, until):
+                    last.extend(lines)
+            if len(last) == last.maxlen or not start:
+                break
+        return reading
 
     async def coming(self, reading: Reading, reader: Reader, ending: Completion) -> AsyncIterator[list[LogLine]]:
         """New lines until the end is known and all are read; an empty list after a silence. Raises as `present`."""

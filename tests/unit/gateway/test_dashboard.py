@@ -289,3 +289,36 @@ async def test_people_with_a_browser_get_pages_and_programs_problem_documents(ir
         assert page.headers["content-type"].startswith("text/html")
         assert page.headers["x-request-id"] in page.text
         assert problem.headers["content-type"] == "application/problem+json"
+
+
+async def test_the_last_lines_of_output_stand_on_the_page_with_stderr_marked(iris: House):
+    await iris.state.print(1, 1, "\x1b[1;31mValueError\x1b[0m: bad\n", stream="stderr", at_ms=3_661_000)
+    await iris.state.print(1, 1, "10%\r50%\r100%\r\n", offset=0)
+    text = await page(iris, "/jobs/%2Fa")
+    err = '<div class="err"><span class="at">01:01:01</span><span class="who">1</span><i>err</i><span>ValueError: bad'
+    assert err in text
+    assert "<i></i><span>100%</span>" in text
+    assert 'href="/v1/jobs/j1/logs?attempt=all" download="-a.log"' in text
+
+
+async def test_output_of_one_task_and_attempt_is_chosen_in_the_address(iris: House):
+    await iris.state.print(1, 1, "other\n")
+    await iris.state.print(1, 0, "first try\n")
+    whole = await page(iris, "/jobs/%2Fa")
+    one = await page(iris, "/jobs/%2Fa?task=0&attempt=1")
+    assert ["other" in whole, "hello" in whole, "other" in one, "hello" in one] == [True, True, False, True]
+    assert 'data-source="/v1/tasks/j1%2F0/logs?attempt=1"' in one
+    latest, first = await page(iris, "/tasks/%2Fa%2F0"), await page(iris, "/tasks/%2Fa%2F0?attempt=0")
+    assert ["first try" in latest, "first try" in first] == [False, True]
+    assert (await iris.http.get("/jobs/%2Fa?task=x")).status_code == 400
+
+
+async def test_output_is_for_its_owner_and_admins():
+    lines = [f"{user} user {sha256(user.encode()).hexdigest()}" for user in ("ada", "bob")]
+    async with house(parse_tokens("\n".join(lines))) as iris:
+        await fill(iris, token="ada")
+        iris.http.cookies.set("iris_token", "bob")
+        text = (await iris.http.get("/jobs/j1")).text
+    assert "Only the owner of the job and admins may read its output." in text
+    assert "hello" not in text
+    assert 'id="log"' not in text

@@ -49,6 +49,19 @@ async def test_the_last_lines_only(printed: House):
     assert await text(printed, "/v1/tasks/j1%2F0/logs?tail=0") == ""
 
 
+async def test_the_last_lines_of_long_output_are_whole_wherever_reading_begins(iris: House):
+    await iris.submit("/a")
+    offset = 0
+    for number in range(1100):  # more messages than the first part of the stream's end that is read
+        text_of = f"{number} begins\n{number} ends here, and "  # goes on in the next message
+        await iris.state.print(1, 0, text_of, offset=offset)
+        offset += len(text_of)
+    everything = (await text(iris, "/v1/jobs/j1/logs")).splitlines()
+    for count in (1, 2, 998, 999, 1000, 1001, 1100, 1101, 5000):
+        last = (await text(iris, f"/v1/jobs/j1/logs?tail={count}")).splitlines()
+        assert last == everything[-count - 1 :]  # and the line that has no end yet
+
+
 async def test_nothing_printed_before_a_time(printed: House):
     assert await text(printed, "/v1/jobs/j1/logs?since=1970-01-01T00:00:05Z") == "1| other\n"
 

@@ -4,6 +4,7 @@ end.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,8 @@ from iris_gateway.sse import frame, resume_point, stream
 FORMATS = {"text": TEXT, "jsonl": JSON_LINES, "sse": EVENT_STREAM}
 STREAMS = ("stdout", "stderr")
 MAX_TAIL = 100_000
+PIECE = 1000
+"""Lines of a tail that are formatted at once."""
 
 _ATTEMPT = re.compile(r"(all|last|0|[1-9][0-9]{0,6})\Z")
 _LOG_SUBJECT = re.compile(r"j(?P<job>[0-9]+)\.(?P<index>[0-9]+)\Z")
@@ -180,8 +183,17 @@ async def _continued(request: LogRequest, first: bytes, rest: AsyncIterator[byte
 async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator[bytes]:
     reading = Reading(request.query, request.after)
     state = request.state
-    async for piece in _there(call, request, reading, until):
-        yield piece
+    if request.tail is None:
+        async for piece in _there(call, request, reading, until):
+            yield piece
+    else:
+        kept = deque[LogLine](maxlen=request.tail)
+        reading = await call.gateway.logs.tail(request.query, kept, until)
+        last = list(kept)
+        for start in range(0, len(last) or 1, PIECE):
+            final = start + PIECE >= len(last)
+            yield request.write(last[start : start + PIECE], reading.safe if final else 0)
+            await asyncio.sleep(0)  # other requests have their turn
     if request.follow:
         async with Completion(call.gateway.feed, request.job, request.task, request.ask) as ending:
             async for piece in _coming(call, request, reading, ending):
@@ -195,17 +207,12 @@ async def _written(call: Call, request: LogRequest, until: int) -> AsyncIterator
 
 
 async def _there(call: Call, request: LogRequest, reading: Reading, until: int) -> AsyncIterator[bytes]:
-    """The present output; with ``tail`` its last lines only."""
+    """The present output."""
     if until <= reading.position:
         return
-    last: deque[LogLine] = deque(maxlen=request.tail)
     with call.gateway.logs.open(reading) as reader:
         async for lines in call.gateway.logs.present(reading, reader, until):
-            if request.tail is None:
-                yield request.write(lines, reading.safe)
-            else:
-                last.extend(lines)
-    yield request.write(last, reading.safe)
+            yield request.write(lines, reading.safe)
 
 
 async def _coming(call: Call, request: LogRequest, reading: Reading, ending: Completion) -> AsyncIterator[bytes]:

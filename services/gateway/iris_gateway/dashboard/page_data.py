@@ -21,11 +21,12 @@ from iris_core.spec import JobSpec
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis
+from iris_gateway.dashboard.render import ENDED
 from iris_gateway.event import Filter
 from iris_gateway.event_history import newest_first
 from iris_gateway.gateway import Gateway
 from iris_gateway.log_lines import LogLine
-from iris_gateway.logs import LogQuery, Reading
+from iris_gateway.logs import LogQuery
 from iris_gateway.parameters import identifier, job_reference, task_reference
 from iris_gateway.problem import ProblemResponse
 
@@ -139,7 +140,9 @@ async def job(look: PageData) -> Facts:
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
-        "lines": await tail(look, shown["user"], LogQuery(int(shown["id"][1:]))),
+        "output": await output_of(
+            look, shown, _number(look.query.get("task", "")), _number(look.query.get("attempt", ""))
+        ),
     }
 
 
@@ -170,9 +173,14 @@ async def task(look: PageData) -> Facts:
     name = task_reference(look.segments["task"])
     shown = await look.at("task", task=name)
     above = await look.at("job", job=shown["job"])
-    number = shown["attempts"][-1]["number"] if shown["attempts"] else 0
-    query = LogQuery(int(above["id"][1:]), shown["index"], number)
-    return {"task": shown, "why": await look.at("why", task=name), "lines": await tail(look, above["user"], query)}
+    last = shown["attempts"][-1]["number"] if shown["attempts"] else None
+    attempt = _number(look.query.get("attempt", ""))
+    return {
+        "title": f"{shown['state']}: {shown['task']}",
+        "task": shown,
+        "why": await look.at("why", task=name),
+        "output": await output_of(look, above, shown["index"], last if attempt is None else attempt),
+    }
 
 
 async def queue(look: PageData) -> Facts:
@@ -234,18 +242,36 @@ async def events(look: PageData) -> Facts:
     return {"events": [event.shown() for event in found]}
 
 
-async def tail(look: PageData, owner: str, query: LogQuery) -> list[LogLine]:
-    """The last lines of output, if the caller may read them. Raises Problem."""
-    gateway = look.gateway
-    until = await gateway.logs.last(query) if may_read(look.caller, owner) else 0
-    if not until:
-        return []
-    reading, last = Reading(query), deque[LogLine](maxlen=LOG_LINES)
-    with gateway.logs.open(reading) as reader:
-        try:
-            async for lines in gateway.logs.present(reading, reader, until):
-                last.extend(lines)
-            last.extend(reading.rest())
-        except ProblemResponse as problem:
-            last.append(LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail))
+async def output_of(look: PageData, job: Mapping[str, Any], index: int | None, attempt: int | None) -> Facts:
+    """The last lines of a job's output, or of one task or attempt of it, and where a page reads on.
+
+    ``lines`` is None when the caller may not read them. Raises Problem.
+    """
+    query = LogQuery(int(job["id"][1:]), index, attempt)
+    whole = f"/v1/jobs/{job['id']}/logs" if index is None else f"/v1/tasks/{job['id']}%2F{index}/logs"
+    chosen = f"attempt={'all' if attempt is None else attempt}"
+    shown: Facts = {"index": index, "attempt": attempt, "source": f"{whole}?{chosen}", "lines": None}
+    shown["ended"] = job["state"] if job["state"] in ENDED else ""
+    shown["file"] = "-".join(str(part) for part in (job["name"], index, attempt) if part is not None)
+    if may_read(look.caller, job["user"]):
+        shown["lines"] = await _last_lines(look, query)
+    return shown
+
+
+async def _last_lines(look: PageData, query: LogQuery) -> list[LogLine]:
+    last = deque[LogLine](maxlen=LOG_LINES)
+    until = await look.gateway.logs.last(query)
+    try:
+        last.extend((await look.gateway.logs.tail(query, last, until)).rest())
+    except ProblemResponse as problem:
+        last.append(LogLine((query.index or 0, query.attempt or 0, "stderr"), 0, 0, b"", 0, problem.detail))
     return list(last)
+
+
+def _number(text: str) -> int | None:
+    """A whole number of a form's field; None when it is empty. Raises Problem."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 7):
+        raise ProblemResponse("malformed", f"{text[:80]!r} is not the number of a task or an attempt")
+    return int(text)

@@ -6,6 +6,7 @@ Source: docs/design/page.md, docs/design/interfaces.md#dashboard.
 
 from __future__ import annotations
 
+import re
 import shlex
 from datetime import UTC, datetime
 from functools import cache
@@ -79,6 +80,22 @@ def span(context: Context, start: str | None, end: str | None, open_too: bool = 
     return drawing.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
 
 
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
+LONGEST = 2000
+"""Characters of a line of output that a page shows; the file to download has all of them."""
+
+
+def printed(text: str) -> str:
+    """A line as a terminal would leave it, without colours: what follows the last carriage return, no escapes."""
+    plain = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
+    return plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}… ({len(plain) - LONGEST:,} more)"
+
+
+def clock(at_ms: int) -> str:
+    """``14:02:11``, UTC."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
+
+
 @cache
 def environment() -> Environment:
     """The templates."""
@@ -96,6 +113,8 @@ def environment() -> Environment:
         "moment_of_ms": moment_of_ms,
         "shell": shlex.join,
         "bar": drawing.bar,
+        "printed": printed,
+        "clock": clock,
     }
     made.globals |= {
         "span": span,

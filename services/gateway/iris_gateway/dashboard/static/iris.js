@@ -48,7 +48,7 @@ function clock() {
 
 // Make `old` equal to `fresh`, touching only what differs. Children with an id are matched by it, others by place.
 function patch(old, fresh) {
-  if (old.isEqualNode(fresh) || old === typing()) return;
+  if (old.isEqualNode(fresh) || old === typing() || old.dataset?.own === "") return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   const known = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
@@ -136,25 +136,53 @@ function countChosen() {
   button.textContent = count ? `Cancel ${count} chosen` : "Cancel chosen jobs";
 }
 
-const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events" };
+const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events", s: "/system" };
+const OFF = "iris-keys-off";
+const help = document.querySelector("#help");
 let going = false;
 
+// Keys never act in fields, and a switch in their list turns them off.
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
-  if (event.key === "/") {
-    event.preventDefault();
-    document.querySelector(".find input").focus();
-  } else if (going && PLACES[event.key]) {
-    location.href = PLACES[event.key];
-  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+  if (localStorage.getItem(OFF) && event.key !== "?") return;
+  const target = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+  if (going && PLACES[event.key]) location.href = PLACES[event.key];
+  else if (event.key === "?") help.showModal();
+  else if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
+  else if (event.key === "x") document.activeElement.closest("tr")?.querySelector("[type=checkbox]")?.click();
+  else if (target) act(target, event);
   going = event.key === "g";
+}
+
+function act(target, event) {
+  event.preventDefault();
+  if (target.matches("a, button")) return target.click();
+  target.scrollIntoView({ block: "nearest" });
+  target.focus();
+}
+
+// The next or previous row's link.
+function step(by) {
+  const names = [...document.querySelectorAll("main tr .name, main .rows .name")];
+  const at = names.indexOf(document.activeElement.closest("tr, li")?.querySelector(".name"));
+  names[Math.max(0, Math.min(names.length - 1, at + by))]?.focus();
+}
+
+function switchKeys(event) {
+  if (event.target.checked) localStorage.removeItem(OFF);
+  else localStorage.setItem(OFF, "1");
 }
 
 document.addEventListener("keydown", key);
 document.addEventListener("change", countChosen);
 document.addEventListener("click", (event) => event.target.matches(".copy") && copy(event.target));
-document.documentElement.classList.add("scripted");
+document.querySelector("#keys").onclick = () => help.showModal();
+const keys = help.querySelector("[type=checkbox]");
+keys.checked = !localStorage.getItem(OFF);
+keys.onchange = switchKeys;
 countChosen();
+const log = document.querySelector("#log");
+if (log) import("./log.js").then(({ Log }) => new Log(log, say));
 setInterval(tick, TICK_MS);
 if (document.body.hasAttribute("data-live")) {
   document.addEventListener("visibilitychange", shown);
