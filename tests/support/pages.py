@@ -105,6 +105,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "deployment": DEPLOYMENT,
         "deployment_routes": listing(ROUTE),
         "deployment_history": listing(),
+        "last_hour": {"minutes": []},
         "overview": {
             "tasks": {"running": 1, "pending": 1},
             "jobs": {"pending": 1},
@@ -112,6 +113,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
             "pending": 1,
             "capacity": WORKER["total"],
             "committed": WORKER["committed"],
+            "slices": {},
             "users": ["ada"],
         },
     }

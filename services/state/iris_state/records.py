@@ -308,10 +308,28 @@ def ref_of(key: AttemptKey) -> AttemptRef:
     return AttemptRef(*key)
 
 
+class Minute(msgspec.Struct, array_like=True):
+    """Tasks within one minute.
+
+    Attributes:
+        number: minutes since the epoch.
+        placed: assigned to a host. waited_ms: how long those had waited, together. longest_ms: the longest of them.
+        succeeded, others: reached a final state.
+    """
+
+    number: int
+    placed: int = 0
+    waited_ms: int = 0
+    longest_ms: int = 0
+    succeeded: int = 0
+    others: int = 0
+
+
 class Totals(msgspec.Struct, array_like=True):
     """Counters that outlive their jobs: how many jobs were admitted and deleted, and the final states of the latter.
 
-    ``dead_letters``: commands that were set aside because judging them raised.
+    ``dead_letters``: commands that were set aside because judging them raised. ``minutes``: the last ones in which
+    tasks were placed or ended, oldest first.
     """
 
     admitted: int = 0
@@ -319,6 +337,7 @@ class Totals(msgspec.Struct, array_like=True):
     jobs: dict[str, int] = {}
     tasks: dict[str, int] = {}
     dead_letters: int = 0
+    minutes: list[Minute] = []
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):

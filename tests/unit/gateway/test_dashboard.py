@@ -1,6 +1,7 @@
 """Dashboard pages: complete without JavaScript, all text escaped, exact badges, not cached by others."""
 
 import re
+import time
 from enum import Enum
 from hashlib import sha256
 
@@ -322,3 +323,15 @@ async def test_output_is_for_its_owner_and_admins():
     assert "Only the owner of the job and admins may read its output." in text
     assert "hello" not in text
     assert 'id="log"' not in text
+
+
+async def test_the_overview_draws_what_ended_and_waited_in_the_last_hour(iris: House):
+    now = int(time.time()) // 60
+    minute = {"succeeded": 4, "others": 1, "placed": 5, "waited_ms": 10_000, "longest_ms": 9_000}
+    old = {"number": now - 60, **minute}
+    iris.state.pages["last_hour"] = {"minutes": [old, {"number": now - 30, **minute}]}
+    text = await page(iris, "/")
+    assert "5 tasks, 4 of them succeeded" in text
+    assert "2 s on average, 9 s at most" in text
+    assert text.count('class="status-failed" x="') == 1
+    assert 'height="80.00%"' in text

@@ -2,6 +2,10 @@
 
 import pytest
 
+from iris_core.states import TaskState
+from iris_state.minutes import count
+from iris_state.records import Minute
+
 
 def items(script, what, **arguments):
     """All pages of a listing, two rows at a time."""
@@ -137,6 +141,7 @@ def test_an_overview_counts(script):
     assert overview["workers"] == {"healthy": 1, "lost": 1}
     assert (overview["capacity"]["cpu_millis"], overview["committed"]["cpu_millis"]) == (2000, 1000)
     assert overview["pending"] == 2
+    assert overview["slices"] == {}
 
 
 @pytest.mark.parametrize(
@@ -191,3 +196,31 @@ def test_a_number_that_is_none_is_not_found_and_ends_nobody(script, number):
     assert world.query("jobs", cursor=number) is None
     assert world.query("sessions", cursor=f"{number}-0") is None
     assert world.cancel(f"j{number}").status == "not_found"
+
+
+def test_the_last_hour_counts_what_was_placed_and_ended_in_each_minute(script):
+    script.play("""
+        worker w0 cpu=2
+        submit /a replicas=2
+        wait 90
+        schedule
+        /a/0 run
+        /a/0 exit 0  -> SUCCEEDED
+        wait 60
+        /a/1 run
+        /a/1 exit 1  -> FAILED
+    """)
+    rows = script.world.query("last_hour")["minutes"]
+    assert [(row["placed"], row["succeeded"], row["others"]) for row in rows] == [(2, 1, 0), (0, 0, 1)]
+    assert (rows[0]["waited_ms"], rows[0]["longest_ms"]) == (180_000, 90_000)
+    assert rows[1]["number"] == rows[0]["number"] + 1
+
+
+def test_of_the_minutes_the_last_sixty_are_kept_and_a_clock_that_steps_back_does_not_reorder_them():
+    minutes: list[Minute] = []
+    for minute in range(100):
+        count(minutes, TaskState.SUCCEEDED, None, minute * 60_000)
+    count(minutes, TaskState.KILLED, None, 50 * 60_000)
+    count(minutes, TaskState.RUNNING, 5, 200 * 60_000)
+    assert [one.number for one in minutes] == list(range(40, 100))
+    assert (minutes[-1].succeeded, minutes[-1].others) == (1, 1)

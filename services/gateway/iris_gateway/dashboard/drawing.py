@@ -46,6 +46,27 @@ def use(used: int, total: int, words: str) -> Markup:
     return Markup('<svg class="bar use" role="img" aria-label="{}">{}</svg>').format(words, rect)
 
 
+def columns(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], words: str) -> Markup:
+    """Columns side by side.
+
+    Args:
+        rows: for each column its title, and its parts from the bottom up: class and amount.
+        words: the finding, for readers who do not see the drawing.
+    """
+    top = max((sum(amount for _, amount in parts) for _, parts in rows), default=0) or 1
+    width = 100 / max(1, len(rows))
+    drawn = Markup()
+    for number, (title, parts) in enumerate(rows):
+        at, rects = 100.0, Markup()
+        for kind, amount in parts:
+            high = 100 * amount / top
+            at -= high
+            rect = '<rect class="{}" x="{:.2f}%" width="{:.2f}%" y="{:.2f}%" height="{:.2f}%"/>'
+            rects += Markup(rect).format(kind, number * width, 0.8 * width, at, high) if amount else Markup()
+        drawn += Markup("<g><title>{}</title>{}</g>").format(title, rects) if rects else Markup()
+    return Markup('<svg class="columns" role="img" aria-label="{}">{}</svg>').format(words, drawn)
+
+
 class Axis:
     """The time axis of a page, from ``began`` to ``ended``, both included.
 

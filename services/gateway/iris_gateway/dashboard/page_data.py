@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +20,7 @@ from iris_core.messages import Caller
 from iris_core.spec import JobSpec
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
-from iris_gateway.dashboard.drawing import Axis
+from iris_gateway.dashboard.drawing import Axis, columns, duration
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.event import Filter
 from iris_gateway.event_history import newest_first
@@ -36,6 +36,9 @@ TASKS = 50
 FAILURES = 200
 """Failed tasks that are looked at to group them."""
 GROUPS = 5
+SLICES = 12
+"""Slices drawn on the overview; the page of workers draws all."""
+UNWELL = ("lost", "degraded", "draining")
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
 Facts = dict[str, Any]
@@ -92,18 +95,46 @@ class PageData:
 
 
 async def overview(look: PageData) -> Facts:
-    """The overview: problems, running and pending work with reasons, usage of capacity."""
-    workers = await look.all_of("workers")
+    """The overview: problems, running and pending work with reasons, usage of capacity, the last hour."""
     failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
     return {
         "overview": await look.at("overview"),
-        "slices": await look.all_of("slices"),
+        "hour": last_hour((await look.at("last_hour"))["minutes"], look.now),
+        "slices": (await look.at("slices", limit=SLICES))["items"],
         "waiting": (await look.at("queue", limit=6))["items"],
         "running": await _latest(look, "running"),
         "failed": failed[:8],
-        "unwell": [worker for worker in workers if worker["state"] != "healthy"],
+        "unwell": [host for state in UNWELL for host in (await look.at("workers", state=state, limit=8))["items"]],
         "deployments": (await look.at("deployments", limit=8))["items"],
+    }
+
+
+def last_hour(minutes: Sequence[Mapping[str, Any]], now: datetime) -> Facts:
+    """The charts of the last sixty minutes: tasks that ended, and how long placed ones had waited.
+
+    ``ended``, ``waited``: a drawing and the newest and highest values in words.
+    """
+    newest = int(now.timestamp()) // 60
+    by_number = {one["number"]: one for one in minutes}
+    rows = [(number, by_number.get(number, {})) for number in range(newest - 59, newest + 1)]
+    ended, waited = [], []
+    for number, row in rows:
+        at = f"{datetime.fromtimestamp(number * 60, UTC):%H:%M} UTC"
+        succeeded, others, placed = (row.get(name, 0) for name in ("succeeded", "others", "placed"))
+        mean_s = row["waited_ms"] / placed / 1000 if placed else 0.0
+        parts = (("status-failed", others), ("status-succeeded", succeeded))
+        ended.append((f"{at}: {succeeded:,} succeeded, {others:,} others", parts))
+        waited.append((f"{at}: {placed:,} placed after {duration(mean_s)}", (("ink", mean_s),)))
+    found = [row for _, row in rows]
+    good, bad, placed = (sum(row.get(name, 0) for row in found) for name in ("succeeded", "others", "placed"))
+    mean_s = sum(row.get("waited_ms", 0) for row in found) / max(1, placed) / 1000
+    longest_s = max(row.get("longest_ms", 0) for row in found) / 1000
+    ended_words = f"{good + bad:,} tasks, {good:,} of them succeeded"
+    waited_words = f"{duration(mean_s)} on average, {duration(longest_s)} at most" if placed else "nothing was placed"
+    return {
+        "ended": (columns(ended, f"Tasks that ended in the last hour: {ended_words}"), ended_words),
+        "waited": (columns(waited, f"Queue wait in the last hour: {waited_words}"), waited_words),
     }
 
 

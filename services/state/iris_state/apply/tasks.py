@@ -18,6 +18,7 @@ from iris_core.states import (
 from iris_core.tables.session import SINGLE
 from iris_core.tables.task import ASSIGN, BUDGET_OF_STATE, STAGES, becomes, is_finished
 from iris_state import changes as c
+from iris_state import minutes
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Fact, Job, Task, kernel_status, spent_and_limit
 
@@ -191,6 +192,7 @@ def _show(
         lasted_ms = at_ms - task.queued_ms
     elif previous is TaskState.RUNNING and attempt is not None:
         lasted_ms = (attempt.ended_ms or at_ms) - attempt.started_ms
+    minutes.count(ledger.totals.minutes, state, lasted_ms, at_ms)
     ledger.facts.append(
         Fact("task", job, index, attempt, WORDS[state], WORDS[previous], cause, at_ms, exit_code, 1, lasted_ms)
     )

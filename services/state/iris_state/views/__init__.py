@@ -77,6 +77,7 @@ READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "quotas": users.quotas,
     "users": users.users,
     "overview": hosts.overview,
+    "last_hour": hosts.last_hour,
     "demand": demand.demand,
     "dead_letters": hosts.dead_letters,
     "deployments": deployments.deployments,

@@ -86,6 +86,13 @@ def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
     return found
 
 
+def _slices_by_state(ledger: Ledger) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for (_, state), count in slice_states(ledger).items():
+        counts[state] += count
+    return dict(counts)
+
+
 def _by_slice(ledger: Ledger) -> dict[str, list[Worker]]:
     """The hosts of each slice, by its name."""
     groups: dict[str, list[Worker]] = {}
@@ -117,7 +124,9 @@ def _slice_order(worker: Worker) -> tuple[float, str]:
 
 
 def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Counts for the first page: tasks and jobs by state, workers, what healthy ones have and hold, the first users."""
+    """Counts for the first page: tasks and jobs by state, workers and slices, what healthy workers have and hold, the
+    first users.
+    """
     tasks = {
         display_name(state): n for state in TaskState if (n := sum(counts[state] for counts in ledger.tally.values()))
     }
@@ -136,8 +145,14 @@ def overview(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "pending": len(ledger.queue),
         "capacity": asdict(capacity),
         "committed": asdict(committed),
+        "slices": _slices_by_state(ledger),
         "users": nsmallest(USERS, ledger.index.values("user")),
     }
+
+
+def last_hour(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The last minutes in which tasks were placed or ended, oldest first; sixty at most."""
+    return {"minutes": [{"at": moment(one.number * 60_000), **asdict(one)} for one in ledger.totals.minutes]}
 
 
 def dead_letters(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
