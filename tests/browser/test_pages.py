@@ -64,7 +64,7 @@ async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: H
 
 
 PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
-PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope", "/cancel?job=j1")
+PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope", "/cancel?job=j1", "/system")
 CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th')].filter(
     (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow !== 'ellipsis'
     && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""

@@ -55,6 +55,7 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.snapshot.full": ("scheduler", "state"),
     "iris.scheduler.plan": ("gateway", "scheduler"),
     "iris.proxy.load": ("proxy state", "state"),
+    "iris.service.describe": ("gateway", "state scheduler gateway proxy"),
     "$KV.iris-discovery.a": ("state admin", ""),
     "$O.iris-bundles.C.x": ("state gateway admin", ""),
     "$O.iris-bundles.M.x": ("state gateway admin", ""),

@@ -23,7 +23,9 @@ from iris_core.messages import (
     PlanPreview,
     PlanRequest,
     Query,
+    ReplicaInfo,
     RerunJob,
+    ServiceInfo,
     SubmitJob,
     TaskOutput,
 )
@@ -69,6 +71,7 @@ class FakeState:
             await self.bus.subscribe(subjects.STATE_QUERY, self.on_query),
             await self.bus.subscribe(subjects.STATE_PING, lambda m: self.bus.publish(m.reply, pack(Ping("fake")))),
             await self.bus.subscribe(subjects.SCHEDULER_PLAN, self.on_plan),
+            await self.bus.subscribe(subjects.DESCRIBE, self.on_describe),
         ]
 
     async def stop(self) -> None:
@@ -163,6 +166,11 @@ class FakeState:
     def on_plan(self, message: Message) -> None:
         self.commands.append(unpack(message.data, PlanRequest))
         self.bus.publish(message.reply, pack(self.preview))
+
+    def on_describe(self, message: Message) -> None:
+        replica = ReplicaInfo(True, 3, 41, 0, 7, {"IRIS_JOURNAL": 5 << 20})
+        text = "[state]\nread_share = 0.5  # default\n"
+        self.bus.publish(message.reply, pack(ServiceInfo("state", "s1", "0.1.0", "host-a", 7, 1000, text, replica)))
 
     async def tell_job(self, name: str, state: str) -> int:
         """Move a job and tell its event; the event's sequence."""

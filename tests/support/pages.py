@@ -35,6 +35,7 @@ QUEUED = {
     "pending_reason": {"code": "no_workers", "message": "no worker has registered"},
 }
 SESSION = {"id": "j1-0", "job": "/a", "status": "running", "since": None, "tries": {"start": 2}, "kernels": []}
+DEAD_LETTER = {"number": 1, "request_id": "r-1", "detail": "<b>KeyError</b>"}
 QUOTA = {"user": "ada", "running_cpu": 500, "running_memory": 0, "running_accelerators": 0, "pending_tasks": 1}
 QUOTA |= {"max_running_cpu": 2000, "max_running_memory": 0, "max_running_accelerators": 0, "max_pending_tasks": 0}
 QUOTA |= {"max_band": "batch"}
@@ -105,6 +106,7 @@ def pages_of(state: FakeState) -> dict[str, dict[str, Any]]:
         "deployment": DEPLOYMENT,
         "deployment_routes": listing(ROUTE),
         "deployment_history": listing(),
+        "dead_letters": {"total": 1, "items": [DEAD_LETTER], "next_cursor": None},
         "last_hour": {"minutes": []},
         "overview": {
             "tasks": {"running": 1, "pending": 1},

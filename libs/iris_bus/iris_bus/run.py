@@ -22,7 +22,10 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
+import time
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,14 +40,16 @@ from iris_bus import log_lines, notify
 from iris_bus.bus_facts import ClientName
 from iris_bus.child import DAMAGED, MISUSED
 from iris_bus.connection import Credentials
-from iris_bus.contract import DamagedCommit, Unavailable
+from iris_bus.contract import DamagedCommit, Message, Unavailable
 from iris_bus.jetstream import JetStreamConnection, connect
 from iris_bus.notify import Notifier
 from iris_bus.settings import BadSetting, Settings, load
 from iris_bus.telemetry import MetricsServer, ServiceCollector
 from iris_bus.tracing import Tracer
-from iris_core import __version__
-from iris_core.subjects import DAY_S, EVENTS, LOGS, STREAMS, Stream
+from iris_core import __version__, codec
+from iris_core.messages import ReplicaInfo, ServiceInfo
+from iris_core.roles import hears
+from iris_core.subjects import DAY_S, DESCRIBE, EVENTS, LOGS, STREAMS, Stream, is_inbox
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +131,10 @@ class RunSettings(msgspec.Struct, frozen=True):
     gc: Literal["default", "quiet"] = "default"
 
 
+async def _no_replica() -> ReplicaInfo | None:
+    return None
+
+
 class Service(Generic[S]):
     """A running process as its main function sees it.
 
@@ -134,6 +143,8 @@ class Service(Generic[S]):
         settings: the service's own section.
         stop: set when the process should end; every wait also waits for this.
         started: whether the main function has announced itself; until then a stop cancels it.
+        configuration: all settings with their origins, as text.
+        replica_info: what the state service adds when this process describes itself; raises Unavailable.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
 
@@ -143,6 +154,10 @@ class Service(Generic[S]):
         self.nats = nats
         self.run = run
         self.stop = asyncio.Event()
+        self.id = uuid.uuid4().hex[:12]
+        self.started_ms = time.time_ns() // 1_000_000
+        self.configuration = ""
+        self.replica_info: Callable[[], Awaitable[ReplicaInfo | None]] = _no_replica
         self.tracer = Tracer(name, run.otlp_endpoint)
         self._notifier = Notifier(os.environ)
         self._connection: JetStreamConnection | None = None
@@ -163,7 +178,29 @@ class Service(Generic[S]):
             on_lost=self.fail,
             fast=self.nats.fast,
         )
+        if hears(self.name, DESCRIBE):
+            await self._connection.bus.subscribe(DESCRIBE, self._asked_to_describe)
         return self._connection
+
+    def _asked_to_describe(self, message: Message) -> None:
+        if is_inbox(message.reply):
+            self.spawn(self._describe(message.reply))
+
+    async def _describe(self, reply: str) -> None:
+        """Answer who this process is. Without an answer of the stores it says nothing this time."""
+        assert self._connection is not None
+        with contextlib.suppress(Unavailable):
+            info = ServiceInfo(
+                service=self.name,
+                id=self.id,
+                version=__version__,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                started_ms=self.started_ms,
+                configuration=self.configuration,
+                replica=await self.replica_info(),
+            )
+            self._connection.bus.publish(reply, codec.pack(info))
 
     def show_itself(self, registry: CollectorRegistry) -> None:
         """Add to ``registry`` what every process shows."""
@@ -295,13 +332,15 @@ def run_service(
     log_lines.set_up(name, run.log_level, run.log_style)
     if run.gc == "quiet":
         quiet_gc()
-    sys.exit(asyncio.run(_play(name, own, nats, run, main)))
+    shown = show_config(settings, name, kind)
+    sys.exit(asyncio.run(_play(name, own, nats, run, shown, main)))
 
 
 async def _play(
-    name: str, own: S, nats: NatsSettings, run: RunSettings, main: Callable[[Service[S]], Awaitable[None]]
+    name: str, own: S, nats: NatsSettings, run: RunSettings, shown: str, main: Callable[[Service[S]], Awaitable[None]]
 ) -> int:
     service = Service(name, own, nats, run)
+    service.configuration = shown
     try:
         await service.play(main)
     except asyncio.CancelledError:

@@ -633,3 +633,40 @@ class Ping(_Message, frozen=True):
     sequence: int = 0
     ready: bool = True
     last_published: str = ""
+
+
+class ReplicaInfo(_Message, frozen=True):
+    """What a replica of the state service does.
+
+    Attributes:
+        leads: whether it leads. epoch: of the newest leader it knows. sequence: the last commit it has applied.
+        behind: commits of the leader that it has not applied. unpublished: events that their stream has not confirmed.
+        stored_bytes: what each store holds, from the leader only.
+    """
+
+    leads: bool = False
+    epoch: int = 0
+    sequence: int = 0
+    behind: int = 0
+    unpublished: int = 0
+    stored_bytes: dict[str, int] = {}
+
+
+class ServiceInfo(_Message, frozen=True):
+    """A process describes itself.
+
+    Attributes:
+        service: as ``iris server`` calls it. id: unique per start.
+        started_ms: the wall time of its start.
+        configuration: its settings with their origins as TOML, without secrets.
+        replica: of the state service only.
+    """
+
+    service: str
+    id: str
+    version: str
+    host: str
+    pid: int
+    started_ms: int
+    configuration: str = ""
+    replica: ReplicaInfo | None = None

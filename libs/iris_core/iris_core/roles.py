@@ -98,8 +98,9 @@ ROLES = (
         "passes on what people want, and shows them events and output",
         stores={EVENTS.name: "read", LOGS.name: "read", _DISCOVERY: "read", _BUNDLES: "put"},
         writes=(_BUNDLES,),
+        answers="once",
     ),
-    BusRole("proxy", "forwards requests to routes", stores={_DISCOVERY: "read"}),
+    BusRole("proxy", "forwards requests to routes", stores={_DISCOVERY: "read"}, answers="once"),
     BusRole(
         "admin",
         "verifies, repairs, backs up and restores what is stored",
@@ -169,6 +170,11 @@ def permissions(user: Login) -> Permissions:
 def calls(role: BusRole) -> tuple[str, ...]:
     """The subjects of the JetStream API it may call."""
     return tuple(f"$JS.API.{call.format(store)}" for store, what in role.stores.items() for call in _CALLS[what])
+
+
+def hears(role: str, subject: str) -> bool:
+    """Whether a role subscribes to that subject of the table."""
+    return role in BY_NAME and subject in _heard(BY_NAME[role])
 
 
 def exported(role: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:

@@ -111,6 +111,7 @@ _WORKER = "iris.worker."
 REPORTS = f"{_WORKER}*.report"
 HEARTBEATS = f"{_WORKER}*.heartbeat"
 LOADS = "iris.proxy.load"
+DESCRIBE = "iris.service.describe"
 SNAPSHOT = "iris.snapshot"
 SNAPSHOT_FULL = "iris.snapshot.full"
 SCHEDULER_PLAN = "iris.scheduler.plan"
@@ -142,6 +143,7 @@ SUBJECTS = (
     Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
     Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
     Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", "PlanRequest"),
+    Subject(DESCRIBE, MessagePattern.REQUEST, "gateway", "state, scheduler, gateway, proxy", "ServiceInfo"),
 )
 
 

@@ -15,6 +15,7 @@ from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
 from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
+from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
 from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
@@ -46,6 +47,7 @@ class Gateway:
     pace: RateLimiter
     intake: RateLimiter
     settings: GatewaySettings
+    processes: Processes
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]

@@ -44,6 +44,7 @@ from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
 from iris_gateway.middleware import Middleware
 from iris_gateway.position import Position
+from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
 from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
@@ -116,6 +117,7 @@ def assemble(
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,
+        processes=Processes(bus, time.monotonic),
         now_ms=now_ms,
         clock=time.monotonic,
         new_id=new_id,

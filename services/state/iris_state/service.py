@@ -16,6 +16,8 @@ from iris_bus.contract import Connection, EventPublisher, Fenced, Full, Gap, Una
 from iris_bus.run import Service, quiet_gc
 from iris_bus.settings import BadSetting
 from iris_bus.tracing import Tracer
+from iris_core.messages import ReplicaInfo
+from iris_core.subjects import STORES
 from iris_state.clock import Clock
 from iris_state.housekeeping import Housekeeper
 from iris_state.metrics import Standing, StateMetrics
@@ -49,6 +51,19 @@ class StateService:
     def ready(self) -> bool:
         """Whether it leads and answers, or follows closely enough to take over."""
         return self.leads if self._leader is not None else self._standby is not None and self._standby.ready
+
+    async def info(self) -> ReplicaInfo:
+        """What this replica does; the leader adds what each store holds. Raises Unavailable."""
+        standing, machine = self._standing(), self.replica.machine
+        size = self.replica.connection.streams.size
+        return ReplicaInfo(
+            leads=standing.leads,
+            epoch=machine.ledger.epoch,
+            sequence=machine.sequence,
+            behind=standing.behind,
+            unpublished=standing.unpublished,
+            stored_bytes={store: await size(store) for store in STORES} if standing.leads else {},
+        )
 
     def _standing(self) -> Standing:
         return Standing(
@@ -91,6 +106,7 @@ async def main(service: Service[Policy]) -> None:
     connection: Connection = await service.connect()
     name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
     state = StateService(Replica(name, service.settings, connection, Clock()), service.stop, service.tracer)
+    service.replica_info = state.info
     service.spawn(Housekeeper(state.replica, state.metrics, lambda: state.leads).run())
     await service.serve_metrics(state.metrics.registry, lambda: state.ready)
     try:

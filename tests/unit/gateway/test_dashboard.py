@@ -41,7 +41,7 @@ async def page(iris: House, path: str) -> str:
 
 
 PATHS = ["/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/sessions", "/users"]
-PATHS += ["/deployments", "/deployments/chat", "/problems", "/problems/over_quota"]
+PATHS += ["/deployments", "/deployments/chat", "/problems", "/problems/over_quota", "/system"]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/events"])
@@ -335,3 +335,20 @@ async def test_the_overview_draws_what_ended_and_waited_in_the_last_hour(iris: H
     assert "2 s on average, 9 s at most" in text
     assert text.count('class="status-failed" x="') == 1
     assert 'height="80.00%"' in text
+
+
+async def test_the_system_page_tells_who_leads_what_is_stored_and_how_each_process_is_configured(iris: House):
+    text = await page(iris, "/system")
+    assert "host-a (7) leads the state service, epoch 3." in text
+    assert re.search(r"IRIS_JOURNAL</td><td class=\"num\">5MiB", text)
+    assert "&lt;b&gt;KeyError&lt;/b&gt;" in text
+    assert "read_share = 0.5  # default" in text
+
+
+async def test_only_admins_read_the_configuration():
+    async with house(parse_tokens(f"ada user {sha256(b'ada').hexdigest()}")) as iris:
+        await fill(iris, token="ada")
+        iris.http.cookies.set("iris_token", "ada")
+        text = (await iris.http.get("/system")).text
+    assert "host-a (7) leads" in text
+    assert "read_share" not in text

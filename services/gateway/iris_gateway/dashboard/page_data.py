@@ -5,6 +5,7 @@ Out of scope: rendering (`templates`), and authorization (`pages`).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections import deque
@@ -271,6 +272,23 @@ async def users(look: PageData) -> Facts:
 async def events(look: PageData) -> Facts:
     found, _ = await newest_first(look.gateway.feed.streams, Filter(), EVENTS, None)
     return {"events": [event.shown() for event in found]}
+
+
+async def system(look: PageData) -> Facts:
+    """Whether Iris itself works: its processes, the leader, what is stored, commands set aside, configuration."""
+    processes, letters, counts = await asyncio.gather(
+        look.gateway.processes.all(), look.page_of("dead_letters"), look.at("overview")
+    )
+    replicas = [one for one in processes if one.info.replica is not None and not one.silent_s]
+    leader = next((one.info for one in replicas if one.info.replica and one.info.replica.leads), None)
+    return {
+        "processes": processes,
+        "leader": leader,
+        "versions": sorted({one.info.version for one in processes if not one.silent_s}),
+        "stores": leader.replica.stored_bytes if leader is not None and leader.replica is not None else {},
+        "letters": letters,
+        "workers": counts["workers"],
+    }
 
 
 async def output_of(look: PageData, job: Mapping[str, Any], index: int | None, attempt: int | None) -> Facts:

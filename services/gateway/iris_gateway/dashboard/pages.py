@@ -131,6 +131,7 @@ _PAGES = (
     ("/sessions", "Sessions", "sessions.html", page_data.sessions),
     ("/users", "Users", "users.html", page_data.users),
     ("/events", "Events", "events.html", page_data.events),
+    ("/system", "System", "system.html", page_data.system),
 )
 
 

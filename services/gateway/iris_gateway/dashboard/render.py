@@ -20,6 +20,7 @@ from markupsafe import Markup
 from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
+from iris_core.units import show_bytes
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
@@ -115,6 +116,8 @@ def environment() -> Environment:
         "bar": drawing.bar,
         "printed": printed,
         "clock": clock,
+        "bytes": show_bytes,
+        "span_of": drawing.duration,
     }
     made.globals |= {
         "span": span,

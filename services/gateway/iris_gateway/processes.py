@@ -1,0 +1,75 @@
+"""Asks all processes of the cluster who they are, and remembers those that have stopped answering for a while.
+
+Workers are not asked: the state service knows them. Out of scope: how a process answers (`iris_bus.run`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iris_bus.contract import Bus, Message
+from iris_core.codec import Undecodable, unpack
+from iris_core.messages import ServiceInfo
+from iris_core.subjects import DESCRIBE
+
+WAIT_S = 0.1
+FRESH_S = 1.0
+FORGET_S = 600.0
+MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process and how many seconds ago it answered last; 0: to the last question."""
+
+    info: ServiceInfo
+    silent_s: float = 0.0
+
+
+class Processes:
+    """The processes of the cluster.
+
+    Args:
+        clock: monotonic seconds. wait_s: how long answers are waited for.
+    """
+
+    def __init__(self, bus: Bus, clock: Callable[[], float], wait_s: float = WAIT_S) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._wait_s = wait_s
+        self._known: dict[str, tuple[ServiceInfo, float]] = {}
+        self._asked_s = float("-inf")
+        self._asking = asyncio.Lock()
+
+    async def all(self) -> list[Process]:
+        """Processes by service and start. Nobody is asked more often than once a second. Raises Unavailable."""
+        async with self._asking:
+            if self._clock() - self._asked_s > FRESH_S:
+                await self._ask()
+        since = self._asked_s
+        found = [
+            Process(info, 0.0 if answered_s >= since else self._clock() - answered_s)
+            for info, answered_s in self._known.values()
+        ]
+        return sorted(found, key=lambda one: (one.info.service, one.info.started_ms, one.info.id))
+
+    async def _ask(self) -> None:
+        self._asked_s = now_s = self._clock()
+        self._known = {id_: known for id_, known in self._known.items() if now_s - known[1] < FORGET_S}
+
+        def heard(message: Message) -> None:
+            with contextlib.suppress(Undecodable):
+                info = unpack(message.data, ServiceInfo)
+                if info.id in self._known or len(self._known) < MOST:
+                    self._known[info.id] = (info, self._clock())
+
+        inbox = self._bus.new_inbox()
+        subscription = await self._bus.subscribe(inbox, heard)
+        try:
+            self._bus.publish(DESCRIBE, b"", reply=inbox)
+            await asyncio.sleep(self._wait_s)  # how many will answer is not known
+        finally:
+            await subscription.close()

@@ -1,0 +1,38 @@
+"""Which processes a gateway knows: those that answer, and for a while those that have stopped answering."""
+
+from iris_bus.contract import Message
+from iris_bus.memory import Memory
+from iris_core.codec import pack
+from iris_core.messages import ServiceInfo
+from iris_core.subjects import DESCRIBE
+from iris_gateway.processes import FORGET_S, Process, Processes
+
+
+def info(service: str, number: int) -> ServiceInfo:
+    return ServiceInfo(service, f"{service}-{number}", "0.1.0", "host", number, number)
+
+
+async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgotten():
+    memory, now_s = Memory(), 1000.0
+    asking, answering = memory.connect("gateway").bus, memory.connect("others").bus
+    there = [info("state", 2), info("scheduler", 1), info("state", 1)]
+    asked = 0
+
+    def answer(message: Message) -> None:
+        nonlocal asked
+        asked += 1
+        answering.publish(message.reply, b"rubbish")
+        for one in there:
+            answering.publish(message.reply, pack(one))
+
+    await answering.subscribe(DESCRIBE, answer)
+    processes = Processes(asking, lambda: now_s, wait_s=0.02)
+    everybody = await processes.all()
+    assert [one.info.id for one in everybody] == ["scheduler-1", "state-1", "state-2"]
+    there.pop()
+    assert await processes.all() == everybody
+    assert asked == 1
+    now_s += 5
+    assert Process(info("state", 1), 5.0) in await processes.all()
+    now_s += FORGET_S
+    assert [one.info.id for one in await processes.all()] == ["scheduler-1", "state-2"]
