@@ -52,10 +52,14 @@ function patch(old, fresh) {
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   const known = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+  const kept = new Set([...fresh.children].map((child) => child.id));
+  for (const [id, child] of known) if (!kept.has(id)) child.remove();
+  old.normalize();
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    let found = wanted.id ? known.get(wanted.id) : at && !at.id && like(at, wanted) ? at : null;
+    const found = wanted.id ? known.get(wanted.id) : placed(at, wanted);
     if (found) {
+      while (!wanted.id && at !== found) at = removed(at);
       if (found === at) at = at.nextSibling;
       else old.insertBefore(found, at);
       if (found.nodeType === Node.ELEMENT_NODE) patch(found, wanted);
@@ -64,11 +68,24 @@ function patch(old, fresh) {
       old.insertBefore(document.adoptNode(wanted), at);
     }
   }
-  while (at) {
-    const next = at.nextSibling;
-    at.remove();
-    at = next;
+  while (at) at = removed(at);
+}
+
+function removed(node) {
+  const next = node.nextSibling;
+  node.remove();
+  return next;
+}
+
+// The element at this place if it is of the kind that is wanted, else one of its class a little further on: what stood
+// between is gone.
+function placed(at, wanted) {
+  if (at && !at.id && like(at, wanted)) return at;
+  for (let left = 4; at && left > 0; at = at.nextSibling, left--) {
+    if (at.id) return null;
+    if (like(at, wanted) && at.nodeType === Node.ELEMENT_NODE && at.className === wanted.className) return at;
   }
+  return null;
 }
 
 function like(one, other) {
