@@ -69,8 +69,8 @@ def idempotency_key(call: Call) -> str:
 def request_key(call: Call, form_key: str = "") -> str:
     """The request id for the state service, for commands without an idempotency key in their record.
 
-    ``form_key``: the key that a form brings, which cannot send the header. Call it after the body was read: the id holds a digest of what was sent, so that a key that is used for something
-    else is refused.
+    ``form_key``: the key in a form, which cannot send the header. Call it after the body was read: the id digests
+    what was sent, so that a key that is used for something else is refused.
     """
     key, request = form_key or idempotency_key(call), call.request
     if not key:
