@@ -102,7 +102,7 @@ async def problem_types(call: Call) -> Response:
     if code is not None and code not in PROBLEM_TYPES:
         raise ProblemResponse("not_found", f"there is no problem type {code[:80]!r}; {PROBLEMS} lists them")
     types = PROBLEM_TYPES if code is None else {code: PROBLEM_TYPES[code]}
-    return html(call, "problem_types.html", title=code or "Problem types", types=types)
+    return html(call.request, "problem_types.html", title=code or "Problem types", types=types)
 
 
 def _assets() -> dict[str, tuple[bytes, str]]:
