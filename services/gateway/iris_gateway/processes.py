@@ -22,7 +22,7 @@ MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class KnownProcess:
     """A process and how many seconds ago it answered last; 0: to the last question."""
 
     info: ServiceInfo
@@ -44,14 +44,14 @@ class Processes:
         self._asked_s = float("-inf")
         self._asking = asyncio.Lock()
 
-    async def all(self) -> list[Process]:
+    async def all(self) -> list[KnownProcess]:
         """Processes by service and start. Nobody is asked more often than once a second. Raises Unavailable."""
         async with self._asking:
             if self._clock() - self._asked_s > FRESH_S:
                 await self._ask()
         since = self._asked_s
         found = [
-            Process(info, 0.0 if answered_s >= since else self._clock() - answered_s)
+            KnownProcess(info, 0.0 if answered_s >= since else self._clock() - answered_s)
             for info, answered_s in self._known.values()
         ]
         return sorted(found, key=lambda one: (one.info.service, one.info.started_ms, one.info.id))

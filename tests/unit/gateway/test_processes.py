@@ -5,7 +5,7 @@ from iris_bus.memory import Memory
 from iris_core.codec import pack
 from iris_core.messages import ServiceInfo
 from iris_core.subjects import DESCRIBE
-from iris_gateway.processes import FORGET_S, Process, Processes
+from iris_gateway.processes import FORGET_S, KnownProcess, Processes
 
 
 def info(service: str, number: int) -> ServiceInfo:
@@ -33,6 +33,6 @@ async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgot
     assert await processes.all() == everybody
     assert asked == 1
     now_s += 5
-    assert Process(info("state", 1), 5.0) in await processes.all()
+    assert KnownProcess(info("state", 1), 5.0) in await processes.all()
     now_s += FORGET_S
     assert [one.info.id for one in await processes.all()] == ["scheduler-1", "state-2"]
