@@ -135,6 +135,18 @@ async def test_servers_of_a_cluster_accept_each_other_over_tls_and_nobody_withou
         until(lambda: log.exists() and "Authorization Violation" in log.read_text(), "the stranger is refused", 20)
 
 
+async def test_new_keys_open_the_streams_that_are_there(tmp_path: Path):
+    for out in ("lost", "new"):
+        nats_config(tmp_path / out, "--store", str(tmp_path / "store"))
+        with serving(tmp_path / out) as (url, _):
+            state = await connect(url, name="state", credentials=key(tmp_path / out, "state"), retry_for_s=10)
+            await state.streams.ensure()
+            sequence = await state.streams.publish("task.state.running", b"{}", timeout=10)
+            await state.close()
+        (tmp_path / "server.log").unlink()
+    assert sequence == 2
+
+
 async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_account(tmp_path: Path):
     out = tmp_path / "out"
     nats_config(out, "--worker", "w0", "--store", str(tmp_path / "store"))
