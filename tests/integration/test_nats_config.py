@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import shutil
 import signal
@@ -20,7 +22,7 @@ from iris_bus.jetstream import connect
 from iris_core import subjects
 from tests.support.certificates import make_certificate
 from tests.support.cluster import until
-from tests.support.nats_config import free_ports
+from tests.support.nats_config import ConfiguredServer, free_ports
 
 pytestmark = pytest.mark.integration
 
@@ -173,3 +175,48 @@ async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_acc
             await orders.close()
         for connection in (state, first, second):
             await connection.close()
+
+
+async def test_three_servers_take_a_new_key_one_after_the_other_as_the_page_says(tmp_path: Path):
+    out = tmp_path / "out"
+    nats_config(out, *(f"--server={name}=localhost" for name in "abc"), "--store", "STORE")
+    ports, monitors, routes = (free_ports(3) for _ in range(3))
+    servers = []
+    for name, port, monitor, route in zip("abc", ports, monitors, routes, strict=True):
+        peers = iter(routes)
+        config = (out / f"nats-{name}.conf").read_text().replace("STORE", str(tmp_path / name))
+        config = config.replace("0.0.0.0:4222", f"127.0.0.1:{port}").replace("0.0.0.0:6222", f"127.0.0.1:{route}")
+        config = re.sub("localhost:6222", lambda _, peers=peers: f"127.0.0.1:{next(peers)}", config)
+        servers.append(ConfiguredServer(tmp_path / name, f'http: "127.0.0.1:{monitor}"\n{config}', port, monitor))
+
+    async def restart(server: ConfiguredServer) -> None:
+        server.kill()
+        shutil.copy(out / "accounts.conf", server.directory)
+        server.start()
+        await server.until_healthy()
+
+    urls = ",".join(server.url for server in servers)
+    try:
+        for server in servers:
+            shutil.copy(out / "accounts.conf", server.directory)
+            server.start()
+        shutil.copytree(out / "keys", tmp_path / "host" / "keys")
+        old = await connect(urls, name="state", credentials=key(tmp_path / "host", "state"), replicas=3)
+        await old.streams.ensure()
+        (out / "keys" / "state.seed").unlink()
+        assert nats_config(out) == ["keys/state.seed", "accounts.conf"]
+        for server in servers[:2]:
+            await restart(server)
+        await old.streams.ensure()
+        async with asyncio.timeout(30):
+            while True:  # as a supervisor starts a process again that the third server refuses
+                with contextlib.suppress(Unavailable):
+                    new = await connect(urls, name="state", credentials=key(out, "state"), replicas=3)
+                    break
+        await restart(servers[2])
+        await new.streams.ensure()
+        await old.close()
+        await new.close()
+    finally:
+        for server in servers:
+            server.kill()

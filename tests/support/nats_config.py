@@ -29,6 +29,7 @@ class ConfiguredServer:
     """One `nats-server` on a configuration text that listens on ``port`` and ``http``."""
 
     def __init__(self, directory: Path, config: str, port: int, http: int) -> None:
+        self.directory = directory
         self.url = f"nats://127.0.0.1:{port}"
         self._health = f"http://127.0.0.1:{http}/healthz"
         self._config = directory / "nats.conf"
