@@ -7,7 +7,7 @@
 #
 # Metadata of the instance:
 #   iris-config   the text of iris.toml ([nats] url and so on)
-#   iris-nkey     the worker's nkey seed; leave it out when the image has /etc/iris/worker.nk
+#   iris-nkey     the worker's nkey seed; leave it out when the image has /etc/iris/worker.seed
 #   iris-wheels   a directory on the image with the wheels of iris and all it needs; without it pip's index is used
 #   iris-version  a release; left out, the newest there is
 #
@@ -80,11 +80,11 @@ END
   place "$etc/worker.env" 600
   meta attributes/iris-config >"$etc/iris.toml.new"
   place "$etc/iris.toml" 644
-  meta attributes/iris-nkey >"$etc/worker.nk.new"
-  if [ -s "$etc/worker.nk.new" ]; then
-    place "$etc/worker.nk" 600
+  meta attributes/iris-nkey >"$etc/worker.seed.new"
+  if [ -s "$etc/worker.seed.new" ]; then
+    place "$etc/worker.seed" 600
   else
-    rm "$etc/worker.nk.new"
+    rm "$etc/worker.seed.new"
   fi
   for unit in iris-worker.service iris-notice.service; do
     cp "$HERE/$unit" "$units/$unit.new"

@@ -127,7 +127,7 @@ def test_a_vm_becomes_the_worker_that_its_metadata_says(machine: Machine):
         "device-variant": "v4-16",
     }
     assert (machine.root / "etc/iris/iris.toml").read_text() == VM["attributes/iris-config"]
-    key = machine.root / "etc/iris/worker.nk"
+    key = machine.root / "etc/iris/worker.seed"
     assert (key.read_text(), key.stat().st_mode & 0o777) == ("SUAEXAMPLE", 0o600)
     calls = machine.calls()
     assert "pip install --quiet iris[server]==0.1.0 from /opt/wheels" in calls
