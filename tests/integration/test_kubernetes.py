@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iris_bus import nats_binary
 from tests.house.repository import ROOT
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
@@ -26,13 +32,21 @@ SERVICES = ("state", "scheduler", "gateway", "proxy", "worker")
 
 
 @pytest.fixture(scope="module")
-def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Everything, built with made-up secrets."""
-    place = tmp_path_factory.mktemp("kubernetes") / "it"
-    shutil.copytree(ROOT / "deploy" / "kubernetes", place, ignore=shutil.ignore_patterns("secrets"))
-    (place / "secrets").mkdir()
-    for name in (*(f"{service}.nk" for service in SERVICES), "tokens", "users.conf"):
-        (place / "secrets" / name).write_text("secret")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory, with the secrets that its README says how to make."""
+    made = tmp_path_factory.mktemp("kubernetes") / "it"
+    shutil.copytree(ROOT / "deploy" / "kubernetes", made, ignore=shutil.ignore_patterns("secrets"))
+    block = re.search(
+        r"^```\n(.*?)kubectl apply -k \.\n```$", (made / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert block
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-euc", block[1]], cwd=made, env=environ, check=True, timeout=60, capture_output=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def manifests(place: Path) -> list[dict[str, Any]]:
     done = subprocess.run(["kubectl", "kustomize", place], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -59,7 +73,7 @@ def test_every_service_of_iris_is_there(manifests: list[dict[str, Any]]):
     commands = {tuple(pod["containers"][0]["command"]) for _, pod, _ in pods(manifests)}
     assert commands == {
         *(("iris", "server", service) for service in SERVICES),
-        ("nats-server", "--config", "/etc/nats/nats.conf"),
+        ("nats-server", "--config", "/etc/nats/nats-$(POD_NAME).conf", "--http_port", "8222"),
     }
 
 
@@ -72,6 +86,64 @@ def test_every_probe_asks_a_port_and_a_page_that_are_there(manifests: list[dict[
             asked = container[probe]["httpGet"]
             assert asked["port"] in ports, name
             assert asked["path"].partition("?")[0] in pages, name
+
+
+def files_of(manifests: list[dict[str, Any]], pod: dict[str, Any], env: dict[str, str]) -> dict[str, bytes]:
+    """What the secrets that the container of a pod mounts are in it, by path."""
+    secrets = of(manifests, "Secret")
+    volumes = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    found = {}
+    for mount in pod["containers"][0]["volumeMounts"]:
+        if volume := volumes.get(mount["name"]):
+            data = {key: base64.b64decode(text) for key, text in secrets[volume["secretName"]]["data"].items()}
+            shown = {item["path"]: data[item["key"]] for item in volume.get("items", [])} or data
+            one = re.sub(r"\$\((\w+)\)", lambda match: env[match[1]], mount.get("subPathExpr", ""))
+            parts = {"": shown[one]} if one else {f"/{name}": content for name, content in shown.items()}
+            found |= {mount["mountPath"] + name: content for name, content in parts.items()}
+    return found
+
+
+def test_each_pod_gets_the_key_that_was_made_for_it_and_no_other(place: Path, manifests: list[dict[str, Any]]):
+    made = {path.stem: path.read_bytes() for path in (place / "secrets" / "keys").iterdir()}
+    workers = 0
+    for name, pod, _ in pods(manifests):
+        given = {one["name"]: one.get("value", "") for one in pod["containers"][0].get("env", [])}
+        for number in range(of(manifests, "StatefulSet")["iris-worker"]["spec"]["replicas"]):
+            files = files_of(manifests, pod, {"IRIS_WORKER_ID": f"iris-worker-{number}"})
+            seen = {label for label, seed in made.items() if seed in files.values()}
+            if name == "iris-nats":
+                assert seen == set()
+            elif name == "iris-worker":
+                assert seen == {f"worker-iris-worker-{number}"}
+                workers += 1
+            else:
+                assert seen == {name.removeprefix("iris-")}
+            if seen:
+                assert made[seen.pop()] == files[given["IRIS_NATS_NKEY_SEED"]], name
+    assert workers == 2
+
+
+def test_each_server_has_a_configuration_with_its_name_and_its_peers(manifests: list[dict[str, Any]], tmp_path: Path):
+    [pod] = [pod for name, pod, _ in pods(manifests) if name == "iris-nats"]
+    for path, text in files_of(manifests, pod, {}).items():
+        (tmp_path / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path.lstrip("/")).write_bytes(text)
+    [_, _, config, *_] = pod["containers"][0]["command"]
+    peers = of(manifests, "Service")["iris-nats-peers"]["metadata"]["name"]
+    for number in range(of(manifests, "StatefulSet")["iris-nats"]["spec"]["replicas"]):
+        mine = tmp_path / config.replace("$(POD_NAME)", f"iris-nats-{number}").lstrip("/")
+        assert f'server_name: "iris-nats-{number}"' in mine.read_text()
+        assert re.findall(r"@([\w.-]+):6222", mine.read_text()) == [f"iris-nats-{n}.{peers}" for n in range(3)]
+        tried = subprocess.run([nats_binary.find(), "-t", "-c", mine], capture_output=True, text=True, check=False)
+        assert tried.returncode == 0, tried.stderr
+
+
+def test_a_proxy_keeps_its_discovery_where_it_may_write(manifests: list[dict[str, Any]]):
+    [pod] = [pod for name, pod, _ in pods(manifests) if name == "iris-proxy"]
+    [container] = pod["containers"]
+    [kept] = [one["value"] for one in container["env"] if one["name"] == "IRIS_PROXY_DISCOVERY_FILE"]
+    [volume] = [mount["name"] for mount in container["volumeMounts"] if mount["mountPath"] == os.path.dirname(kept)]
+    assert {"name": volume, "emptyDir": {}} in pod["volumes"]
 
 
 def test_ports_are_those_that_the_settings_name(manifests: list[dict[str, Any]]):
