@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 from drawings.configuration import SECTIONS, struct_at
@@ -18,7 +19,7 @@ from iris.client.job_options import job_spec
 from iris.client.problems import InvalidOption
 from iris_bus.run import run_service
 from iris_bus.settings import BadSetting, load
-from tests.house.repository import ROOT, tracked
+from tests.house.repository import ROOT, texts, tracked
 from tests.support.guide import blocks, command_lines
 
 HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
@@ -26,6 +27,8 @@ HISTORY = ("docs/adr", "docs/design", "CHANGELOG.md")
 PAGES = [str(path) for path in tracked() if path.suffix == ".md" and not str(path).startswith(HISTORY)]
 EXAMPLES = {"COMMAND": "ls", "SERVICE": "state", "N": "2", "TIME": "1m", "$service": "state"}
 """Values for words that stand for one."""
+NAMES = re.compile(r"\bIRIS_[A-Z_]+[A-Z]\b")
+"""Variables, and streams."""
 OF_SERVICES = {"proxy": {"workers": ""}}
 """Options that only one service has."""
 
@@ -131,6 +134,21 @@ def test_the_settings_of_a_page_are_settings(page: str, tmp_path: Path):
             (tmp_path / "iris.toml").write_text(block.text)
             for section in tomllib.loads(block.text):
                 load(tmp_path / "iris.toml", {}).section(section, struct_at(SECTIONS[section][0]))
+
+
+@cache
+def variables() -> set[str]:
+    """What may stand in a page: names in the code, and every setting as a variable."""
+    code = "\n".join(text for path, text in texts().items() if path.parts[0] in ("libs", "services", "examples"))
+    keys = {name: msgspec.structs.fields(struct_at(place)) for name, (place, _) in SECTIONS.items()}
+    return {*NAMES.findall(code)} | {f"IRIS_{name}_{key.name}".upper() for name in keys for key in keys[name]}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_variable_of_a_page_is_read_or_set_by_iris(page: str):
+    assert {
+        name for name in NAMES.findall((ROOT / page).read_text()) if not name.startswith("IRIS_PORT_")
+    } <= variables()
 
 
 def test_a_setting_that_is_none_is_noticed(tmp_path: Path):
