@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from iris_gateway.auth import parse_tokens
+from tests.house.repository import ROOT
 from tests.support.browser import Page, browser
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
@@ -103,6 +104,22 @@ CONTRASTS = """(() => {
   return texts.map((one) => { const [a, b] = [light(rgb(getComputedStyle(one).color)), light(ground(one))];
     return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]; }).filter(([r]) => r < 4.5);
 })()"""
+
+
+AXE = ROOT / ".axe" / "node_modules" / "axe-core" / "axe.min.js"
+VIOLATIONS = """axe.run({resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations.map(
+    (one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120))])))"""
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not in .axe; .ci/run puts it there")
+async def test_axe_finds_nothing_on_any_page(iris: House, page: Page):
+    async with listening(iris) as http:
+        for path in PATHS:
+            await page.open(f"{http.base_url}{path}")
+            assert await page.shows("</footer>")
+            await page.loaded()
+            await page.value(AXE.read_text())
+            assert (path, await page.value(VIOLATIONS)) == (path, "[]")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

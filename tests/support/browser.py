@@ -46,7 +46,7 @@ class Page:
 
     async def value(self, expression: str) -> Any:
         """What an expression of JavaScript comes to in the page."""
-        found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        found = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return found.get("result", {}).get("value")
 
     async def until(self, expression: str, seconds: float = 40.0) -> None:

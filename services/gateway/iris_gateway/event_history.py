@@ -37,11 +37,13 @@ async def oldest_first(streams: Streams, wanted: Filter, limit: int, after: int)
     return events, after if after < end else None
 
 
-async def newest_first(streams: Streams, wanted: Filter, limit: int, before: int | None) -> EventRecords:
-    """Matching events before sequence ``before`` (None: the end), latest first."""
+async def newest_first(
+    streams: Streams, wanted: Filter, limit: int, before: int | None, budget: int = BUDGET
+) -> EventRecords:
+    """Matching events before sequence ``before`` (None: the end), latest first; reads ``budget`` messages at most."""
     upper = await _end(streams) if before is None else before - 1
     events: list[EventRecord] = []
-    lowest = max(0, upper - BUDGET)
+    lowest = max(0, upper - budget)
     while upper > lowest:
         lower = max(upper - STRETCH, lowest)
         found = await _stretch(streams, lower, upper)

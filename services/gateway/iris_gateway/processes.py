@@ -15,7 +15,7 @@ from iris_core.codec import Undecodable, unpack
 from iris_core.messages import ServiceInfo
 from iris_core.subjects import DESCRIBE
 
-WAIT_S = 0.1
+WAIT_S, LATE_S = 0.1, 1.0
 FRESH_S = 1.0
 FORGET_S = 600.0
 MOST = 200
@@ -33,15 +33,22 @@ class Processes:
     """The processes of the cluster.
 
     Args:
-        clock: monotonic seconds. wait_s: how long answers are waited for.
+        clock: monotonic seconds.
+        wait_s: how long answers are waited for, because how many will come is not known.
+        late_s: how long a leader of the state service, and those that answered the last time, are waited for.
     """
 
-    def __init__(self, bus: Bus, clock: Callable[[], float], wait_s: float = WAIT_S) -> None:
+    def __init__(self, bus: Bus, clock: Callable[[], float], wait_s: float = WAIT_S, late_s: float = LATE_S) -> None:
         self._bus = bus
         self._clock = clock
         self._wait_s = wait_s
+        self._late_s = late_s
+        self._inbox = ""
         self._known: dict[str, tuple[ServiceInfo, float]] = {}
         self._asked_s = float("-inf")
+        self._missing: set[str] = set()
+        self._led = False
+        self._complete = asyncio.Event()
         self._asking = asyncio.Lock()
 
     async def all(self) -> list[KnownProcess]:
@@ -49,27 +56,34 @@ class Processes:
         async with self._asking:
             if self._clock() - self._asked_s > FRESH_S:
                 await self._ask()
-        since = self._asked_s
+        now_s, since_s = self._clock(), self._asked_s
         found = [
-            KnownProcess(info, 0.0 if answered_s >= since else self._clock() - answered_s)
+            KnownProcess(info, 0.0 if answered_s >= since_s else now_s - answered_s)
             for info, answered_s in self._known.values()
         ]
         return sorted(found, key=lambda one: (one.info.service, one.info.started_ms, one.info.id))
 
     async def _ask(self) -> None:
-        self._asked_s = now_s = self._clock()
-        self._known = {id_: known for id_, known in self._known.items() if now_s - known[1] < FORGET_S}
+        before_s, self._asked_s = self._asked_s, self._clock()
+        self._known = {id_: one for id_, one in self._known.items() if self._asked_s - one[1] < FORGET_S}
+        self._missing = {id_ for id_, (_, answered_s) in self._known.items() if answered_s >= before_s}
+        self._led = False
+        self._complete.clear()
+        if not self._inbox:
+            self._inbox = self._bus.new_inbox()
+            await self._bus.subscribe(self._inbox, self._heard)
+        self._bus.publish(DESCRIBE, b"", reply=self._inbox)
+        await asyncio.sleep(self._wait_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._late_s):
+                await self._complete.wait()
 
-        def heard(message: Message) -> None:
-            with contextlib.suppress(Undecodable):
-                info = unpack(message.data, ServiceInfo)
-                if info.id in self._known or len(self._known) < MOST:
-                    self._known[info.id] = (info, self._clock())
-
-        inbox = self._bus.new_inbox()
-        subscription = await self._bus.subscribe(inbox, heard)
-        try:
-            self._bus.publish(DESCRIBE, b"", reply=inbox)
-            await asyncio.sleep(self._wait_s)  # how many will answer is not known
-        finally:
-            await subscription.close()
+    def _heard(self, message: Message) -> None:
+        with contextlib.suppress(Undecodable):
+            info = unpack(message.data, ServiceInfo)
+            if info.id in self._known or len(self._known) < MOST:
+                self._known[info.id] = (info, self._clock())
+            self._missing.discard(info.id)
+            self._led |= info.replica is not None and info.replica.leads
+            if self._led and not self._missing:
+                self._complete.set()

@@ -55,14 +55,15 @@ class StateService:
     async def info(self) -> ReplicaInfo:
         """What this replica does; the leader adds what each store holds. Raises Unavailable."""
         standing, machine = self._standing(), self.replica.machine
-        size = self.replica.connection.streams.size
+        stores = STORES if standing.leads else ()
+        sizes = await asyncio.gather(*map(self.replica.connection.streams.size, stores))
         return ReplicaInfo(
             leads=standing.leads,
             epoch=machine.ledger.epoch,
             sequence=machine.sequence,
             behind=standing.behind,
             unpublished=standing.unpublished,
-            stored_bytes={store: await size(store) for store in STORES} if standing.leads else {},
+            stored_bytes=dict(zip(stores, sizes, strict=True)),
         )
 
     def _standing(self) -> Standing:

@@ -1,9 +1,11 @@
 """Which processes a gateway knows: those that answer, and for a while those that have stopped answering."""
 
+import asyncio
+
 from iris_bus.contract import Message
 from iris_bus.memory import Memory
 from iris_core.codec import pack
-from iris_core.messages import ServiceInfo
+from iris_core.messages import ReplicaInfo, ServiceInfo
 from iris_core.subjects import DESCRIBE
 from iris_gateway.processes import FORGET_S, KnownProcess, Processes
 
@@ -26,7 +28,7 @@ async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgot
             answering.publish(message.reply, pack(one))
 
     await answering.subscribe(DESCRIBE, answer)
-    processes = Processes(asking, lambda: now_s, wait_s=0.02)
+    processes = Processes(asking, lambda: now_s, wait_s=0.02, late_s=0.05)
     everybody = await processes.all()
     assert [one.info.id for one in everybody] == ["scheduler-1", "state-1", "state-2"]
     there.pop()
@@ -36,3 +38,16 @@ async def test_a_process_that_stops_answering_is_shown_as_silent_and_then_forgot
     assert KnownProcess(info("state", 1), 5.0) in await processes.all()
     now_s += FORGET_S
     assert [one.info.id for one in await processes.all()] == ["scheduler-1", "state-2"]
+
+
+async def test_a_leader_that_is_slow_to_answer_is_waited_for():
+    memory = Memory()
+    asking, answering = memory.connect("gateway").bus, memory.connect("others").bus
+    leader = ServiceInfo("state", "s1", "0.1.0", "host", 1, 1, replica=ReplicaInfo(leads=True))
+
+    def answer(message: Message) -> None:
+        asyncio.get_running_loop().call_later(0.1, lambda: answering.publish(message.reply, pack(leader)))
+
+    await answering.subscribe(DESCRIBE, answer)
+    processes = Processes(asking, asyncio.get_running_loop().time, wait_s=0.01, late_s=10.0)
+    assert await processes.all() == [KnownProcess(leader)]

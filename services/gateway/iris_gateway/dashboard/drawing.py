@@ -87,7 +87,7 @@ class Axis:
         share = (self._moment(text) - self._began).total_seconds() / self._seconds
         return min(100.0, max(0.0, 100 * share))
 
-    def ticks(self, count: int = 4) -> list[tuple[float, str]]:
+    def ticks(self, count: int = 2) -> list[tuple[float, str]]:
         """The positions and labels of the ticks."""
         return [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
 

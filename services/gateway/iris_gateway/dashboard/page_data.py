@@ -24,7 +24,7 @@ from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis, columns, duration
 from iris_gateway.dashboard.render import ENDED
 from iris_gateway.event import Filter
-from iris_gateway.event_history import newest_first
+from iris_gateway.event_history import STRETCH, newest_first
 from iris_gateway.gateway import Gateway
 from iris_gateway.log_lines import LogLine
 from iris_gateway.logs import LogQuery
@@ -155,7 +155,7 @@ async def job(look: PageData) -> Facts:
     """One job: its progress, what it waits for, or why it failed."""
     name = job_reference(look.segments["job"])
     shown = await look.at("job", job=name)
-    events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None)
+    events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
     failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
     spec = msgspec.convert(shown["spec"], JobSpec)
@@ -227,7 +227,7 @@ async def deployment(look: PageData) -> Facts:
     """One deployment: whether it serves, its routes and its update."""
     name = identifier(look.segments["deployment"], "deployment")
     shown = await look.at("deployment", deployment=name)
-    events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None)
+    events, _ = await newest_first(look.gateway.feed.streams, Filter(deployment=shown["name"]), 20, None, STRETCH)
     return {
         "title": f"{shown['ready']} of {shown['replicas']} ready: {shown['name']}",
         "deployment": shown,

@@ -42,6 +42,11 @@ def badge(state: str) -> Markup:
     return Markup('<span class="badge {}">{}</span>').format(kind, state)
 
 
+def counted(count: int, word: str) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
 def segment(name: str) -> str:
     """A name as one path segment."""
     return quote(name, safe="")
@@ -116,6 +121,7 @@ def environment() -> Environment:
         "bar": drawing.bar,
         "printed": printed,
         "clock": clock,
+        "counted": counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
     }
