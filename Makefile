@@ -6,7 +6,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STAMP := .venv/.made
 WORKERS ?= 2
-# Tests with servers and processes wait for half of their time.
+# Tests with servers and processes wait for each other a good part of the time.
 WAITING_WORKERS ?= $(shell expr $(WORKERS) + 1)
 SECONDS ?= 60
 SERVERS ?= 1
