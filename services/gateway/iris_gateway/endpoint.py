@@ -90,7 +90,6 @@ class Endpoint:
     answers: Mapping[int, Answers]
     parameters: tuple[Parameter, ...] = ()
     body: Any = None
-    tag: str = ""
     public: bool = False
     admin: bool = False
     problems: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ class Examination(msgspec.Struct):
 
     Attributes:
         snapshots: every snapshot by name with its fault, empty when it is intact.
-        image: the newest intact one, as stored. begin: the last commit in it, 0 without one.
+        begin: the last commit in the newest intact one, 0 without one.
         journal: first and last sequence that NATS says the journal has.
         end: the last sequence that is known to have existed, and ``proof`` names the source when that is not the
             journal.
@@ -39,7 +39,6 @@ class Examination(msgspec.Struct):
     """
 
     snapshots: dict[str, str]
-    image: bytes | None
     begin: int
     journal: tuple[int, int]
     end: int
@@ -78,7 +77,6 @@ async def examine(stored: Stored, policy: Policy) -> Examination:
     behind = survey(await stored.journal(begin, end), begin, end)
     return Examination(
         snapshots=wrong,
-        image=image,
         begin=begin,
         journal=(first, last),
         end=end,

@@ -46,7 +46,7 @@ def on_deploy(ledger: Ledger, policy: Policy, command: DeployCommand) -> Iterato
         raise Refused(Code.CHANGED, words)
     if command.action != "delete" and deployment.status not in table.LIVE:
         raise Refused(Code.CONFLICT, f"{deployment.name} is {deployment.status.value}")
-    yield from action(ledger, deployment, command)
+    yield from action(deployment, command)
 
 
 def known_deployment(ledger: Ledger, name: str) -> Deployment:
@@ -100,7 +100,7 @@ def _job_of_that_name(ledger: Ledger, name: str) -> str:
     return ""
 
 
-def _update(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _update(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     """Set a new specification; another template or port creates a new revision, and an update to it."""
     wanted = patched(deployment.spec, command.patch) if command.patch else command.spec
     spec = _checked(command, wanted, deployment.name)
@@ -133,7 +133,7 @@ def _rested(deployment: Deployment, **fields: Any) -> Iterator[Step]:
         yield RolledOut(deployment.number, rested)
 
 
-def _scale(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _scale(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     if not 0 <= command.replicas <= MAX_ROUTES:
         raise Refused(Code.INVALID, f"a deployment has 0 to {MAX_ROUTES} routes, not {command.replicas}")
     if deployment.spec.scaling is not None:
@@ -148,7 +148,7 @@ def _scaled_by_rule(deployment: Deployment) -> Refused:
     return Refused(Code.CONFLICT, f"{words}, or remove the rule first")
 
 
-def _rollback(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _rollback(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     revision = _earlier(deployment, command.revision)
     spec = msgspec.structs.replace(deployment.spec, template=revision.template, port=revision.port)
     yield from _to_revision(deployment, spec, revision.number)
@@ -170,13 +170,13 @@ def _earlier(deployment: Deployment, number: int) -> Revision:
     return revision
 
 
-def _pause(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _pause(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     if not deployment.rollout.paused:
         paused = msgspec.structs.replace(deployment.rollout, paused=True)
         yield RolledOut(deployment.number, paused, by_owner=True)
 
 
-def _resume(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _resume(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     """Continue an update, and retry after failed starts; no route is touched by that alone."""
     known = deployment.rollout
     resumed = msgspec.structs.replace(known, paused=False, pause_after=None, pacing=RESTED)
@@ -184,11 +184,11 @@ def _resume(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> I
         yield RolledOut(deployment.number, resumed, by_owner=True)
 
 
-def _delete(ledger: Ledger, deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
+def _delete(deployment: Deployment, command: DeployCommand) -> Iterator[Step]:
     yield from lifecycle.judged(deployment, table.DESTROY, Outcome.SUCCESS)
 
 
-_ACTIONS: dict[str, Callable[[Ledger, Deployment, DeployCommand], Iterator[Step]]] = {
+_ACTIONS: dict[str, Callable[[Deployment, DeployCommand], Iterator[Step]]] = {
     "update": _update,
     "scale": _scale,
     "rollback": _rollback,

@@ -75,7 +75,7 @@ def _check_pending(ledger: Ledger, policy: Policy, deployment: Deployment, now_m
 
 def _scaling(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """Create missing routes and end surplus ones until the wanted number is reached."""
-    yield from _plan(ledger, deployment, now_ms)
+    yield from _plan(deployment, now_ms)
     if len(deployment.live()) == deployment.spec.replicas:
         yield from judged(deployment, table.SCALE, Outcome.SUCCESS)
 
@@ -118,7 +118,7 @@ def _deploying(ledger: Ledger, policy: Policy, deployment: Deployment, now_ms: i
     if failure and not deployment.rollout.failed:
         yield from _fail(deployment, failure, now_ms)
     else:
-        yield from _plan(ledger, deployment, now_ms)
+        yield from _plan(deployment, now_ms)
 
 
 def _begun(deployment: Deployment, now_ms: int) -> RolloutProgress:
@@ -179,7 +179,7 @@ _HANDLERS: dict[DeploymentLifecycle, Callable[[Ledger, Policy, Deployment, int],
 # ── routes come and go ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _plan(ledger: Ledger, deployment: Deployment, now_ms: int) -> Iterator[Step]:
+def _plan(deployment: Deployment, now_ms: int) -> Iterator[Step]:
     """The next step of the rollout; after a failed start it creates one route at a time."""
     known, members = deployment.rollout, deployment.members(now_ms)
     if known.pacing.failures and _has_recovered(deployment, now_ms):
