@@ -143,7 +143,7 @@ async def test_one_of_three_servers_down(tmp_path: Path):
         connection = await connect(url, name="test", replicas=3)
         await connection.streams.ensure()
         await connection.close()
-        assert await asyncio.to_thread(doctor, "--nats", url) == {}
+        await asyncio.to_thread(until, lambda: doctor("--nats", url) == {}, "every server knows the others", 60)
         servers[1].kill()
         expected = {"server_down": ["n1 of the NATS servers does not answer the others"]}
         await asyncio.to_thread(until, lambda: doctor("--nats", url) == expected, "it tells which is down", 60)

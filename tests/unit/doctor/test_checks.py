@@ -174,6 +174,11 @@ def test_a_healthy_cluster_has_no_problem_and_nothing_is_unchecked():
     assert (problems(HEALTHY), notes(HEALTHY)) == ([], [])
 
 
+def test_a_late_heartbeat_is_no_wrong_clock():
+    assert problems(workers(W0, WorkerFacts("w1", "healthy", clock_ahead_ms=-9_000))) == []
+    assert problems(workers(W0, WorkerFacts("w1", "healthy", clock_ahead_ms=9_000))) != []
+
+
 def test_what_is_unknown_is_no_problem_but_is_named():
     only_gateway, only_bus = msgspec.structs.replace(HEALTHY, bus=None), msgspec.structs.replace(HEALTHY, gateway=None)
     assert problems(only_gateway) == problems(only_bus) == []

@@ -16,7 +16,9 @@ from iris_bus.bus_facts import BusFacts, KeyFacts
 from iris_core.roles import login_of, permissions
 
 CLOCK_S = 3.0
-"""A clock may differ by so much: the gateway tells whole seconds, and a heartbeat may be under way for a while."""
+"""A clock may differ by so much."""
+LATE_S = 10.0
+"""A host may seem behind by so much, because its heartbeat arrived late."""
 FREE_BYTES = 1 << 30
 _NEARLY_FULL = 0.95
 _NAMES = 5
@@ -216,15 +218,15 @@ def _wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     here = [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers] if bus is not None else []
     if gateway is not None and gateway.clock_ahead_s:
         here.insert(0, ("the gateway", gateway.clock_ahead_s))
-    yield from _differing(here, "this machine's")
+    yield from _differing(here, "this machine's", CLOCK_S)
     workers = (gateway.workers if gateway is not None else None) or ()
     hosts = [(f"worker {worker.id}", worker.clock_ahead_ms / 1000) for worker in workers if worker.state != "lost"]
-    yield from _differing(hosts, "the state service's")
+    yield from _differing(hosts, "the state service's", LATE_S)
 
 
-def _differing(clocks: Iterable[tuple[str, float]], than: str) -> Iterator[str]:
+def _differing(clocks: Iterable[tuple[str, float]], than: str, behind_s: float) -> Iterator[str]:
     for name, ahead_s in clocks:
-        if abs(ahead_s) > CLOCK_S:
+        if not -behind_s <= ahead_s <= CLOCK_S:
             yield f"the clock of {name} is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} {than}"
 
 
