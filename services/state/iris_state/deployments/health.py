@@ -74,7 +74,7 @@ def fell_together(routes: Sequence[Health], probe: Probe) -> bool:
     times = sorted(r.since_ms for r in routes if r.status is RouteStatus.UNHEALTHY and r.was_healthy)
     many = max(2, len(routes) // 2 + 1)
     within = int(probe.interval_s * 1000)
-    return any(times[at + many - 1] - first <= within for at, first in enumerate(times[: len(times) - many + 1]))
+    return any(last - first <= within for first, last in zip(times, times[many - 1 :], strict=False))
 
 
 def evicted(routes: Sequence[Health], probe: Probe, unavailable: int, going: int, now_ms: int) -> list[int]:

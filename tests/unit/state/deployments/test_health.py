@@ -90,5 +90,11 @@ def test_routes_that_fell_one_after_the_other_are_not_kept():
     assert evicted(routes, PROBE, 3, 0, NOW) == [1, 2]
 
 
+@pytest.mark.parametrize(("unhealthy", "live"), [(n, live) for live in range(3, 12) for n in range(1, live // 2 + 1)])
+def test_at_most_half_of_the_routes_that_fell_together_are_evicted(unhealthy, live):
+    routes = [*(ill(n) for n in range(1, unhealthy + 1)), *(route(number=n) for n in range(unhealthy + 1, live + 1))]
+    assert evicted(routes, PROBE, live, 0, NOW) == [*range(1, unhealthy + 1)]
+
+
 def test_an_only_route_is_evicted_like_any_other():
     assert evicted([ill(1)], PROBE, 0, 0, NOW) == [1]
