@@ -226,7 +226,10 @@ class Judge:
             expect(not early, f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM")
 
     def _note_routes_that_leave(self, machine: Machine) -> None:
-        """When routes left discovery; while judging their deployment raises, they may leave late."""
+        """When routes left discovery, those that were ever healthy.
+
+        While judging their deployment raises, they may leave late.
+        """
         for deployment in machine.ledger.deployments.values():
             if (DEPLOYMENT, deployment.number) in machine.timers.aside:
                 self._left |= {
@@ -234,7 +237,7 @@ class Judge:
                 }
                 continue
             for route in deployment.held():
-                if route.status is RouteStatus.TERMINATING:
+                if route.status is RouteStatus.TERMINATING and route.healthy_ms:
                     self._left.setdefault(route.job, (self._server.now, deployment.spec.settle_s))
 
     def _no_job_is_lost(self, machine: Machine, promises: Promises) -> None:
