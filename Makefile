@@ -12,7 +12,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test check sim chaos soak bench bench-peers draw site lock format clean
+.PHONY: help venv demo up test containers check sim chaos soak bench bench-peers draw site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,10 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard tests/unit tests/house tests/contract tests/sim tests/golden) -m "not integration and not browser and not docker and not prometheus and not soak"
 
 test: check ## check, then real NATS servers and real processes
-	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal tests -m "(integration or browser or docker or prometheus) and not soak"
+	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal tests -m "(integration or browser or prometheus) and not docker and not soak"
+
+containers: $(STAMP) ## the image and docker-compose.yml, on a Docker daemon of their own; needs root and docker
+	$(BIN)/python -m pytest tests/contract tests/containers -m "docker and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

@@ -6,19 +6,20 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-compile() { # output, then more options
-  local output=$1
-  shift
+compile() { # output, source, then more options
+  local output=$1 source=$2
+  shift 2
   CUSTOM_COMPILE_COMMAND="make lock" python -m piptools compile --quiet ${UPGRADE:+--upgrade} \
     --generate-hashes --no-annotate --strip-extras --unsafe-package iris --no-allow-unsafe \
     --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-    --output-file "requirements/$output" "$@" pyproject.toml
+    --output-file "requirements/$output" "$@" "$source"
   # pip-tools ends with a warning about what it left out; that is only ourselves.
   local text
   text=$(sed '/^# WARNING: The following packages were not pinned/,$d' "requirements/$output")
   printf '%s\n' "$text" >"requirements/$output"
 }
 
-compile local.lock --extra local --extra otlp
-compile dev.lock --extra local --extra otlp --extra dev --constraint requirements/local.lock
-compile docs.lock --extra docs --constraint requirements/dev.lock
+compile local.lock pyproject.toml --extra local --extra otlp
+compile dev.lock pyproject.toml --extra local --extra otlp --extra dev --constraint requirements/local.lock
+compile docs.lock pyproject.toml --extra docs --constraint requirements/dev.lock
+compile build.lock requirements/build.in --constraint requirements/dev.lock --allow-unsafe

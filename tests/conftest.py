@@ -6,9 +6,10 @@ import signal
 from hypothesis import settings
 
 from tests.support.cluster import cluster
+from tests.support.docker import container_url, docker, nats_container
 from tests.support.nats import connection, nats_server, nats_url, own_nats
 
-__all__ = ["cluster", "connection", "nats_server", "nats_url", "own_nats"]
+__all__ = ["cluster", "connection", "container_url", "docker", "nats_container", "nats_server", "nats_url", "own_nats"]
 
 # No deadline per example: on shared cores it would measure the neighbours.
 settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)

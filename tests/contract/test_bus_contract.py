@@ -1,4 +1,4 @@
-"""The contract of a bus, checked on the in-memory bus and on JetStream."""
+"""The contract of a bus, checked on the in-memory bus, on JetStream, and on JetStream in a container."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,13 +17,20 @@ Another = Callable[[], Awaitable[Connection]]
 REAL = pytest.mark.integration
 
 
-@pytest.fixture(params=["memory", pytest.param("fast", marks=REAL), pytest.param("plain", marks=REAL)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param(("nats_url", True), marks=REAL, id="fast"),
+        pytest.param(("nats_url", False), marks=REAL, id="plain"),
+        pytest.param(("container_url", True), marks=pytest.mark.docker, id="container"),
+    ]
+)
 def server(request: pytest.FixtureRequest) -> Memory | tuple[str, bool]:
     """A bus without anything in it: memory, or a server's address and whether to take the short way to it."""
     if request.param == "memory":
         return Memory()
-    url: str = request.getfixturevalue("nats_url")
-    return url, request.param == "fast"
+    url, fast = request.param
+    return request.getfixturevalue(url), fast
 
 
 @pytest.fixture

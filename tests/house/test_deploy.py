@@ -13,6 +13,7 @@ from tests.house.repository import ROOT
 
 DEPLOY = ROOT / "deploy"
 FILES = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file() and "grafana" not in path.parts]
+FILES.append(ROOT / "docker-compose.yml")
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SET = re.compile(r"--set[ =\n\"',-]+(\w+)\.(\w+)=")
 VARIABLE = re.compile(r"\bIRIS_([A-Z]+)_([A-Z_]+)\b")
@@ -23,7 +24,7 @@ def keys(section: str) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(struct_at(SECTIONS[section][0]))}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_setting_and_service_exists(path: Path):
     text = path.read_text()
     named = [(section, key) for section, key in SET.findall(text)]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.repository import ROOT, imported, sources, texts
 
-LOCKS = ("dev.lock", "docs.lock", "local.lock")
+LOCKS = ("build.lock", "dev.lock", "docs.lock", "local.lock")
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)$")
 
 

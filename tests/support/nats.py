@@ -15,20 +15,23 @@ from iris_bus.nats_process import NatsProcess
 from iris_bus.termination import end
 from iris_core.roles import ACCOUNT
 
+OPEN = (
+    "accounts { SYS: { users: [ { user: sys, password: sys } ] }, "
+    f"{ACCOUNT}: {{ jetstream: enabled, users: [ {{ user: iris, password: iris }} ] }} }}\n"
+    "system_account: SYS\n"
+)
+"""Accounts with one user who may do everything, for tests of something else than permissions."""
+
 
 class OpenServer(NatsProcess):
-    """A server with one user who may do everything, for tests of something else than permissions."""
+    """A server with the accounts `OPEN`."""
 
     @property
     def url(self) -> str:
         return super().url.replace("//", "//iris:iris@")
 
     def _accounts(self) -> str:
-        return (
-            "accounts { SYS: { users: [ { user: sys, password: sys } ] }, "
-            f"{ACCOUNT}: {{ jetstream: enabled, users: [ {{ user: iris, password: iris }} ] }} }}\n"
-            "system_account: SYS\n"
-        )
+        return OPEN
 
     def _sign(self, nonce: str) -> dict[str, str]:
         return {"user": "sys", "pass": "sys"}
@@ -46,16 +49,21 @@ def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenServer
 @pytest.fixture
 async def nats_url(nats_server: NatsProcess) -> str:
     """Where to connect; every stream of earlier tests is gone."""
+    return await emptied(nats_server.url)
+
+
+async def emptied(url: str) -> str:
+    """The address, once the server there has no stream."""
     import nats
 
-    client = await nats.connect(nats_server.url)
+    client = await nats.connect(url)
     try:
         answer = await client.request("$JS.API.STREAM.NAMES", b"", timeout=5)
         for name in json.loads(answer.data).get("streams") or []:
             await client.request(f"$JS.API.STREAM.DELETE.{name}", b"", timeout=5)
     finally:
         await client.close()
-    return nats_server.url
+    return url
 
 
 @pytest.fixture

@@ -1,0 +1,13 @@
+"""Exits with 0 when /healthz of this container's service answers 200: at the API's address, else where metrics are.
+
+It imports little, because it is started again and again.
+"""
+
+import os
+import sys
+from socket import create_connection
+
+listens = os.environ.get("IRIS_GATEWAY_HTTP") or os.environ["IRIS_RUN_METRICS"]
+with create_connection(("127.0.0.1", int(listens.rpartition(":")[2])), 4) as connection:
+    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+    sys.exit(b" 200 " not in connection.makefile("rb").readline())

@@ -1,0 +1,146 @@
+"""A Docker daemon of the tests' own, which needs no registry and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.cluster import until
+from tests.support.images import Image, nats_image
+from tests.support.nats import OPEN, emptied
+from tests.support.nats_config import ConfiguredServer, free_ports
+
+_NEEDED = ("docker", "docker-compose", "docker-init", "dockerd", "nginx", "nsenter", "prometheus", "unshare", "wget")
+_NAMESPACES = (
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--pid",
+    "--mount",
+    "--mount-proc",
+    "--fork",
+    "--kill-child",
+)
+_START_S = 60
+NATS = "nats:local"
+
+
+class Docker:
+    """A daemon that runs, and its images and containers.
+
+    Args:
+        socket: where it answers. pid: of its process, which is the first of its namespace.
+    """
+
+    def __init__(self, socket: Path, pid: int) -> None:
+        self._pid = pid
+        self.environ = {**os.environ, "DOCKER_HOST": f"unix://{socket}", "DOCKER_BUILDKIT": "0"}
+
+    def __call__(self, *words: object, given: bytes | None = None, within_s: float = 60) -> str:
+        """The output of `docker WORDS`. Raises AssertionError with what it says when it fails."""
+        return self.run("docker", *words, given=given, within_s=within_s)
+
+    def run(self, *words: object, given: bytes | None = None, within_s: float = 60) -> str:
+        """The same for another client of the daemon."""
+        done = subprocess.run(
+            list(map(str, words)),
+            env=self.environ,
+            input=given or b"",
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout.decode()[-3000:]}{done.stderr.decode()[-3000:]}"
+        return done.stdout.decode()
+
+    def image(self, name: str, files: Image, *changes: str) -> None:
+        """Make an image of these files, changed as lines of a Dockerfile say."""
+        options = [word for change in changes for word in ("--change", change)]
+        self("import", *options, "-", name, given=files.tar(), within_s=120)
+
+    def kill(self, container: str) -> None:
+        """End its program from outside, as a crash does: a container that is stopped by command would stay down."""
+        inside = self("inspect", "--format", "{{.State.Pid}}", container).strip()
+        words = ["nsenter", "--target", str(self._pid), "--pid", "--mount", "kill", "-KILL", inside]
+        subprocess.run(words, check=True, capture_output=True, timeout=30)
+
+
+def refusal() -> str:
+    """Why no daemon can be started here; empty when one can."""
+    absent = [name for name in _NEEDED if not shutil.which(name)]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    tried = subprocess.run([*_NAMESPACES, "true"], capture_output=True, text=True, check=False)
+    return f"a Docker daemon needs root and namespaces: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+@contextmanager
+def docker_daemon() -> Iterator[Docker]:
+    """A daemon with directories, socket and networks of its own, which leaves the packet filter as it is.
+
+    All containers end with it, however it ends: they are in its process namespace. Its mounts are seen by nobody else.
+    """
+    place = Path(tempfile.mkdtemp(prefix="iris-docker-"))
+    words = [
+        *(*_NAMESPACES, "docker-init", "-s", "--"),
+        *("dockerd", "--data-root", place / "data", "--exec-root", place / "exec", "--pidfile", place / "pid"),
+        *("--host", f"unix://{place / 'socket'}", "--bridge=none", "--iptables=false", "--ip6tables=false"),
+    ]
+    log = place / "log"
+    with log.open("wb") as output:
+        namespaces = subprocess.Popen(list(map(str, words)), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    [first] = until(psutil.Process(namespaces.pid).children, "the namespaces are there", _START_S)
+    docker = Docker(place / "socket", first.pid)
+
+    def answers() -> bool:
+        assert namespaces.poll() is None, log.read_text()[-3000:]
+        asked = subprocess.run(["docker", "info"], env=docker.environ, capture_output=True, check=False)
+        return asked.returncode == 0 and b"Server Version" in asked.stdout
+
+    try:
+        until(answers, "the Docker daemon answers", _START_S)
+        yield docker
+    finally:
+        first.terminate()
+        namespaces.wait(_START_S)
+        shutil.rmtree(place)
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Docker]:
+    """One daemon for all tests of this process."""
+    if why := refusal():
+        pytest.skip(why)
+    with docker_daemon() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def nats_container(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server from an image, with one user who may do everything."""
+    directory = tmp_path_factory.mktemp("nats-container")
+    [port, http] = free_ports(2)
+    store = "jetstream { store_dir: /data, max_file_store: 1TB }\n"
+    config = f'listen: "127.0.0.1:{port}"\nhttp: "127.0.0.1:{http}"\nmax_payload: 8MB\n{store}{OPEN}'
+    server = ConfiguredServer(directory, config, port, http)
+    docker.image(NATS, nats_image(), 'ENTRYPOINT ["nats-server", "--config", "/nats.conf"]')
+    mount = f"{directory / 'nats.conf'}:/nats.conf:ro"
+    container = docker("run", "--detach", "--network", "host", "--volume", mount, NATS).strip()
+    until(server.healthy, "the server in the container is healthy", _START_S)
+    yield server.url.replace("//", "//iris:iris@")
+    docker("rm", "--force", container)
+
+
+@pytest.fixture
+async def container_url(nats_container: str) -> str:
+    """Where to connect; every stream of earlier tests is gone."""
+    return await emptied(nats_container)

@@ -1,0 +1,130 @@
+"""The stack of docker-compose.yml on a daemon that reaches no registry.
+
+Its images are made of programs of this machine, by an override of the same file. Grafana is left out: no part of it is
+here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.house.repository import ROOT
+from tests.support.cluster import until
+from tests.support.docker import Docker
+from tests.support.images import nats_image, nginx_image, prometheus_image, python_image
+from tests.support.nats_config import free_ports
+
+LEFT_OUT = frozenset({"grafana"})
+_PYTHON = "python:local"
+_PATH = "ENV PATH=/usr/local/bin:/usr/bin:/bin"
+_OVERRIDE = {"services": {"init": {"build": {"network": "none", "args": {"PYTHON": _PYTHON}}}}}
+"""What differs from a machine that reaches a registry: the base image, and a build without a network."""
+_PROJECT = "iris"
+_UP_S = 240
+
+
+class Stack:
+    """The services of docker-compose.yml.
+
+    Attributes:
+        url, prometheus: addresses on this machine. services: those that run, and `init`.
+    """
+
+    def __init__(self, docker: Docker, place: Path) -> None:
+        self.docker = docker
+        [http, prometheus] = free_ports(2)
+        self.url, self.prometheus = f"http://127.0.0.1:{http}", f"http://127.0.0.1:{prometheus}"
+        docker.environ |= {"HTTP": f"127.0.0.1:{http}", "PROMETHEUS": f"127.0.0.1:{prometheus}", "URL": self.url}
+        (place / "override.yml").write_text(json.dumps(_OVERRIDE))
+        self._files = ("--file", ROOT / "docker-compose.yml", "--file", place / "override.yml")
+        yaml = pytest.importorskip("yaml", reason="PyYAML comes with kubernetes-validate; `make venv` installs both")
+        self.file: dict[str, Any] = yaml.safe_load(self.compose("config"))
+        self.services = {name for name, service in self.file["services"].items() if "profiles" not in service}
+        self.services -= LEFT_OUT
+
+    def compose(self, *words: object, within_s: float = 120) -> str:
+        return self.docker.run("docker-compose", "--project-name", _PROJECT, *self._files, *words, within_s=within_s)
+
+    def make_images(self, wheels: Path) -> None:
+        """The base image and those of other programs; Compose builds our own."""
+        services = self.file["services"]
+        self.docker.image(_PYTHON, python_image(wheels), _PATH)
+        self.docker.image(services["nats-1"]["image"], nats_image())
+        self.docker.image(services["nginx"]["image"], nginx_image())
+        self.docker.image(services["prometheus"]["image"], prometheus_image())
+
+    def container(self, service: str) -> str:
+        label = f"label=com.docker.compose.service={service}"
+        return self.docker("ps", "--all", "--quiet", "--filter", label).strip()
+
+    def inspect(self, service: str, template: str) -> str:
+        return self.docker("inspect", "--format", template, self.container(service)).strip()
+
+    def run_in(self, service: str, *words: str) -> str:
+        return self.docker("exec", self.container(service), *words)
+
+    def starts(self, service: str) -> int:
+        """How often Docker has started it again."""
+        return int(self.inspect(service, "{{.RestartCount}}"))
+
+    def healthy(self) -> bool:
+        """Whether every container but that of `init` runs and is healthy."""
+        ours = f"label=com.docker.compose.project={_PROJECT}"
+        listed = self.docker("ps", "--filter", ours, "--format", "{{.Status}}").splitlines()
+        return len(listed) == len(self.services) - 1 and all("(healthy)" in status for status in listed)
+
+    def metric(self, service: str, name: str) -> float:
+        """The value of a metric without labels; -1 while the service does not answer, or for no service."""
+        address = service and self.inspect(service, "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}")
+        try:
+            with urllib.request.urlopen(f"http://{address}:9100/metrics", timeout=5) as answer:
+                found = re.search(rf"^{name} (\S+)$", answer.read().decode(), re.MULTILINE)
+        except (OSError, HTTPException):
+            return -1
+        return float(found[1]) if found else -1
+
+    def leader(self) -> str:
+        """The replica of the state service that leads; empty while none does, or both say so."""
+        leading = [name for name in ("state-1", "state-2") if self.metric(name, "iris_leader") == 1]
+        return leading[0] if len(leading) == 1 else ""
+
+    def server_that_leads(self, stream: str) -> str:
+        """The NATS server that leads the stream."""
+        page = "http://127.0.0.1:8222/jsz?streams=true&accounts=true"
+        accounts = json.loads(self.run_in("nats-1", "wget", "-q", "-O", "-", page))["account_details"]
+        [found] = [one for account in accounts for one in account.get("stream_detail", []) if one["name"] == stream]
+        return str(found["cluster"]["leader"])
+
+
+def download(wheels: Path) -> None:
+    """Everything the Dockerfile installs, by way of whatever pip is configured to use."""
+    wheels.mkdir()
+    for lock in ("build.lock", "local.lock"):
+        words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+        words += ["--dest", str(wheels), "--requirement", str(ROOT / "requirements" / lock)]
+        subprocess.run(words, check=True, timeout=180, capture_output=True)
+
+
+@contextmanager
+def stack_of(docker: Docker, place: Path) -> Iterator[Stack]:
+    """The stack, up and healthy."""
+    download(place / "wheels")
+    stack = Stack(docker, place)
+    stack.make_images(place / "wheels")
+    try:
+        stack.compose("up", "--detach", *sorted(stack.services), within_s=_UP_S)
+        until(stack.healthy, "every container is healthy", _UP_S)
+        yield stack
+    finally:
+        stack.compose("down", "--volumes", "--timeout", "5")
