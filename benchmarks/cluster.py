@@ -77,19 +77,25 @@ class Cluster:
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds so far, by service, of processes that still run."""
         totals: dict[str, float] = {}
-        for name, processes in self.processes.items():
-            for process in processes:
-                totals[name] = totals.get(name, 0.0) + _on_cpu_s(process.pid)
+        for name, process in self._running():
+            totals[name] = totals.get(name, 0.0) + _on_cpu_s(process.pid)
         return totals
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident bytes now: the largest process of each service."""
         sizes: dict[str, int] = {}
+        for name, process in self._running():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                sizes[name] = max(sizes.get(name, 0), process.memory_info().rss)
+        return sizes
+
+    def _running(self) -> Iterator[tuple[str, psutil.Process]]:
+        """Every process by its service, and the launchers that workers have started."""
         for name, processes in self.processes.items():
             for process in processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    sizes[name] = max(sizes.get(name, 0), process.memory_info().rss)
-        return sizes
+                yield name, process
+                if name == "worker":
+                    yield from (("launcher", child) for child in process.children())
 
     def said(self) -> str:
         """The last lines of every service that said anything; only warnings are logged."""

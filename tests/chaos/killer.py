@@ -289,7 +289,7 @@ class Killer:
         """What it ran goes on, and the worker after it adopts that."""
         for place in self._free_hosts():
             pid = self.cluster.pid_of_worker(place.name)
-            if psutil.Process(pid).children():
+            if place.is_busy():
                 self.killed.append((place.name, time.time()))
                 os.kill(pid, signal.SIGKILL)
                 return Strike("kill -9 busy worker", "worker", 0.0)

@@ -58,6 +58,10 @@ class Place(ABC):
     def pids(self) -> set[int]:
         """Every process of this place, tasks included."""
 
+    def is_busy(self) -> bool:
+        """Whether a task runs here."""
+        return any("IRIS_TASK" in environ(pid) for pid in self.pids())
+
     @abstractmethod
     def close(self) -> None:
         """Let go of what it is made of."""
@@ -79,13 +83,23 @@ class Place(ABC):
         (self.directory / "off").unlink(missing_ok=True)
 
 
+def environ(pid: int) -> dict[str, str]:
+    """The initial environment of a process; empty when it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+        return psutil.Process(pid).environ()
+    return {}
+
+
 def owned(place: Place) -> Iterator[int]:
-    """Processes that belong to a host by what they are told: the worker by its id, a task by its environment."""
+    """Processes that belong to a host by what they are told: the worker by its id, its launcher by its directory, a
+    task by its environment.
+    """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             words = process.cmdline()
             environ = process.environ()
             here = f"worker.id={place.name}" in words or environ.get("IRIS_WORKER_ID") == place.name
+            here |= words[3:4] == ["iris_worker.process.launcher"] and words[-1].endswith(f"/{place.name}")
             ours = str(place.directory.parent.parent) in " ".join([*words, *environ.values()])
             if here and ours and process.status() != psutil.STATUS_ZOMBIE:
                 yield process.pid

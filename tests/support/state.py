@@ -181,7 +181,9 @@ class FakeState:
         return list(dict.fromkeys(stage.status for stage in self.stages if stage.ref == ref))
 
     def end_of(self, ref: AttemptRef) -> Ended | None:
-        return next((stage.ended for stage in self.stages if stage.ref == ref and stage.ended is not None), None)
+        registered = (stage for register in self.registered for stage in register.attempts)
+        found = (stage.ended for stage in (*self.stages, *registered) if stage.ref == ref and stage.ended is not None)
+        return next(found, None)
 
     async def ended(self, ref: AttemptRef) -> Ended:
         """How an attempt ended, once it has."""

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 
 class WorkerProcess:
     """``python -m iris_worker`` on a data directory that outlives it.
@@ -45,6 +47,21 @@ class WorkerProcess:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def launchers(self) -> list[int]:
+        """The launchers of its data directory: one, or none while nothing runs without a worker."""
+        found = psutil.process_iter(["cmdline", "status"])
+        return [
+            process.pid
+            for process in found
+            if (process.info["cmdline"] or [])[3:] == ["iris_worker.process.launcher", str(self.data)]
+            and process.info["status"] != psutil.STATUS_ZOMBIE
+        ]
+
+    @property
+    def launcher_pid(self) -> int:
+        [pid] = self.launchers()
+        return pid
 
     def signal(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)

@@ -21,7 +21,6 @@ DAMAGED = 65
 """Exit code of a service that found damaged data: a restart does not help, `iris admin repair` does. EX_DATAERR."""
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _FIRST_PAUSE_S = 0.0
 _SECOND_PAUSE_S = 0.1
@@ -148,12 +147,6 @@ def end_with_parent() -> None:
     """In a new child: have the kernel send TERM when the parent dies, however it dies (Linux only)."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def adopt_orphans() -> None:
-    """Make this process the parent of processes whose own parents die, so that they can be found (Linux only)."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _begin_anew(log: Path) -> None:

@@ -1,9 +1,7 @@
 """``python -m iris_worker``: one host's worker as a process."""
 
 from iris_bus.run import run_service
-from iris_worker.process import childwatch
 from iris_worker.service import main
 from iris_worker.settings import WorkerSettings
 
-childwatch.block()
 run_service("worker", WorkerSettings, main)

@@ -346,8 +346,14 @@ class Agent:
         self._end(held, now_ms, Ended(Cause.MISSING, error="this worker has no trace of it"))
 
     def _end(self, held: LocalAttempt, now_ms: int, ended: Ended) -> None:
-        self._report(held, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)
-
-    def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int, ended: Ended | None = None) -> None:
-        held.stage = Stage(held.ref, status, now_ms, ended)
+        held.stage = end_stage(held.ref, ended, now_ms)
         self.reports.add(held.stage)
+
+    def _report(self, held: LocalAttempt, status: KernelStatus, now_ms: int) -> None:
+        held.stage = Stage(held.ref, status, now_ms)
+        self.reports.add(held.stage)
+
+
+def end_stage(ref: AttemptRef, ended: Ended, now_ms: int) -> Stage:
+    """The last stage of an attempt."""
+    return Stage(ref, K.ERROR if ended.cause in _NO_EXIT else K.TERMINATED, now_ms, ended)

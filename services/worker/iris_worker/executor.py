@@ -11,28 +11,49 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
 from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import environment, host
-from iris_worker.agent import Agent, LocalAttempt
+from iris_worker.agent import Agent, LocalAttempt, end_stage
 from iris_worker.clock import HostClock
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
 from iris_worker.probes.prober import Prober
-from iris_worker.process import adopt
+from iris_worker.process.client import LauncherClient, LauncherGone
 from iris_worker.process.limits import Limits, memory_limits
-from iris_worker.process.runner import Exit, Loop, Runner
-from iris_worker.process.spawn import NotRunnable
-from iris_worker.process.store import ProcessStore, Started, StoredProbe, StoredProcess
+from iris_worker.process.records import (
+    Exit,
+    Exited,
+    Gone,
+    KillAll,
+    KillProbe,
+    LauncherAnswer,
+    Over,
+    ProbeExited,
+    Read,
+    Spawned,
+    Started,
+    StartProbe,
+    StartProcess,
+    StopProcess,
+    StoredProbe,
+    StoredProcess,
+    StoreTrouble,
+)
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file
 
+STARTS_AT_ONCE = 32
+"""Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
+UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
+_CANNOT_START = "could not be started on this host"
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
 
 
@@ -46,13 +67,15 @@ class AttemptReport:
 
 
 class Executor:
-    """Runs real processes.
+    """Runs real processes, by a launcher.
 
     Args:
         prober: runs the probes of attempts.
         on_started: called with the seconds a start took.
+        on_room: called when `room` has grown.
         on_limited: called with the seconds until an attempt has passed its timeout.
         on_change: called at the end of each round in which there may be something to report.
+        on_gone: called when the launcher is gone; nothing can be started or stopped any more.
     """
 
     def __init__(
@@ -60,85 +83,98 @@ class Executor:
         settings: WorkerSettings,
         agent: Agent,
         clock: HostClock,
-        loop: Loop,
         prober: Prober,
         on_started: Callable[[float], None],
+        on_room: Callable[[], None],
         on_limited: Callable[[AttemptRef, float], None],
         on_change: Callable[[], None],
+        on_gone: Callable[[LauncherGone], None],
     ) -> None:
         root = settings.root
         worker = host.worker_id(settings)
         self.logs = OutputLogs(worker, settings.log_limits)
         self.slots = Workspaces(root)
-        self.runner = Runner(loop, self.slots.attempts, self._on_over, self.flush)
         self.has_trash = False
         self.trouble = ""
         self._agent = agent
         self._clock = clock
         self._prober = prober
         self._on_started = on_started
+        self._on_room = on_room
         self._on_limited = on_limited
         self._on_change = on_change
-        self._store = ProcessStore(root / "processes", adopt.boot_id())
+        self._launcher = LauncherClient(root, self._on_answers, on_gone)
         self._limit_memory = settings.limit_memory
         self._place = environment.Place(worker, settings.gateway_url, host.variables())
         self._shared: dict[int, dict[str, str]] = {}
-        self._alive: set[int] = set()
         self._ports = PortUse()
         self._prepared: dict[AttemptRef, Workspace] = {}
+        self._starting: dict[AttemptRef, Started] = {}
+        self._running: dict[AttemptRef, Workspace] = {}
+        self._probing: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Spawned: self._on_spawned,
+            Exited: self._on_exited,
+            ProbeExited: self._on_probe_exited,
+            StoreTrouble: self._on_trouble,
+        }
 
     # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
 
-    def recover(self) -> tuple[int, int]:
-        """Adopt the attempts of the previous worker process; returns how many run, and how many have ended."""
-        findings = adopt.look(self._store.recover(), self._clock.wall_ms())
-        alive = {entry.started.slot for entry in findings.alive.values()}
-        self.slots.begin(alive, {entry.started.slot for entry, _ in findings.ended.values() if not entry.reused})
-        self.has_trash = True
-        self._alive = alive
-        for ref, entry in findings.alive.items():
-            self._adopt(ref, entry)
-        for ref, (entry, stage) in findings.ended.items():
-            self._adopt_end(ref, entry, stage)
-        self._store.flush()
-        return len(findings.alive), len(findings.ended)
+    async def recover(self) -> tuple[int, int]:
+        """Adopt the attempts of the previous worker process; returns how many run, and how many have ended.
 
-    def kill_orphans(self) -> int:
-        """Kill processes of attempts that were not adopted; returns how many there were."""
-        return adopt.kill_orphans(self.slots.attempts, self._alive)
+        Raises LauncherGone, OSError.
+        """
+        entries = await self._launcher.connect()
+        ended = {ref: entry for ref, entry in entries.items() if entry.exit is not None or entry.over is not None}
+        alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
+        self.slots.begin(
+            {entry.started.slot for entry in entries.values() if entry.over is None},
+            {entry.started.slot for entry in ended.values() if not entry.reused},
+        )
+        self.has_trash = True
+        for ref, entry in alive.items():
+            self._adopt(ref, entry)
+        for ref, entry in ended.items():
+            self._adopt_end(ref, entry)
+        return len(alive), len(ended)
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
-        slot = self.slots.open(entry.started.slot)
+        slot = self._running[ref] = self.slots.open(entry.started.slot)
         slot.ref = ref
         probe = entry.started.probe
-        self._agent.adopt(was_started(ref, entry), settle_ms=probe.settle_ms if probe is not None else 0)
+        self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         self._ports.hold(ref, entry.started.ports.values())
         if entry.started.timeout_ms is not None:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
-        if not self.runner.adopt(slot, entry.started.pid):
-            self._on_over(slot, Exit(known=False))
-        elif probe is not None:
+        if probe is not None:
             self._probe(entry.started, probe, adopted=True)
 
-    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess, stage: Stage) -> None:
+    def _adopt_end(self, ref: AttemptRef, entry: StoredProcess) -> None:
         """Report an end with the registration, and send the output that is not stored yet."""
-        self._agent.adopt(was_started(ref, entry), stage)
         self._ports.hold(ref, entry.started.ports.values())
         self._ports.free(ref, self._clock.steady_s())
-        if entry.over is None:
-            self._store.over(stage)
-        if not entry.reused and stage.ended is not None:
-            slot = self.slots.open(entry.started.slot)
-            slot.ref = ref
-            self.logs.follow(slot, self._clock.steady_s(), entry.positions)
-            self._finish(slot, stage.ended)
+        stage = entry.over
+        if entry.reused and stage is not None:
+            self._agent.adopt(was_started(entry), stage)
+            return
+        slot = self.slots.open(entry.started.slot)
+        slot.ref = ref
+        self.logs.follow(slot, self._clock.steady_s(), entry.positions)
+        if stage is None and entry.exit is not None:
+            stage = self._over(slot, describe(slot, entry.exit))
+        assert stage is not None
+        assert stage.ended is not None
+        self._agent.adopt(was_started(entry), stage)
+        self._finish(slot, stage.ended)
 
     # ── the agent's instructions ────────────────────────────────────────────────────────────────────────────────
 
     def launch(self, held: LocalAttempt) -> None:
-        """Start an attempt's process. An error becomes the attempt's end, never an exception."""
+        """Request the start of an attempt's process. An error becomes the attempt's end, never an exception."""
         template = held.template
         if template is None:
             return
@@ -154,36 +190,57 @@ class Executor:
             check_coordinator_port(held)
             ports = self._take_ports(held.ref, template.ports)
             env = self._environment(held, template, slot, ports)
-            pid = self.runner.start(slot, template.command, env, limits)
-        except NotRunnable as error:
-            with contextlib.suppress(OSError):  # the disk is full: the report names that too
-                os.write(slot.err, f"iris: {error}\n".encode(errors="replace"))
-            self._end(slot, Ended(Cause.EXITED, error.code, error=str(error)))
         except OSError as error:
             self._end(slot, cannot_start(error))
-        else:
-            now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
-            probe = stored_probe(template, env, limits)
-            self._started(
-                Started(held.ref, pid, slot.number, began_s, now_s, now_ms, template.timeout_ms, ports, probe)
-            )
+            return
+        started = Started(
+            *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
+            *(template.timeout_ms, ports, stored_probe(template, env, limits)),
+        )
+        self._starting[held.ref], self._running[held.ref] = started, slot
+        self._launcher.send(StartProcess(started, template.command, env, limits))
 
-    def _started(self, started: Started) -> None:
-        ref, now_ms = started.ref, started.at_ms
-        self._store.started(started)
-        self._agent.on_started(ref, now_ms)
-        self._on_started(started.before_s - started.after_s)
+    @property
+    def room(self) -> int:
+        """How many attempts may be launched now."""
+        return STARTS_AT_ONCE - len(self._starting)
+
+    def _on_answers(self, answers: Iterable[LauncherAnswer]) -> None:
+        for answer in answers:
+            self._handlers[type(answer)](answer)
+        self.flush()
+
+    def _on_spawned(self, spawned: Spawned) -> None:
+        ref, now_s = spawned.ref, self._clock.steady_s()
+        started = self._starting.pop(ref)
+        self._agent.on_started(ref, spawned.at_ms)
+        self._on_started(now_s - started.after_s)
         if started.timeout_ms is not None:
             self._on_limited(ref, started.timeout_ms / 1000)
         if started.probe is not None:
             self._probe(started, started.probe)
+        self._on_room()
 
     def _probe(self, started: Started, stored: StoredProbe, adopted: bool = False) -> None:
         """Probe a process until it has ended."""
         probe, ports = stored.probe, started.ports
-        start = partial(self.runner.start_probe, started.ref, probe.command, stored.env, stored.limits)
+        start = partial(self._start_probe, started.ref)
         serves = ports.get(stored.serves or probe.port, 0)
-        self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.before_s, adopted)
+        self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.after_s, adopted)
+
+    def _start_probe(self, ref: AttemptRef, stderr: int, on_end: Callable[[Exit], None]) -> Callable[[], None]:
+        """Start the command of an attempt's probe; returns what kills it. Raises OSError."""
+        self._launcher.send_with(StartProbe(ref), stderr)
+        self._probing[ref] = on_end
+        return partial(self._kill_probe, ref)
+
+    def _kill_probe(self, ref: AttemptRef) -> None:
+        self._launcher.send(KillProbe(ref))
+        self._launcher.flush()
+
+    def _on_probe_exited(self, exited: ProbeExited) -> None:
+        if (on_end := self._probing.pop(exited.ref, None)) is not None:
+            on_end(exited.exit)
 
     def _take_ports(self, ref: AttemptRef, names: tuple[str, ...]) -> dict[str, int]:
         if not names:
@@ -207,16 +264,17 @@ class Executor:
         return env
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
-        self.runner.stop(ref, grace_ms, settle_ms)
+        self._launcher.send(StopProcess(ref, grace_ms, settle_ms))
 
     def kill_all(self) -> None:
         """Kill all processes at once, without a grace period."""
-        self.runner.kill_all()
+        self._launcher.send(KillAll())
+        self._launcher.flush()
 
     @property
     def running(self) -> int:
-        """Attempts with a process that has not ended."""
-        return self.runner.running
+        """Attempts with a process that has not ended, or is being started."""
+        return len(self._running)
 
     def prepare(self, ref: AttemptRef) -> str:
         """The directory for an attempt's bundle. Raises OSError."""
@@ -232,22 +290,26 @@ class Executor:
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reap(self) -> None:
-        """Children have ended: collect their exits."""
-        self.runner.reap()
-        self.flush()
-
-    def _on_over(self, slot: Workspace, exit_: Exit) -> None:
-        self._end(slot, describe(slot, exit_))
+    def _on_exited(self, exited: Exited) -> None:
+        ref = exited.ref
+        slot = self._running.pop(ref)
+        self._end(slot, describe(slot, exited.exit))
+        if self._starting.pop(ref, None) is not None:
+            self._on_room()
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
-        self._clean(slot)
-        reported = self._agent.as_reported(slot.ref, ended)
-        self._store.over(Stage(slot.ref, KernelStatus.TERMINATED, self._clock.wall_ms(), reported))
+        self._over(slot, self._agent.as_reported(slot.ref, ended))
         self._finish(slot, ended)
+
+    def _over(self, slot: Workspace, ended: Ended) -> Stage:
+        """Empty the directory of an attempt that has ended, and record its end as it is reported."""
+        self._clean(slot)
+        stage = end_stage(slot.ref, ended, self._clock.wall_ms())
+        self._launcher.record(Over(stage))
+        return stage
 
     def _finish(self, slot: Workspace, ended: Ended) -> None:
         if self.logs.finish(slot.ref):
@@ -265,7 +327,7 @@ class Executor:
 
     def stored(self, batch: Batch) -> None:
         """A batch of output is stored: report the ends that waited for it."""
-        self._store.read_up_to(self.logs.stored(batch))
+        self._launcher.record(*(Read(*position) for position in self.logs.stored(batch)))
         for tail in batch.ended:
             self._reported(tail.ref, tail.dropped)
         self.flush()
@@ -287,37 +349,42 @@ class Executor:
 
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
         """Ends are committed: drop the attempts."""
-        self._store.gone(refs)
+        self._launcher.record(Gone(tuple(refs)))
+
+    def _on_trouble(self, trouble: StoreTrouble) -> None:
+        self.trouble = trouble.text
 
     def flush(self) -> None:
-        """End of a round: write the process store for the next worker process; what cannot be written is kept for the
-        next round.
-        """
-        try:
-            self._store.flush()
-        except OSError as error:
-            self.trouble = f"process store: {error.strerror}"
-        else:
-            self.trouble = ""
+        """End of a round: send what the launcher is to do."""
+        self._launcher.flush()
         self._on_change()
 
+    def flush_records(self) -> None:
+        """Have the launcher record what has happened since the last call: at intervals, as it is woken for it."""
+        self._launcher.flush_records()
+
     def close(self) -> None:
-        self._store.flush()
-        self._store.close()
-        self.runner.close()
+        self._launcher.close()
         self.slots.close()
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:
     """An exit as the end in a report."""
+    peak = exit_.peak_rss_bytes
     if not exit_.known:
-        return Ended(Cause.WORKER_CRASHED, error=adopt.UNKNOWN, peak_rss_bytes=exit_.peak_rss_bytes)
+        return Ended(Cause.WORKER_CRASHED, error=UNKNOWN, peak_rss_bytes=peak)
+    if exit_.error and exit_.code is None:
+        return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {exit_.error}")
+    if exit_.error:
+        with contextlib.suppress(OSError):  # the disk is full: the report names that too
+            os.write(slot.err, f"iris: {exit_.error}\n".encode(errors="replace"))
+        return Ended(Cause.EXITED, exit_.code, error=exit_.error)
     if exit_.code == 0:
-        return Ended(Cause.EXITED, 0, peak_rss_bytes=exit_.peak_rss_bytes)
+        return Ended(Cause.EXITED, 0, peak_rss_bytes=peak)
     error = read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), exit_.peak_rss_bytes)
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak)
 
 
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:
@@ -331,9 +398,10 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
     return structs.replace(stored, env={**env, environment.PROBE_VARIABLE: "1"}, limits=limits)
 
 
-def was_started(ref: AttemptRef, entry: StoredProcess) -> Stage:
-    """Record in the process store that an attempt was started, which comes before its end."""
-    return Stage(ref, KernelStatus.RUNNING, entry.started.at_ms)
+def was_started(entry: StoredProcess) -> Stage:
+    """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
+    started = entry.started
+    return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
 
 
 def check_coordinator_port(held: LocalAttempt) -> None:
@@ -349,4 +417,4 @@ def check_coordinator_port(held: LocalAttempt) -> None:
 
 def cannot_start(error: OSError) -> Ended:
     """The end of an attempt that could not start because of this host."""
-    return Ended(Cause.INFRASTRUCTURE, error=f"could not be started on this host: {error}")
+    return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")

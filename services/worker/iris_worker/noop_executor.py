@@ -24,11 +24,12 @@ class NoopExecutor:
         self._agent = agent
         self._clock = clock
 
-    def recover(self) -> tuple[int, int]:
+    async def recover(self) -> tuple[int, int]:
         return 0, 0
 
-    def kill_orphans(self) -> int:
-        return 0
+    @property
+    def room(self) -> int:
+        return 1000
 
     def launch(self, held: LocalAttempt) -> None:
         now_ms = self._clock.wall_ms()
@@ -47,9 +48,6 @@ class NoopExecutor:
 
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""
-
-    def reap(self) -> None:
-        """No children."""
 
     def stored(self, batch: Batch) -> None:
         """Nothing was printed."""

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from iris_bus.child import adopt_orphans
 from iris_bus.contract import Connection, Message
 from iris_bus.lock import lock
 from iris_bus.run import Service
@@ -37,7 +36,6 @@ from iris_worker.output.shipper import LogShipper
 from iris_worker.probes.prober import Prober
 from iris_worker.process import limits, spawn
 from iris_worker.process.adopt import boot_id
-from iris_worker.process.childwatch import ChildWatch
 from iris_worker.reporter import HANDS, Reporter
 from iris_worker.settings import WorkerSettings
 from iris_worker.spans import AttemptSpans
@@ -45,10 +43,6 @@ from iris_worker.spans import AttemptSpans
 log = logging.getLogger(__name__)
 
 _STALL_CHECK_S = 0.25
-_ROUNDS = 200
-_SAMPLE_EVERY = 20
-_LAUNCHES = 4
-_NOOP_LAUNCHES = 1000
 _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
 
@@ -92,8 +86,15 @@ class WorkerService:
         if self.settings.runner == "noop":
             return NoopExecutor(self.id, self.agent, self._clock, self._changed)
         return Executor(
-            *(self.settings, self.agent, self._clock, self._loop, self._prober),
-            *(self.metrics.started, self._limit, self._changed),
+            self.settings,
+            self.agent,
+            self._clock,
+            self._prober,
+            on_started=self.metrics.started,
+            on_room=lambda: self._do(()),
+            on_limited=self._limit,
+            on_change=self._changed,
+            on_gone=self._fail,
         )
 
     def _open_reporter(self) -> Reporter:
@@ -126,10 +127,7 @@ class WorkerService:
     async def run(self) -> None:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
-        children = ChildWatch()
-        self._loop.add_reader(children.fd, self._reap, children)
-        alive, ended = self._executor.recover()
-        await self._end_orphans()
+        alive, ended = await self._executor.recover()
         log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
@@ -147,17 +145,7 @@ class WorkerService:
             await orders.close()
             await self._end_tasks()
             self._failed.cancel()
-            self._loop.remove_reader(children.fd)
-            children.close()
             self._executor.close()
-
-    async def _end_orphans(self) -> None:
-        """Kill what an earlier worker process left, before the registration lists the attempts that run."""
-        for _ in range(_ROUNDS):
-            if not self._executor.kill_orphans():
-                return
-            await asyncio.sleep(_STALL_CHECK_S / 10)
-        log.error("processes of an earlier worker cannot be killed")
 
     async def _until_stopped(self) -> None:
         stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())
@@ -204,10 +192,10 @@ class WorkerService:
             self._loop.call_soon(self._launch)
 
     def _launch(self) -> None:
-        """Start a few attempts, then yield to other tasks."""
+        """Start as many attempts as there is room for, then yield to other tasks."""
         self._launching = False
         executor, agent = self._executor, self.agent
-        for _ in range(_LAUNCHES if isinstance(executor, Executor) else _NOOP_LAUNCHES):
+        for _ in range(executor.room):
             if not self._stall_detector.may_launch(self._clock.steady_s()) and agent.has_launches:
                 self.reporter.suspend("no contact with the state service lately")
             held = agent.next_launch()
@@ -215,7 +203,8 @@ class WorkerService:
                 break
             executor.launch(held)
         else:
-            self._do(())
+            if executor.room:
+                self._do(())
         executor.flush()
 
     def _limit(self, ref: AttemptRef, left_s: float) -> None:
@@ -238,10 +227,6 @@ class WorkerService:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
-
-    def _reap(self, children: ChildWatch) -> None:
-        children.clear()
-        self._executor.reap()
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send."""
@@ -275,16 +260,13 @@ class WorkerService:
         return host.trouble(self.settings.root) or self._executor.trouble
 
     async def _watch_stalls(self) -> None:
-        """Detect suspensions of this process; at intervals, sample memory and delete discarded directories."""
-        rounds = 0
+        """Detect suspensions of this process; record what has happened, and delete discarded directories."""
         while True:
             if self._stall_detector.tick(self._clock.steady_s()):
                 self.reporter.suspend("this process was stopped for a while")
-            rounds += 1
             executor = self._executor
             if isinstance(executor, Executor):
-                if rounds % _SAMPLE_EVERY == 0:
-                    executor.runner.sample()
+                executor.flush_records()
                 if executor.has_trash:
                     executor.has_trash = False
                     await asyncio.to_thread(executor.slots.empty_trash)
@@ -329,7 +311,11 @@ class WorkerService:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failed.done():
             self._failed.set_exception(error)
 
     async def _end_tasks(self) -> None:
@@ -348,7 +334,6 @@ def lock_data(settings: WorkerSettings) -> int:
 async def main(service: Service[WorkerSettings]) -> None:
     """Run a worker until the process is stopped."""
     held = lock_data(service.settings)
-    adopt_orphans()
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
     connection = await service.connect()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+
+import pytest
 
 from iris_core.messages import AttemptRef, Gang, Order, Stage, TaskTemplate
 from iris_core.resources import ResourceRequest
@@ -23,13 +25,35 @@ A = AttemptRef(1, 0, 0)
 CLOCK = HostClock()
 
 
-def opened(data: Path) -> Executor:
-    settings, agent = WorkerSettings(id="w0", data=str(data)), Agent("me")
-    prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
-    loop = asyncio.get_running_loop()
-    made = Executor(settings, agent, CLOCK, loop, prober, lambda s: None, lambda ref, s: None, lambda: None)
-    made.recover()
-    return made
+Open = Callable[[], Awaitable[Executor]]
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    """Makes executors of one host; each takes the launcher over from the one before."""
+    made: list[Executor] = []
+
+    async def make() -> Executor:
+        agent = Agent("me")
+        prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
+        nothing = dict.fromkeys(("on_started", "on_room", "on_limited", "on_change", "on_gone"), lambda *_: None)
+        made.append(Executor(WorkerSettings(id="w0", data=str(tmp_path)), agent, CLOCK, prober, **nothing))
+        await made[-1].recover()
+        return made[-1]
+
+    yield make
+    last = await make()
+    last.kill_all()
+    await until(lambda: not last.running)
+    for executor in made:
+        executor.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Return once the launcher's answers have made it true."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.001)
 
 
 def launched(executor: Executor, *command: str) -> int:
@@ -52,36 +76,26 @@ def rest_s(executor: Executor, port: int) -> float:
     return executor._ports.rest_s(port, CLOCK.steady_s())
 
 
-def end(executor: Executor) -> None:
-    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    executor.reap()
-
-
-async def test_the_port_of_an_attempt_is_its_own_until_it_ends_and_rests_then(tmp_path: Path):
-    executor = opened(tmp_path)
+async def test_the_port_of_an_attempt_is_its_own_until_it_ends_and_rests_then(opened: Open):
+    executor = await opened()
     port = launched(executor, "true")
     assert rest_s(executor, port) == math.inf
-    end(executor)
+    await until(lambda: not executor.running)
     assert 0 < rest_s(executor, port) <= 60
-    executor.close()
 
 
-async def test_the_ports_of_an_adopted_attempt_are_its_own(tmp_path: Path):
-    before = opened(tmp_path)
+async def test_the_ports_of_an_adopted_attempt_are_its_own(opened: Open):
+    before = await opened()
     port = launched(before, "sleep", "1000")
-    after = opened(tmp_path)
+    after = await opened()
     assert rest_s(after, port) == math.inf
-    before.kill_all()
-    end(before)
-    before.close()
-    last = opened(tmp_path)
-    assert 0 < rest_s(last, port) <= 60
-    for executor in (after, last):
-        executor.close()
+    after.kill_all()
+    await until(lambda: not after.running)
+    assert 0 < rest_s(await opened(), port) <= 60
 
 
-async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_another(tmp_path: Path):
-    executor = opened(tmp_path)
+async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_another(opened: Open):
+    executor = await opened()
     first, second = Gang(1, ("127.0.0.1", "h1")), Gang(1, ("127.0.0.1", "h1"), attempt=1)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,7 +106,3 @@ async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_anoth
         assert executor.running == 2
         [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
     assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
-    executor.kill_all()
-    while executor.running:
-        end(executor)
-    executor.close()

@@ -14,7 +14,7 @@ import pytest
 from iris_core.spec import Probe
 from iris_worker.probes.check import KillCommand, ProbeTarget, check, netloc
 from iris_worker.probes.schedule import ProbeOutcome
-from iris_worker.process.runner import Exit
+from iris_worker.process.records import Exit
 from iris_worker.process.spawn import NotRunnable
 
 PASSED = ProbeOutcome()

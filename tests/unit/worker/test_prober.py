@@ -14,7 +14,7 @@ from iris_worker.clock import HostClock
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.probes.check import KillCommand
 from iris_worker.probes.prober import Prober
-from iris_worker.process.runner import Exit
+from iris_worker.process.records import Exit
 
 A = AttemptRef(1, 0, 0)
 

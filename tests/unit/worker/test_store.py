@@ -14,17 +14,30 @@ from iris_core import codec
 from iris_core.messages import AttemptRef, Ended, Stage
 from iris_core.spec import Probe
 from iris_core.states import Cause, KernelStatus
-from iris_worker.process.store import Boot, ProcessStore, Started, StoredProbe, StoredProcess, frame
+from iris_worker.process.records import (
+    Boot,
+    Exit,
+    Exited,
+    Gone,
+    Over,
+    Read,
+    Spawned,
+    Started,
+    StoredProbe,
+    StoredProcess,
+    frame,
+)
+from iris_worker.process.store import ProcessStore
 
-A, B = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0)
+A, B, C = AttemptRef(1, 0, 0), AttemptRef(1, 1, 0), AttemptRef(1, 2, 0)
 
 
 def started(ref: AttemptRef, slot: int = 0) -> Started:
     return Started(ref, 4711, slot, 10.0, 10.1, 99, None)
 
 
-def ended(ref: AttemptRef) -> Stage:
-    return Stage(ref, KernelStatus.TERMINATED, 100, Ended(Cause.EXITED, 3))
+def over(ref: AttemptRef) -> Over:
+    return Over(Stage(ref, KernelStatus.TERMINATED, 100, Ended(Cause.EXITED, 3)))
 
 
 @pytest.fixture
@@ -34,30 +47,46 @@ def path(tmp_path: Path) -> Path:
 
 def opened(path: Path, boot: str = "boot") -> tuple[ProcessStore, dict[AttemptRef, StoredProcess]]:
     store = ProcessStore(path, boot)
-    return store, store.recover()
+    store.recover()
+    return store, store.table.entries
 
 
 def test_the_next_worker_finds_what_was_flushed(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
-    store.read_up_to([(A, 5, 7)])
-    store.started(started(B, slot=1))
-    store.over(ended(B))
+    store.add(started(A))
+    store.add(Read(A, 5, 7))
+    store.add(started(B, slot=1))
+    store.add(over(B))
     store.flush()
     store.close()
     _, found = opened(path)
-    assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=ended(B))}
+    assert found == {A: StoredProcess(started(A), (5, 7)), B: StoredProcess(started(B, slot=1), over=over(B).stage)}
 
 
 def test_the_next_worker_finds_where_an_attempt_serves_and_how_it_is_probed(path: Path):
     store, _ = opened(path)
     probe = StoredProbe(Probe(kind="command", command=("true",)), "http", {"A": "b"}, ((9, 1 << 30),))
     serves = Started(A, 4711, 0, 10.0, 10.1, 99, None, {"http": 31002}, probe)
-    store.started(serves)
+    store.add(serves)
     store.flush()
     store.close()
     assert opened(path)[1] == {A: StoredProcess(serves)}
     assert opened(path)[1] == {A: StoredProcess(serves)}
+
+
+def test_the_next_launcher_finds_what_was_about_to_start_what_runs_and_what_has_ended(path: Path):
+    store, _ = opened(path)
+    for number, ref in enumerate((A, B, C)):
+        store.add(Started(ref, 0, number, 9.0, 0.0, 98, 5000))
+    for ref in (B, C):
+        store.add(Spawned(ref, 4711, 10.0, 10.1, 99))
+    store.add(Exited(C, Exit(7)))
+    store.flush()
+    runs = [Started(ref, 4711, slot, 10.0, 10.1, 99, 5000) for slot, ref in ((1, B), (2, C))]
+    expected = [StoredProcess(Started(A, 0, 0, 9.0, 0.0, 98, 5000)), StoredProcess(runs[0]), StoredProcess(runs[1])]
+    expected[2].exit = Exit(7)
+    for _ in range(2):
+        assert list(opened(path)[1].values()) == expected
 
 
 def test_a_store_of_a_worker_that_knew_no_probes_is_read(path: Path):
@@ -68,16 +97,16 @@ def test_a_store_of_a_worker_that_knew_no_probes_is_read(path: Path):
 
 def test_what_is_acknowledged_is_forgotten(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
-    store.over(ended(A))
-    store.gone([A])
+    store.add(started(A))
+    store.add(over(A))
+    store.add(Gone((A,)))
     store.flush()
     assert opened(path)[1] == {}
 
 
 def test_it_survives_any_number_of_restarts(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
+    store.add(started(A))
     store.flush()
     for _ in range(3):
         _, found = opened(path)
@@ -86,10 +115,10 @@ def test_it_survives_any_number_of_restarts(path: Path):
 
 def test_a_torn_last_record_is_what_was_not_written(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
+    store.add(started(A))
     store.flush()
     whole = path.read_bytes()
-    store.over(ended(A))
+    store.add(over(A))
     store.flush()
     longer = path.read_bytes()
     for length in range(len(whole), len(longer)):
@@ -99,19 +128,21 @@ def test_a_torn_last_record_is_what_was_not_written(path: Path):
 
 def test_after_a_new_start_of_the_host_nothing_lives_but_ends_are_still_told(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
-    store.started(started(B, slot=1))
-    store.over(ended(B))
+    store.add(started(A))
+    store.add(started(B, slot=1))
+    store.add(over(B))
+    store.add(started(C, slot=2))
+    store.add(Exited(C, Exit(7)))
     store.flush()
-    _, found = opened(path, boot="another")
-    assert list(found) == [B]
+    for _ in range(2):
+        assert list(opened(path, boot="another")[1]) == [B, C]
 
 
 def test_output_of_a_slot_that_was_given_on_is_not_read_again(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
-    store.over(ended(A))
-    store.started(started(B))
+    store.add(started(A))
+    store.add(over(A))
+    store.add(started(B))
     store.flush()
     _, found = opened(path)
     assert {ref: entry.reused for ref, entry in found.items()} == {A: True, B: False}
@@ -119,12 +150,12 @@ def test_output_of_a_slot_that_was_given_on_is_not_read_again(path: Path):
 
 def test_it_does_not_grow_with_what_is_gone(path: Path):
     store, _ = opened(path)
-    store.started(started(B, slot=1))
+    store.add(started(B, slot=1))
     for number in range(60_000):
         ref = AttemptRef(2, number, 0)
-        store.started(started(ref))
-        store.over(ended(ref))
-        store.gone([ref])
+        store.add(started(ref))
+        store.add(over(ref))
+        store.add(Gone((ref,)))
         if number % 100 == 0:
             store.flush()
     assert path.stat().st_size < 5 << 20
@@ -133,9 +164,9 @@ def test_it_does_not_grow_with_what_is_gone(path: Path):
 
 def test_what_a_full_disk_refused_is_written_later_and_leaves_no_torn_record(path: Path):
     store, _ = opened(path)
-    store.started(started(A))
+    store.add(started(A))
     store.flush()
-    store.started(started(B, slot=1))
+    store.add(started(B, slot=1))
     room = path.stat().st_size + 10
     with limited_files(room), pytest.raises(OSError, match=r"File too large|No space"):
         store.flush()

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from iris_core.spec import Probe
 from iris_worker.probes.schedule import ProbeOutcome
-from iris_worker.process.runner import Exit
+from iris_worker.process.records import Exit
 from iris_worker.process.spawn import NotRunnable
 
 _ANSWER_BYTES = 64 * 1024

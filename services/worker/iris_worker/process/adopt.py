@@ -1,4 +1,4 @@
-"""Finds the attempts of the previous worker process: which still run, which ended and how.
+"""Finds the processes of the previous launcher: which still run, and how the others ended as far as that is known.
 
 A process matches an entry of the process store only if its start time is equal, so a process with a reused id is never
 touched. Out of scope: what is done with the findings.
@@ -9,44 +9,22 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from pathlib import Path
 
-from iris_core.messages import AttemptRef, Ended, Stage
-from iris_core.states import Cause, KernelStatus
 from iris_worker.process import tree
+from iris_worker.process.records import Exit, StoredProcess
 from iris_worker.process.runner import signal_process, to_exit
-from iris_worker.process.store import StoredProcess
 
-UNKNOWN = "exit code unknown: the worker process ended while it ran"
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(slots=True)
-class Findings:
-    """The result: entries whose process runs, and the ends of all others."""
-
-    alive: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
-    ended: dict[AttemptRef, tuple[StoredProcess, Stage]] = field(default_factory=dict)
-
-
-def look(entries: Mapping[AttemptRef, StoredProcess], now_ms: int) -> Findings:
-    """Check every attempt of the process store. An attempt that had ended before has the end recorded there."""
-    findings = Findings()
-    for ref, entry in entries.items():
-        if entry.over is not None:
-            findings.ended[ref] = (entry, entry.over)
-        elif is_same(entry):
-            status = tree.zombie_status(entry.started.pid)
-            if status is None:
-                findings.alive[ref] = entry
-            else:
-                findings.ended[ref] = (entry, Stage(ref, KernelStatus.TERMINATED, now_ms, ended_by(status)))
-        else:
-            lost = Ended(Cause.WORKER_CRASHED, error=UNKNOWN)
-            findings.ended[ref] = (entry, Stage(ref, KernelStatus.ERROR, now_ms, lost))
-    return findings
+def exit_of(entry: StoredProcess) -> Exit | None:
+    """How an attempt's first process ended; None while it runs."""
+    if not is_same(entry):
+        return Exit(known=False)
+    status = tree.zombie_status(entry.started.pid)
+    return None if status is None else to_exit(status, 0)
 
 
 def is_same(entry: StoredProcess) -> bool:
@@ -56,12 +34,6 @@ def is_same(entry: StoredProcess) -> bool:
         return False
     started_s = ticks * _TICK_S
     return entry.started.after_s - 2 * _TICK_S <= started_s <= entry.started.before_s + 2 * _TICK_S
-
-
-def ended_by(status: int) -> Ended:
-    """The end for a wait status."""
-    exit_ = to_exit(status, 0)
-    return Ended(Cause.EXITED, exit_.code, exit_.signal)
 
 
 def kill_orphans(attempts: str, alive: Collection[int]) -> int:

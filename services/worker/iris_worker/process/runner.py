@@ -2,7 +2,7 @@
 
 An attempt has ended when its first process and all descendants are gone: when the first one ends, the rest of its group
 and the descendants outside it are killed. SIGCHLD signals an end (`reap`), for adopted processes their pidfd. Out of
-scope: what is reported about it, and output, which the files of the slot hold.
+scope: what is recorded about it, and output, which the files of the slot hold.
 Source: docs/design/reliability.md#security, docs/design/semantics.md#tasks-and-attempts.
 """
 
@@ -14,41 +14,24 @@ import resource
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
 
 from iris_core.messages import AttemptRef
 from iris_worker.process import tree
+from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits, hold
 from iris_worker.process.pidfd import exit_status
+from iris_worker.process.records import Exit
 from iris_worker.process.spawn import spawn
-from iris_worker.workspaces import Workspace
 
 _LINGER_S = 0.02
 _GIVE_UP_ROUNDS = 500
-
-
-class Loop(Protocol):
-    """What the runner needs of an event loop: timers, and callbacks for readable descriptors."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Any: ...
-    def add_reader(self, fd: int, callback: Callable[..., object], *args: Any) -> None: ...
-    def remove_reader(self, fd: int) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a first process ended. ``known`` False: it was adopted, and another process reaped its exit code."""
-
-    code: int | None = None
-    signal: int | None = None
-    peak_rss_bytes: int = 0
-    known: bool = True
+_SAMPLE_S = 5.0
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """One attempt's first process.
+    """One attempt's first process, in the directory of slot number ``slot``.
 
     Attributes:
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
@@ -57,7 +40,8 @@ class Process:
         sampled: the most memory it was seen to hold.
     """
 
-    slot: Workspace
+    ref: AttemptRef
+    slot: int
     pid: int
     pidfd: int = -1
     exit: Exit | None = None
@@ -66,99 +50,111 @@ class Process:
     sampled: int = 0
     rounds: int = 0
     terminated: bool = False
-    killer: Any = None
-
-    @property
-    def ref(self) -> AttemptRef:
-        return self.slot.ref
+    killer: DelayedCall | None = None
 
 
 class Runner:
-    """All processes of this worker.
+    """All processes of one worker.
 
     Args:
-        on_over: called once for each attempt that has ended, with the exit of its first process.
-        on_late: called after ends that were found outside `reap`.
+        root: the worker's data directory.
+        on_exit: called once for each attempt that has ended, with the exit of its first process.
+        on_probe_exit: called for each probe's command that has ended.
     """
 
     def __init__(
-        self, loop: Loop, attempts: str, on_over: Callable[[Workspace, Exit], None], on_late: Callable[[], None]
+        self,
+        loop: EventLoop,
+        root: str,
+        on_exit: Callable[[AttemptRef, Exit], None],
+        on_probe_exit: Callable[[AttemptRef, Exit], None],
     ) -> None:
         self._loop = loop
-        self._attempts = attempts
-        self._on_over = on_over
-        self._on_late = on_late
+        self._attempts = f"{root}/attempts"
+        self._output = f"{root}/output"
+        self._on_exit = on_exit
+        self._on_probe_exit = on_probe_exit
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = tree.Children()
-        self._foreign = self._children.pids()  # children that exist now are not attempts
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
-        self._probes: dict[int, tuple[Process, Callable[[Exit], None]]] = {}
+        self._probes: dict[int, Process] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
         self._watching = False
+        loop.watch_children(self.reap)
+        loop.call_later(_SAMPLE_S, self._sample)
 
     @property
     def running(self) -> int:
         """Attempts that have not ended."""
         return len(self._by_ref)
 
-    def start(self, slot: Workspace, command: tuple[str, ...], env: Mapping[str, str], limits: Limits = ()) -> int:
+    def start(
+        self, ref: AttemptRef, slot: int, command: tuple[str, ...], env: Mapping[str, str], limits: Limits
+    ) -> int:
         """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
-        pid = spawn(command, env, slot.workdir, (self._null, slot.out, slot.err))
-        self._add(Process(slot, pid))
+        out = os.open(f"{self._output}/{slot}.out", _FLAGS)
+        try:
+            err = os.open(f"{self._output}/{slot}.err", _FLAGS)
+            try:
+                pid = spawn(command, env, f"{self._attempts}/{slot}", (self._null, out, err))
+            finally:
+                os.close(err)
+        finally:
+            os.close(out)
+        self._add(Process(ref, slot, pid))
         hold(pid, limits)
         return pid
 
-    def adopt(self, slot: Workspace, pid: int) -> bool:
-        """Adopt a process of the previous worker process; False when it has already ended."""
+    def adopt(self, ref: AttemptRef, slot: int, pid: int) -> bool:
+        """Adopt a process of the previous launcher; False when it has already ended."""
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             return False
-        process = Process(slot, pid, pidfd)
+        process = Process(ref, slot, pid, pidfd)
         self._add(process)
-        self._loop.add_reader(pidfd, self._adopted_ended, process)
+        self._loop.watch(pidfd, lambda: self._adopted_ended(process))
         return True
 
     def start_probe(
-        self,
-        ref: AttemptRef,
-        command: tuple[str, ...],
-        env: Mapping[str, str],
-        limits: Limits,
-        stderr: int,
-        on_end: Callable[[Exit], None],
-    ) -> Callable[[], None]:
+        self, ref: AttemptRef, command: tuple[str, ...], env: Mapping[str, str], limits: Limits, stderr: int
+    ) -> None:
         """Start a probe command in an attempt's directory; it and its group are killed when the attempt ends.
 
-        Returns what kills it. Raises NotRunnable, OSError.
+        Raises NotRunnable, OSError.
         """
         process = self._by_ref.get(ref)
         if process is None or process.exit is not None:
             raise ProcessLookupError("the process has ended")
         if process.probe:
             raise OSError("the last probe could not be killed")
-        process.probe = pid = spawn(command, env, process.slot.workdir, (self._null, self._null, stderr))
-        self._probes[pid] = (process, on_end)
+        process.probe = pid = spawn(command, env, f"{self._attempts}/{process.slot}", (self._null, self._null, stderr))
+        self._probes[pid] = process
         hold(pid, limits)
-        return partial(self._kill_probe, pid)
 
-    def _kill_probe(self, pid: int) -> None:
-        if pid in self._probes:
+    def kill_probe(self, ref: AttemptRef) -> None:
+        process = self._by_ref.get(ref)
+        if process is not None and process.probe:
+            signal_group(process.probe, signal.SIGKILL)
+
+    def kill_probes(self) -> None:
+        """Kill the probes of a worker that is gone."""
+        for pid in self._probes:
             signal_group(pid, signal.SIGKILL)
 
     def _probe_ended(self, pid: int, status: int) -> None:
         """The command has ended: kill the rest of its group."""
-        process, on_end = self._probes.pop(pid)
+        process = self._probes.pop(pid)
         process.probe = 0
         signal_group(pid, signal.SIGKILL)
-        on_end(to_exit(status, 0))
+        self._on_probe_exit(process.ref, to_exit(status, 0))
 
     def _add(self, process: Process) -> None:
-        self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot.number] = process
+        self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
 
     def stop(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
@@ -182,15 +178,11 @@ class Runner:
         for process in self._by_ref.values():
             signal_group(process.pid, signal.SIGKILL)
 
-    def sample(self) -> None:
-        """Record the memory use of all attempts; called at intervals."""
+    def _sample(self) -> None:
+        """Record the memory use of all attempts, at intervals."""
         for process in self._by_ref.values():
             process.sampled = max(process.sampled, tree.peak_rss_bytes(process.pid))
-
-    def close(self) -> None:
-        """Close descriptors; processes continue to run."""
-        self._children.close()
-        os.close(self._null)
+        self._loop.call_later(_SAMPLE_S, self._sample)
 
     def reap(self) -> None:
         """Collect the ends of children and kill the rest of their groups. Called on SIGCHLD."""
@@ -203,7 +195,6 @@ class Runner:
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
                 self._unowned.pop(pid, None)
-                self._foreign.discard(pid)
                 continue
             process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024))
             ended.append(process)
@@ -213,7 +204,7 @@ class Runner:
             self._settle()
 
     def _peak(self, process: Process, reported: int) -> int:
-        """The process' peak memory. The kernel includes what it shared with this worker before its exec, so a lower
+        """The process' peak memory. The kernel includes what it shared with this process before its exec, so a lower
         value is unknown.
         """
         if reported > self._own_peak:  # it may have grown since that was read
@@ -221,13 +212,12 @@ class Runner:
         return reported if reported > self._own_peak else process.sampled
 
     def _adopted_ended(self, process: Process) -> None:
-        self._loop.remove_reader(process.pidfd)
+        self._loop.forget(process.pidfd)
         status = exit_status(process.pid, process.pidfd)
         os.close(process.pidfd)
         process.exit = Exit(known=False) if status is None else to_exit(status, process.sampled)
         self._sweep([process])
         self._settle()
-        self._on_late()
 
     def _kill(self, process: Process) -> None:
         signal_group(process.pid, signal.SIGKILL)
@@ -279,12 +269,11 @@ class Runner:
         """Poll attempts with descendants outside the group, whose ends are not all signalled."""
         self._watching = False
         self.reap()
-        self._on_late()
 
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self._foreign:
+        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys():
             process = self._owner(pid)
             if process is None and self._nobodys(pid, gone):
                 process = ended[0]
@@ -305,11 +294,11 @@ class Runner:
         return not suspects
 
     def _over(self, process: Process) -> None:
-        del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot.number]
+        del self._by_pid[process.pid], self._by_ref[process.ref], self._by_slot[process.slot]
         if process.killer is not None:
             process.killer.cancel()
         assert process.exit is not None
-        self._on_over(process.slot, process.exit)
+        self._on_exit(process.ref, process.exit)
 
 
 def is_bare(process: Process) -> bool:

@@ -1,0 +1,248 @@
+"""The process that owns the processes of one worker's tasks: ``python -m iris_worker.process.launcher DIRECTORY``.
+
+It records each start before it happens and each end with its exit, and outlives its worker: the next worker connects
+to the same socket, and is sent the records of all attempts. It ends when no worker is connected and nothing runs. The
+next launcher reads the records, and adopts what runs. The listening socket is its standard input.
+Out of scope: what is reported of an attempt, and output, which is in files.
+Source: docs/adr/0037-a-launcher-owns-the-processes-of-tasks.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from iris_bus.subreaper import adopt_orphans
+from iris_core import codec
+from iris_core.messages import AttemptRef
+from iris_worker.process import adopt
+from iris_worker.process.event_loop import EventLoop
+from iris_worker.process.records import (
+    Exit,
+    Exited,
+    Gone,
+    KillAll,
+    KillProbe,
+    LauncherAnswer,
+    LauncherRequest,
+    Over,
+    ProbeExited,
+    Read,
+    Ready,
+    Spawned,
+    StartProbe,
+    StartProcess,
+    StopProcess,
+    StoreTrouble,
+    frame,
+    take_frames,
+)
+from iris_worker.process.runner import Runner
+from iris_worker.process.spawn import NotRunnable
+from iris_worker.process.store import ProcessStore
+
+_READ_BYTES = 1 << 18
+_FDS = 64
+_ROUNDS, _ROUND_S = 200, 0.025
+
+
+class Launcher:
+    """Serves one worker at a time; the newest connection is the worker's.
+
+    Attributes:
+        connection: to the worker, None while there is none.
+    """
+
+    def __init__(self, root: Path, listener: socket.socket) -> None:
+        self.connection: socket.socket | None = None
+        self._loop = EventLoop()
+        self._listener = listener
+        self._store = ProcessStore(root / "processes", adopt.boot_id())
+        self._runner = Runner(self._loop, str(root), self._on_exit, self._on_probe_exit)
+        self._attempts = str(root / "attempts")
+        self._inbox, self._outbox = bytearray(), bytearray()
+        self._fds: list[int] = []
+        self._trouble = ""
+        self._handlers: dict[type, Callable[[Any], object]] = {
+            StartProcess: self._start,
+            StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
+            KillAll: lambda m: self._runner.kill_all(),
+            StartProbe: self._start_probe,
+            KillProbe: lambda m: self._runner.kill_probe(m.ref),
+            Over: self._store.add,
+            Read: self._store.add,
+            Gone: self._store.add,
+        }
+
+    def run(self) -> None:
+        """Serve until no worker is connected and nothing runs."""
+        self._recover()
+        self._loop.watch(self._listener.fileno(), self._accept)
+        while True:
+            self._loop.turn()
+            self._flush()
+            if self.connection is None and not self._runner.running:
+                return
+
+    def _recover(self) -> None:
+        """Adopt what the previous launcher left, and kill what it has not recorded."""
+        self._store.recover()
+        alive = set()
+        for ref, entry in self._store.table.entries.items():
+            if entry.exit is not None or entry.over is not None:
+                continue
+            exit_ = adopt.exit_of(entry)
+            if exit_ is None and not self._runner.adopt(ref, entry.started.slot, entry.started.pid):
+                exit_ = Exit(known=False)
+            if exit_ is None:
+                alive.add(entry.started.slot)
+            else:
+                self._store.add(Exited(ref, exit_))
+        for _ in range(_ROUNDS):
+            if not adopt.kill_orphans(self._attempts, alive):
+                return
+            time.sleep(_ROUND_S)
+        _log("processes of an earlier launcher cannot be killed")
+
+    # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accept(self) -> None:
+        """A worker has started: what the one before it sent comes first."""
+        connection, _ = self._listener.accept()
+        while self.connection is not None and self._read():
+            pass
+        self._disconnect()
+        connection.setblocking(False)
+        self.connection = connection
+        for entry in self._store.table.entries.values():
+            for record in entry.records():
+                self._send(record)
+        self._send(Ready())
+
+    def _disconnect(self) -> None:
+        """The worker is gone, and nobody waits for its probes."""
+        if self.connection is not None:
+            self._loop.forget(self.connection.fileno())
+            self.connection.close()
+            self.connection = None
+        while self._fds:
+            os.close(self._fds.pop())
+        self._inbox.clear()
+        self._outbox.clear()
+        self._runner.kill_probes()
+
+    def _read(self) -> bool:
+        """Execute what has arrived; False when that was nothing, and when the worker is gone."""
+        assert self.connection is not None
+        try:
+            data, fds, _, _ = socket.recv_fds(self.connection, _READ_BYTES, _FDS, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            data, fds = b"", []
+        self._fds += fds
+        self._inbox += data
+        for request in take_frames(self._inbox):
+            self._execute(request)
+        if not data:
+            self._disconnect()
+        return bool(data)
+
+    def _execute(self, data: bytes) -> None:
+        try:
+            request: LauncherRequest = codec.unpack(data, LauncherRequest)  # type: ignore[arg-type]
+        except codec.Undecodable as error:
+            _log(f"a request of a newer worker: {error}")
+        else:
+            self._handlers[type(request)](request)
+
+    def _send(self, answer: LauncherAnswer) -> None:
+        if self.connection is not None:
+            self._outbox += frame(answer)
+
+    def _flush(self) -> None:
+        """End of a round: write the new records, then send the answers."""
+        self._write()
+        if self.connection is None:
+            return
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # `_read` finds out
+            if self._outbox:
+                del self._outbox[: self.connection.send(self._outbox)]
+        self._loop.watch(self.connection.fileno(), self._read, writable=bool(self._outbox))
+
+    def _write(self) -> None:
+        """Write the new records; what cannot be written is tried again at the end of each round."""
+        trouble = ""
+        try:
+            self._store.flush()
+        except OSError as error:
+            trouble = f"process store: {error.strerror}"
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._send(StoreTrouble(trouble))
+
+    # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, request: StartProcess) -> None:
+        """Record an attempt, then start it; one that cannot be recorded is not started."""
+        ref, after_s = request.record.ref, _steady_s()
+        self._store.add(request.record)
+        self._write()
+        try:
+            if self._trouble:
+                raise OSError(self._trouble)
+            pid = self._runner.start(ref, request.record.slot, request.command, request.env, request.limits)
+        except NotRunnable as error:
+            self._on_exit(ref, Exit(error.code, error=str(error)))
+        except OSError as error:
+            self._on_exit(ref, Exit(error=str(error)))
+        else:
+            self._record(Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000))
+
+    def _start_probe(self, request: StartProbe) -> None:
+        ref, stderr = request.ref, self._fds.pop(0)
+        entry = self._store.table.entries.get(ref)
+        try:
+            if entry is None or entry.started.probe is None:
+                raise ProcessLookupError("the attempt is unknown")
+            stored = entry.started.probe
+            self._runner.start_probe(ref, stored.probe.command, stored.env, stored.limits, stderr)
+        except (NotRunnable, OSError) as error:
+            self._on_probe_exit(ref, Exit(error=str(error)))
+        finally:
+            os.close(stderr)
+
+    def _on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
+        self._record(Exited(ref, exit_))
+
+    def _on_probe_exit(self, ref: AttemptRef, exit_: Exit) -> None:
+        self._send(ProbeExited(ref, exit_))
+
+    def _record(self, record: Spawned | Exited) -> None:
+        data = self._store.add(record)
+        if self.connection is not None:
+            self._outbox += data
+
+
+def _log(text: str) -> None:
+    with contextlib.suppress(OSError):  # it is the worker's standard error, which may be gone
+        sys.stderr.write(f"iris launcher: {text}\n")
+
+
+def _steady_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def main() -> None:
+    adopt_orphans()
+    Launcher(Path(sys.argv[1]), socket.socket(fileno=0)).run()
+
+
+if __name__ == "__main__":
+    main()

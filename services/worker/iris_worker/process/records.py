@@ -1,0 +1,262 @@
+"""What a worker and its launcher tell each other, and what the launcher keeps on disk. Types, and their encoding.
+
+The launcher may be older than the worker: positions are fixed, and new fields go last, with a default.
+Out of scope: the file (store), the socket (launcher, client).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from iris_core import codec
+from iris_core.messages import AttemptRef, Stage
+from iris_core.spec import Probe
+from iris_worker.process.limits import Limits
+
+SOCKET = "launcher"
+"""The file in the worker's directory on which its launcher listens."""
+_LENGTH = 4
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The base of all records: immutable, fields by position."""
+
+
+class Exit(_Record, frozen=True):
+    """How a process ended.
+
+    Attributes:
+        known: False when another process than its parent saw the end.
+        error: why it could not be started, in words for a person; then ``code`` is a shell's for the mistake of its
+            owner, and None for a fault of this host.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    peak_rss_bytes: int = 0
+    known: bool = True
+    error: str = ""
+
+
+class StoredProbe(_Record, frozen=True):
+    """How an attempt is probed.
+
+    ``env`` and ``limits``: of the probe's command, if it is one. ``serves``: the name of the port of requests.
+    ``settle_ms``: of the route.
+    """
+
+    probe: Probe
+    serves: str = ""
+    env: dict[str, str] = {}
+    limits: Limits = ()
+    settle_ms: int = 0
+
+
+# ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Started(_Record, frozen=True, tag="started"):
+    """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
+    ports by name. Without a ``pid``, and then without times, it is about to be started.
+    """
+
+    ref: AttemptRef
+    pid: int
+    slot: int
+    after_s: float
+    before_s: float
+    at_ms: int
+    timeout_ms: int | None
+    ports: dict[str, int] = {}
+    probe: StoredProbe | None = None
+
+
+class Spawned(_Record, frozen=True, tag="spawned"):
+    """It was started; fields as in `Started`."""
+
+    ref: AttemptRef
+    pid: int
+    after_s: float
+    before_s: float
+    at_ms: int
+
+
+class Exited(_Record, frozen=True, tag="exited"):
+    """It and all its descendants have ended, or it could not be started."""
+
+    ref: AttemptRef
+    exit: Exit
+
+
+class Over(_Record, frozen=True, tag="over"):
+    """The end of an attempt as the worker reports it."""
+
+    stage: Stage
+
+
+class Read(_Record, frozen=True, tag="read"):
+    """Its output up to these positions is stored."""
+
+    ref: AttemptRef
+    out: int
+    err: int
+
+
+class Gone(_Record, frozen=True, tag="gone"):
+    """The ends of these attempts are acknowledged, so their records are obsolete."""
+
+    refs: tuple[AttemptRef, ...]
+
+
+class Boot(_Record, frozen=True, tag="boot"):
+    """The first record of the file: process ids and times are of this boot of the host."""
+
+    boot: str
+
+
+ProcessRecord = Started | Spawned | Exited | Over | Read | Gone | Boot
+
+# ── requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class StartProcess(_Record, frozen=True, tag="start"):
+    """Record an attempt, then start its process; answered by `Spawned` or `Exited`."""
+
+    record: Started
+    command: tuple[str, ...]
+    env: dict[str, str]
+    limits: Limits = ()
+
+
+class StopProcess(_Record, frozen=True, tag="stop"):
+    """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
+
+    ref: AttemptRef
+    grace_ms: int
+    settle_ms: int
+
+
+class KillAll(_Record, frozen=True, tag="kill-all"):
+    """Kill all attempts without a grace period."""
+
+
+class StartProbe(_Record, frozen=True, tag="start-probe"):
+    """Start the command of an attempt's probe; a descriptor for its standard error comes with the message. Answered
+    by `ProbeExited`.
+    """
+
+    ref: AttemptRef
+
+
+class KillProbe(_Record, frozen=True, tag="kill-probe"):
+    ref: AttemptRef
+
+
+LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | Over | Read | Gone
+
+# ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Ready(_Record, frozen=True, tag="ready"):
+    """The worker has been sent the records of all attempts."""
+
+
+class ProbeExited(_Record, frozen=True, tag="probe-exited"):
+    ref: AttemptRef
+    exit: Exit
+
+
+class StoreTrouble(_Record, frozen=True, tag="trouble"):
+    """The records cannot be written, or can be again: then ``text`` is empty."""
+
+    text: str
+
+
+LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble
+
+# ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class StoredProcess:
+    """The records of one attempt.
+
+    ``reused``: its slot was given to a later attempt, so its output is stored.
+    """
+
+    started: Started
+    positions: tuple[int, int] = (0, 0)
+    exit: Exit | None = None
+    over: Stage | None = None
+    reused: bool = False
+
+    def records(self) -> Iterator[Started | Exited | Over | Read]:
+        yield self.started
+        if any(self.positions):
+            yield Read(self.started.ref, *self.positions)
+        if self.exit is not None:
+            yield Exited(self.started.ref, self.exit)
+        if self.over is not None:
+            yield Over(self.over)
+
+
+@dataclass(slots=True)
+class ProcessTable:
+    """The attempts whose ends are not acknowledged, oldest first."""
+
+    entries: dict[AttemptRef, StoredProcess] = field(default_factory=dict)
+    boot: str = ""
+    _slots: dict[int, StoredProcess] = field(default_factory=dict)
+
+    def apply(self, record: object) -> None:
+        """Enter a record; what is said of an unknown attempt is ignored."""
+        if isinstance(record, Started):
+            if record.slot in self._slots:
+                self._slots[record.slot].reused = True
+            self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
+        elif isinstance(record, Gone):
+            for ref in record.refs:
+                self.entries.pop(ref, None)
+        elif isinstance(record, Boot):
+            self.boot = record.boot
+        elif isinstance(record, Over):
+            if (entry := self.entries.get(record.stage.ref)) is not None:
+                entry.over = record.stage
+        elif isinstance(record, Spawned | Exited | Read) and (entry := self.entries.get(record.ref)) is not None:
+            _enter(entry, record)
+
+
+def _enter(entry: StoredProcess, record: Spawned | Exited | Read) -> None:
+    if isinstance(record, Spawned):
+        times = {"after_s": record.after_s, "before_s": record.before_s, "at_ms": record.at_ms}
+        entry.started = structs.replace(entry.started, pid=record.pid, **times)
+    elif isinstance(record, Exited):
+        entry.exit = record.exit
+    else:
+        entry.positions = (record.out, record.err)
+
+
+# ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def frame(record: Any) -> bytes:
+    """A record with its length before it."""
+    data = codec.pack(record)
+    return len(data).to_bytes(_LENGTH, "big") + data
+
+
+def take_frames(buffer: bytearray) -> Iterator[bytes]:
+    """Remove the complete records from the front of ``buffer``, and return them still encoded."""
+    at = 0
+    while at + _LENGTH <= len(buffer):
+        end = at + _LENGTH + int.from_bytes(buffer[at : at + _LENGTH], "big")
+        if end > len(buffer):
+            break
+        yield bytes(buffer[at + _LENGTH : end])
+        at = end
+    del buffer[:at]

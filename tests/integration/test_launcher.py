@@ -1,0 +1,167 @@
+"""A worker that is killed, and the launcher that goes on without it: nothing runs twice, every exit code is known."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from iris_bus.contract import Connection
+from iris_core.messages import AttemptRef, Register
+from iris_core.states import Cause, KernelStatus
+from tests.support.state import FakeState, template
+from tests.support.worker import WorkerProcess
+
+pytestmark = pytest.mark.integration
+
+K = KernelStatus
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture
+async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
+        await state.registration()
+        yield process
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Poll what no message tells."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+def waiting(go: Path) -> str:
+    return f"while ! test -e {go}; do sleep 0.01; done"
+
+
+def ends(register: Register) -> dict[AttemptRef, tuple[Cause, int | None]]:
+    return {s.ref: (s.ended.cause, s.ended.exit_code) for s in register.attempts if s.ended is not None}
+
+
+async def test_what_was_requested_before_the_worker_died_runs_once_and_its_end_is_reported(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    launcher = worker.launcher_pid
+    os.kill(launcher, signal.SIGSTOP)
+    ref = await state.run("sh", "-c", f"echo ran >> {tmp_path}/runs; echo all; exit 7")
+    await state.until(lambda: state.reported(ref) == [K.PREPARING])
+    await worker.kill()
+    assert not (tmp_path / "runs").exists()
+    os.kill(launcher, signal.SIGCONT)
+    await until(lambda: not worker.launchers())
+    await worker.start()
+    register = await state.registration(2)
+    assert [stage.status for stage in register.attempts] == [K.RUNNING, K.TERMINATED]
+    assert ends(register) == {ref: (Cause.EXITED, 7)}
+    await state.printed(ref, b"all\n")
+    assert (tmp_path / "runs").read_text() == "ran\n"
+
+
+async def test_an_adopted_task_ends_with_its_exit_code_and_all_its_output(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    go, launcher = tmp_path / "go", worker.launcher_pid
+    ref = await state.run("sh", "-c", f"echo before; {waiting(go)}; echo after; exit 7")
+    await state.printed(ref, b"before\n")
+    for number in (2, 3):
+        await worker.kill()
+        await worker.start()
+        register = await state.registration(number)
+        assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
+    go.touch()
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.exit_code, worker.launchers()) == (Cause.EXITED, 7, [launcher])
+    assert await state.output(ref) == b"before\nafter\n"
+
+
+async def test_tasks_that_end_while_no_worker_lives_are_reported_as_they_ended(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    go = tmp_path / "go"
+    commands = ["exit 7", "exit 0", "kill -SEGV $$", 'printf "no luck" > $IRIS_ERROR_FILE; exit 1']
+    refs = [await state.run("sh", "-c", f"{waiting(go)}; echo late; {command}") for command in commands]
+    for ref in refs:
+        await state.running(ref)
+    await worker.kill()
+    go.touch()
+    await until(lambda: not worker.launchers())
+    await worker.start()
+    register = await state.registration(2)
+    found = [s.ended for ref in refs for s in register.attempts if s.ref == ref and s.ended is not None]
+    assert [(e.exit_code, e.signal) for e in found] == [(7, None), (0, None), (None, signal.SIGSEGV), (1, None)]
+    assert found[3].error == "no luck"
+    for ref in refs:
+        await state.printed(ref, b"late\n")
+
+
+async def test_whenever_a_worker_is_killed_each_task_runs_once_and_ends_with_its_exit_code(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    runs = tmp_path / "runs"
+    command = f"echo $IRIS_JOB >> {runs}; sleep 0.02; exit 7"
+    for number in range(2, 8):
+        refs = [AttemptRef(number * 100 + n, 0, 0) for n in range(20)]
+        work = [template("sh", "-c", command, job=ref.job, name=f"/{ref.job}") for ref in refs]
+        await state.order(work, run=refs)
+        await until(lambda number=number: runs.exists() and len(runs.read_text().split()) >= number * 3)
+        await worker.kill()
+        await worker.start()
+        await state.registration(number)
+    known = {stage.ref for register in state.registered for stage in register.attempts}
+    known |= {stage.ref for stage in state.stages}
+    began = [AttemptRef(int(line[1:]), 0, 0) for line in runs.read_text().split()]
+    ended = [await state.ended(ref) for ref in began]
+    assert len(began) == len(set(began))
+    assert {(e.cause, e.exit_code) for e in ended} == {(Cause.EXITED, 7)}
+    assert set(began) <= known
+
+
+async def test_a_worker_ends_with_its_launcher_and_the_next_adopts_what_runs_and_reports_what_ended(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    go = tmp_path / "go"
+    runs = await state.run("sh", "-c", f"echo before; {waiting(go)}; echo after")
+    await state.printed(runs, b"before\n")
+    state.silent = True
+    ended = await state.run("sh", "-c", "exit 7")
+    await state.until(lambda: any(stage.ref == ended and stage.ended is not None for stage in state.ignored))
+    os.kill(worker.launcher_pid, signal.SIGKILL)
+    assert await worker.ended() == 1
+    state.silent = False
+    await worker.start()
+    register = await state.registration(2)
+    assert {stage.ref for stage in register.attempts} == {runs, ended}
+    assert ends(register) == {ended: (Cause.EXITED, 7)}
+    go.touch()
+    end = await state.ended(runs)
+    assert (end.cause, end.exit_code) in {(Cause.EXITED, 0), (Cause.WORKER_CRASHED, None)}  # as the kernel allows
+    assert await state.output(runs) == b"before\nafter\n"
+
+
+async def test_a_launcher_ends_with_a_worker_that_is_told_to_end(state: FakeState, worker: WorkerProcess):
+    ref = await state.run("sleep", "1000")
+    await state.running(ref)
+    assert len(worker.launchers()) == 1
+    assert await worker.stop() == 0
+    await until(lambda: not worker.launchers())
+
+
+async def test_a_task_sees_nothing_of_the_workers_environment_in_its_parents(
+    state: FakeState, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET", "s3cret")
+    async with WorkerProcess(nats_url, tmp_path / "w0"):
+        await state.registration()
+        ref = await state.run("sh", "-c", "tr '\\0' '\\n' < /proc/$PPID/environ | grep -c s3cret")
+        assert (await state.ended(ref)).exit_code == 1
+        assert await state.output(ref) == b"0\n"
