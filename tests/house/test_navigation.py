@@ -1,7 +1,12 @@
 """Every page of the manuals has one place in the navigation of the site."""
 
-from navigation import linked_files, pages, sections
+import re
+
+from navigation import ROOT, linked_files, pages, sections
 from tests.house.repository import tracked
+
+RUN_INTO_A_LIST = re.compile(r"(?m)^(?![ *+|#-]|\d+\. ).+\n(?:[*+-]|\d+\.) .*")
+FENCED = re.compile(r"(?ms)^ *```.*?^ *```$")
 
 
 def test_every_page_of_the_manuals_is_in_one_section():
@@ -25,3 +30,14 @@ def test_a_section_without_a_page_is_left_out_and_a_new_page_is_found(tmp_path):
     assert sections(tmp_path) == {"Overview": ["README.md"], "Tutorials": tutorials}
     assert pages(tmp_path) == ["README.md", *tutorials, str(new.relative_to(tmp_path))]
     assert linked_files(pages(tmp_path), tmp_path) == ["LICENSE"]
+
+
+def test_an_empty_line_is_before_every_list():
+    """The site shows a list after a line of text as part of the text; forges do not."""
+    texts = {page: FENCED.sub("", (ROOT / page).read_text()) for page in pages()}
+    assert [f"{page}: {found}" for page, text in texts.items() for found in RUN_INTO_A_LIST.findall(text)] == []
+
+
+def test_a_list_that_runs_into_a_line_of_text_is_noticed():
+    assert RUN_INTO_A_LIST.findall("Two:\n* a\n* b\n") == ["Two:\n* a"]
+    assert RUN_INTO_A_LIST.findall("# Two\n* a\n  more\n* b\n\n1. c\n2. d\n") == []
