@@ -60,4 +60,5 @@ async def test_who_is_not_signed_in_can_read_what_every_type_means():
 
 async def test_a_type_that_does_not_exist_is_not_found(iris: House):
     refused = await iris.http.get("/problems/nope")
-    assert (refused.status_code, refused.json()["type"]) == (404, uri_of("not_found"))
+    assert (refused.status_code, refused.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "/problems lists them" in refused.text
