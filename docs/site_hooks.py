@@ -5,6 +5,7 @@ Source: docs/navigation.py for the pages; https://www.mkdocs.org/user-guide/conf
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -25,6 +26,11 @@ def on_files(files: Files, config: Any) -> Files:
     found = pages()
     theme = [file for file in files if file.abs_src_path is None or not file.abs_src_path.startswith(config.docs_dir)]
     return Files([*theme, *(_file(path, config) for path in (*found, *linked_files(found)))])
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A bar that is escaped because it is in a table is shown as a bar, also in code, as on forges."""
+    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace(r"\|", "|"), html, flags=re.DOTALL)
 
 
 def _file(path: str, config: Any) -> File:

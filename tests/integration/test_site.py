@@ -92,6 +92,11 @@ def test_no_page_loads_anything_from_another_host(site: Path, pages: dict[Path, 
     assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
 
 
+def test_a_bar_within_a_table_is_shown_without_its_backslash(site: Path):
+    text = (site / "howto" / "from-slurm.html").read_text(encoding="utf-8")
+    assert "-o name | xargs" in text
+
+
 @pytest.fixture
 def served(site: Path) -> Iterator[str]:
     class Handler(SimpleHTTPRequestHandler):
