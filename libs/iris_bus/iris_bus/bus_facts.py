@@ -90,6 +90,7 @@ class BusFacts(msgspec.Struct, frozen=True):
     Attributes:
         url: without passwords. error: why none can be reached. refused: why they do not accept the given key.
         jetstream: false when there is none, in the server or in the account.
+        account: of the given login, empty: unknown. processes: of all accounts.
         size: the number of servers that are known to belong together, 0: unknown.
         not_asked: what could not be found out, and why.
     """
@@ -98,6 +99,7 @@ class BusFacts(msgspec.Struct, frozen=True):
     error: str = ""
     refused: str = ""
     jetstream: bool = True
+    account: str = ""
     size: int = 0
     servers: tuple[ServerFacts, ...] = ()
     streams: tuple[StreamFacts, ...] = ()

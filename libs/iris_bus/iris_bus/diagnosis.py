@@ -52,6 +52,7 @@ async def diagnose(url: str, credentials: Credentials, keys: Path | None) -> Bus
     try:
         async with _connected(url, credentials) as (link, requests):
             found = await _streams(Api(requests, _ANSWER_S), BusFacts(shown, jetstream=link.client.has_jetstream))
+            found = replace(found, account=await _account(requests))
     except KeyRefused as error:
         found = BusFacts(shown, refused=str(error))
     except (Unavailable, BadKey, OSError) as error:
@@ -116,6 +117,15 @@ async def _streams(api: Api, found: BusFacts) -> BusFacts:
 def _stream(name: str, info: StreamInfo) -> StreamFacts:
     silent = (peer.name for peer in info.cluster.replicas if peer.offline or peer.active > _SILENT_PEER_NS)
     return StreamFacts(name, str(info.config.get("storage", "file")), tuple(sorted(silent)))
+
+
+async def _account(requests: Requests) -> str:
+    """The account of the given login; empty when the server does not tell."""
+    try:
+        answer = await requests.request(USER_INFO, b"", _ANSWER_S)
+    except Unavailable:
+        return ""
+    return str((msgspec.json.decode(answer.data).get("data") or {}).get("account", ""))
 
 
 def _users(keys: Path) -> tuple[list[Login], int]:

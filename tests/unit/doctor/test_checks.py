@@ -103,6 +103,10 @@ PLANTED = [
         },
     ),
     (
+        bus(processes=(ConnectedProcess("gateway", "0.2.0", "iris", "IRIS", "10.0.0.1"),)),
+        {"version_skew": "0.1.0: this command, the gateway, worker w0; 0.2.0: gateway on 10.0.0.1"},
+    ),
+    (
         bus(processes=(ConnectedProcess("scheduler", "0.2.0", "iris", "IRIS", "10.0.0.1"),)),
         {"version_skew": "0.1.0: this command, the gateway, worker w0; 0.2.0: scheduler on 10.0.0.1"},
     ),
@@ -172,6 +176,15 @@ def test_every_check_has_a_planted_problem():
 
 def test_a_healthy_cluster_has_no_problem_and_nothing_is_unchecked():
     assert (problems(HEALTHY), notes(HEALTHY)) == ([], [])
+
+
+def test_a_cluster_in_another_account_of_the_same_servers_is_none_of_ours():
+    other = ConnectedProcess("state", "0.2.0", "staging", "IRIS_STAGING", "10.9.9.9")
+    assert problems(bus(account="IRIS", processes=(*BUS.processes, other))) == []
+    assert {found.code for found in problems(bus(processes=(*BUS.processes, other)))} == {
+        "two_clusters",
+        "version_skew",
+    }
 
 
 def test_a_late_heartbeat_is_no_wrong_clock():

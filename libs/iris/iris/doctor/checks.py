@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from iris.doctor.facts import ClusterFacts, GatewayFacts
-from iris_bus.bus_facts import BusFacts, KeyFacts
+from iris_bus.bus_facts import BusFacts, ConnectedProcess, KeyFacts
 from iris_core.roles import login_of, permissions
 
 CLOCK_S = 3.0
@@ -213,6 +213,13 @@ def covers(pattern: str, subject: str) -> bool:
 # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _processes(bus: BusFacts | None) -> list[ConnectedProcess]:
+    """Those of the account, and workers, which have accounts of their own."""
+    every = bus.processes if bus is not None else ()
+    account = bus.account if bus is not None else ""
+    return [one for one in every if account in ("", one.account) or one.service == "worker"]
+
+
 def _wrong_clock(facts: ClusterFacts) -> Iterator[str]:
     gateway, bus = facts.gateway, facts.bus
     here = [(f"NATS server {server.name}", server.clock_ahead_s) for server in bus.servers] if bus is not None else []
@@ -238,8 +245,8 @@ def _version_skew(facts: ClusterFacts) -> Iterator[str]:
     for worker in (facts.gateway.workers if facts.gateway is not None else None) or ():
         if worker.version and worker.state != "lost":
             found[worker.version].append(f"worker {worker.id}")
-    for process in facts.bus.processes if facts.bus is not None else ():
-        if process.service not in ("gateway", "worker"):
+    for process in _processes(facts.bus):
+        if process.service != "worker":
             found[process.version].append(f"{process.service} on {process.host}")
     if len(found) > 1:
         yield "; ".join(f"{version}: {_listed(dict.fromkeys(names))}" for version, names in sorted(found.items()))
@@ -253,13 +260,13 @@ def _old_server(bus: BusFacts) -> Iterator[str]:
 
 def _two_clusters(bus: BusFacts) -> Iterator[str]:
     clusters: dict[str, list[str]] = defaultdict(list)
-    for process in bus.processes:
+    for process in _processes(bus):
         clusters[process.cluster].append(f"{process.service} on {process.host}")
     if len(clusters) > 1:
         each = (f"{name} ({_listed(dict.fromkeys(found))})" for name, found in sorted(clusters.items()))
         yield f"processes of {len(clusters)} clusters share the account: {'; '.join(each)}"
     hosts: dict[str, list[str]] = defaultdict(list)
-    for process in bus.processes:
+    for process in _processes(bus):
         if process.service == "worker" and process.account.startswith("worker-"):
             hosts[process.account.removeprefix("worker-")].append(process.host)
     for worker, addresses in sorted(hosts.items()):

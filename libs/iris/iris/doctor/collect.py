@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from iris.client.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
+from iris.client.address import DAMAGE_FILE, ClusterFile, read_cluster
 from iris.client.client import Client
 from iris.client.problems import ClientError, NotAllowed
 from iris.client.transport import HttpRequest, Response
@@ -46,16 +46,18 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
 
     Raises BadSetting for an invalid file.
     """
-    damage = ""
+    damage, local = "", read_cluster(data)
     with contextlib.suppress(OSError):
         damage = (data / DAMAGE_FILE).read_text()
+    is_local = client is None or (local is not None and local.url == client.address.url)
+    stores = is_local and (data / "nats").is_dir()
     return ClusterFacts(
         version=__version__,
-        data=str(data) if data.exists() else "",
-        free_bytes=shutil.disk_usage(data).free if data.exists() else 0,
+        data=str(data) if stores else "",
+        free_bytes=shutil.disk_usage(data).free if stores else 0,
         damage=damage and f"stored data: {damage}",
         gateway=look_at_gateway(client) if client is not None else None,
-        bus=look_at_bus(client.address if client is not None else None, read_cluster(data), nats, config),
+        bus=look_at_bus(local if is_local else None, nats, config),
     )
 
 
@@ -98,8 +100,11 @@ def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
     return min(given_s + 1 - begun_s, 0.0)
 
 
-def look_at_bus(gateway: Address | None, local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
-    """What the NATS servers tell; None when their address is not known. Raises BadSetting."""
+def look_at_bus(local: ClusterFile | None, nats: str, config: str) -> BusFacts | None:
+    """What the NATS servers tell, by default those of the local cluster; None when their address is not known.
+
+    Raises BadSetting.
+    """
     if importlib.util.find_spec("nats") is None:
         return None
     from iris_bus.diagnosis import diagnose
@@ -109,7 +114,7 @@ def look_at_bus(gateway: Address | None, local: ClusterFile | None, nats: str, c
     if nats:
         settings = msgspec.structs.replace(settings, url=nats)
     elif not (config or any(os.environ.get(name) for name in ("IRIS_CONFIG", "IRIS_NATS_URL"))):
-        if local is None or (gateway is not None and gateway.url != local.url):
+        if local is None:
             return None
         settings = msgspec.structs.replace(settings, url=local.nats_url, nkey_seed=local.nats_seed)
     keys = Path(settings.nkey_seed).absolute().parent if settings.nkey_seed else None
