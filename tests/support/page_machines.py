@@ -35,7 +35,7 @@ for path in $KEPT; do
     number=$((number + 1)); mkdir -p "kept/$number" && mount --bind "$path" "kept/$number" || exit
 done
 for path in $OWN; do mount --bind "disk/$path" "/$path" || exit; done
-for path in $CLOSED; do mount -t tmpfs -o mode=755 tmpfs "$path" || exit; done
+for path in $CLOSED; do mkdir -p "$path" && mount -t tmpfs -o mode=755 tmpfs "$path" || exit; done
 number=0
 for path in $KEPT; do
     number=$((number + 1)); mkdir -p "$path" && mount --bind "kept/$number" "$path" || exit
@@ -58,7 +58,7 @@ done
 
 
 class Shell:
-    """A shell that stays open, in the namespaces of process ``pid`` or in its own."""
+    """A shell that stays open, on one machine."""
 
     def __init__(self, stack: ExitStack, command: list[str], log: Path, environ: Mapping[str, str]) -> None:
         self._log = log
