@@ -131,7 +131,9 @@ class Judge:
             restored.restore(snapshot.read(snapshot.cut(machine.ledger, machine.sequence, machine.last_ms)))
             check(restored.ledger, machine.timers.aside)
             expect(image(restored) == image(machine), "a snapshot restores to another ledger")
-        check_timeouts(machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside)
+        check_timeouts(
+            machine.ledger, machine.policy, machine.last_ms, TICK_MS, machine.timers.aside, self._growth.ended
+        )
         self._growth.look(machine.ledger)
         told = self._server.streams[subjects.EVENTS.name].messages
         if told:

@@ -11,6 +11,7 @@ from iris_core.errors import InvariantBroken
 from iris_core.states import JobState, TaskState
 from iris_core.tables import session as session_table
 from iris_state.apply.sessions import HISTORY_KEPT
+from iris_state.changes import GANG
 from iris_state.check import Wrongs
 from iris_state.inputs import TimerKey
 from iris_state.ledger import Ledger
@@ -19,19 +20,34 @@ from iris_state.records import AttemptKey, Key
 
 
 def check_timeouts(
-    ledger: Ledger, policy: Policy, now_ms: int, tick_ms: int = 0, aside: Container[TimerKey] = ()
+    ledger: Ledger,
+    policy: Policy,
+    now_ms: int,
+    tick_ms: int = 0,
+    aside: Container[TimerKey] = (),
+    ended_before: Container[Key] | None = None,
 ) -> None:
     """Raises InvariantBroken when a session has outstayed its timeout by more than a tick and nobody acted.
 
-    ``aside``: timers that were set aside.
+    Args:
+        aside: timers that were set aside.
+        ended_before: tasks that had ended at the last look, None for all. What is left of a task that ended since then
+            may have been terminating for longer than its timeout: the next round acts.
     """
     for status, line in ledger.timeouts.items():
         timeout_ms, owner = policy.timeout_of(status), session_table.OWNER.get(status)
         if timeout_ms is None or owner is None:
             continue
         late = [key for key in line.over(timeout_ms + tick_ms, now_ms) if (owner.name, key) not in aside]
+        if ended_before is not None:
+            late = [key for key in late if key in ended_before or not _has_ended(ledger, key)]
         if late:
             raise InvariantBroken(f"sessions {late} are {status.value} for more than {timeout_ms} ms")
+
+
+def _has_ended(ledger: Ledger, key: Key) -> bool:
+    number, index = key
+    return index != GANG and ledger.jobs[number].tasks[index].is_terminal
 
 
 class Growth:
@@ -44,6 +60,11 @@ class Growth:
         self._versions: dict[int, int] = {}
         self._history: dict[int, int] = {}
         self._epoch = 0
+
+    @property
+    def ended(self) -> Container[Key]:
+        """The tasks that had ended at the last look."""
+        return self._ended
 
     def look(self, ledger: Ledger) -> None:
         """Raises InvariantBroken when something of the past has changed since the last look."""
