@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from iris_core.messages import AttemptRef
-from iris_core.states import Cause, TaskState, WorkerState
+from iris_core.states import Cause, KernelStatus, TaskState, WorkerState
 from iris_core.tables.session import ENDINGS, OWNER, SessionRule
 from iris_state import cascade, coordinator
 from iris_state import changes as c
@@ -75,11 +75,16 @@ class Round:
         self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
-        """Judge claims and apply changes one after the other: each after the one before it is applied."""
+        """Judge claims and apply changes one after the other: each after the one before it is applied.
+
+        The session of a gang follows a start at once: the next claim may be the end that the same report tells.
+        """
         for happening in happenings:
             change = conclude(self.ledger, happening, self.policy) if isinstance(happening, Claim) else happening
             if change is not None:
                 self.apply(change)
+                if type(change) is c.Staged and change.status is KernelStatus.RUNNING:
+                    self._member_started(change.job)
 
     def apply(self, change: Change) -> None:
         """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the checks."""
@@ -96,6 +101,10 @@ class Round:
         self._dirty.clear()
 
     # ── consequences of a change ────────────────────────────────────────────────────────────────────────────────
+
+    def _member_started(self, job: int) -> None:
+        if job in self.ledger.kernels:
+            self._derive(job, self._dirty.pop(job))
 
     def _assigned(self, change: c.Assigned) -> None:
         if not self.ledger.jobs[change.job].started_ms:

@@ -109,3 +109,19 @@ def test_the_order_of_reports_decides_nothing(
     first, second = (live(spec, random.Random(draws), random.Random(order)) for order in orders)
     assert first == second
     assert not first["open"]
+
+
+def test_a_gang_whose_members_report_start_and_end_together_has_run():
+    world = Reported()
+    for index in range(2):
+        world.register(Host(f"a{index}", Amount(1000), {"rack": "a"}))
+    world.submit(JobSpec(name="/g", command=("true",), replicas=2, coscheduling=Coscheduling("rack")))
+    world.plan(first_fit.plan(world.snapshot()))
+    refs = [AttemptRef(1, index, 0) for index in range(2)]
+    for ref in refs:
+        say(world, ref, KernelStatus.PREPARED)
+    for ref in refs:
+        started = Stage(ref, KernelStatus.RUNNING, world.now_ms)
+        world.say(f"a{ref.index}", started, Stage(ref, KernelStatus.TERMINATED, world.now_ms, DONE))
+    passed = [row.to_status for row in world.ledger.jobs[1].history if row.result == "SUCCESS"]
+    assert passed[-3:] == ["RUNNING", "TERMINATING", "TERMINATED"]
