@@ -221,6 +221,7 @@ def test_copies_follow_the_requests_down_to_none_and_the_first_one_wakes_it(clus
         held.unlink()
         assert [answer.result(60) for answer in asking] == [{}] * 6
     until(lambda: ready(0), "none is left when nobody asks", 60)
+    until(lambda: all(route.status == "terminated" for route in chat.routes()), "the last one serves no more", 60)
     assert ask(cluster, "scaled", "woken") == {}
     reasons = [row.reason for row in chat.history() if row.handler == "AutoscaleDeployment"]
     assert any("outstanding, target 2 a route, over 1 s" in reason for reason in reasons)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
 import socket
 import subprocess
 import time
@@ -68,8 +69,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def row_of_free_ports(count: int) -> int:
-    """The first of so many, below those that connections get."""
-    for first in range(20_000, 32_000, count):
+    """The first of so many, below those that connections get; a random one, because tests beside this take some too."""
+    every = range(20_000, 32_000, count)
+    for first in random.sample(every, len(every)):
         with contextlib.suppress(OSError), contextlib.ExitStack() as held:
             for port in range(first, first + count):
                 held.enter_context(socket.create_server(("127.0.0.1", port)))

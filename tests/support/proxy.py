@@ -19,9 +19,11 @@ from iris_bus.jetstream import JetStreamConnection
 from iris_core import codec
 from iris_core.serving import DiscoveredRoute, Discovery, ProxyPolicy
 from iris_core.subjects import DISCOVERY_BUCKET
-from tests.support.nats_config import free_ports
+from tests.support.nats_config import row_of_free_ports
 
 _READY_S = 30.0
+_WORKERS = 2
+"""Of a proxy, at most: each serves its metrics on a port of its own, counted up from the first."""
 _LOOK_S = 0.02
 
 Answering = Callable[["Talk"], Awaitable[None]]
@@ -219,7 +221,7 @@ class Front:
 @asynccontextmanager
 async def front(connection: JetStreamConnection, nats_url: str, root: Path, *settings: str) -> AsyncIterator[Front]:
     """A proxy of one's own."""
-    [metrics] = free_ports(1)
+    metrics = row_of_free_ports(_WORKERS)
     port_file, log = root / "proxy.url", root / "proxy.log"
     given = ("proxy.http=127.0.0.1:0", f"proxy.port_file={port_file}", f"run.metrics=127.0.0.1:{metrics}", *settings)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("IRIS_")}
