@@ -75,16 +75,11 @@ class Round:
         self.ledger.newly_queued.clear()
 
     def take(self, happenings: Iterable[Step]) -> None:
-        """Judge claims and apply changes one after the other: each after the one before it is applied.
-
-        The session of a gang follows a start at once: the next claim may be the end that the same report tells.
-        """
+        """Judge claims and apply changes one after the other: each after the one before it is applied."""
         for happening in happenings:
             change = conclude(self.ledger, happening, self.policy) if isinstance(happening, Claim) else happening
             if change is not None:
                 self.apply(change)
-                if type(change) is c.Staged and change.status is KernelStatus.RUNNING:
-                    self._member_started(change.job)
 
     def apply(self, change: Change) -> None:
         """Apply a change, and record the messages and follow-up checks it needs; `settle` runs the checks."""
@@ -102,16 +97,17 @@ class Round:
 
     # ── consequences of a change ────────────────────────────────────────────────────────────────────────────────
 
-    def _member_started(self, job: int) -> None:
-        if job in self.ledger.kernels:
-            self._derive(job, self._dirty.pop(job))
-
     def _assigned(self, change: c.Assigned) -> None:
         if not self.ledger.jobs[change.job].started_ms:
             self._dirty[change.job] = True
 
     def _kernel_moved(self, change: c.Staged | c.Closed) -> None:
-        if change.job in self.ledger.kernels:
+        """A gang's session follows a start at once: the next claim may be the end that the same report tells."""
+        if change.job not in self.ledger.kernels:
+            return
+        if isinstance(change, c.Staged) and change.status is KernelStatus.RUNNING:
+            self._derive(change.job, self._dirty.pop(change.job, False))
+        else:
             self._dirty.setdefault(change.job, False)
 
     def _moved(self, change: c.Moved) -> None:
