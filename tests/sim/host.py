@@ -30,7 +30,7 @@ _AGAIN_S = 0.2
 
 @dataclass
 class Running:
-    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it."""
+    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``, ``is_probed``: for who adopts it."""
 
     ref: AttemptRef
     host: str
@@ -39,6 +39,7 @@ class Running:
     exit_code: int
     stage: Stage
     settle_ms: int = 0
+    is_probed: bool = False
     ended: Ended | None = None
 
 
@@ -97,7 +98,6 @@ class Worker:
         self._heart = HeartbeatSchedule(machine.name, incarnation, 5.0)
         self._news = asyncio.Event()
         self._registered = self._settled = self._unheard = False
-        self._probed: set[int] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
@@ -139,7 +139,6 @@ class Worker:
             self._doubt()
         taken, todo = self.agent.on_order(order, self._now_ms(), to_ms(self._steady()))
         self._bus.publish(message.reply, codec.pack(taken))
-        self._probed.update(template.job for template in order.templates if template.probe is not None)
         if taken.taken:
             self._stall_detector.touch(self._steady())
         if order.register:
@@ -173,7 +172,8 @@ class Worker:
     def _begin(self, held: LocalAttempt) -> None:
         seconds, code = self.machine.fate(held.ref)
         now = self._steady()
-        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
+        is_probed = held.template is not None and held.template.probe is not None
+        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms, is_probed)
         self.machine.running[held.ref] = running
         self.machine.started(running)
         self.agent.on_started(held.ref, self._now_ms())
@@ -298,9 +298,9 @@ class Worker:
                 self._bus.publish(subjects.heartbeat(self.machine.name), codec.pack(heartbeat))
 
     def _probes(self) -> Iterator[ProbeResult]:
-        """The newest result of each route that runs here; of what an earlier worker began nothing is known."""
+        """The newest result of each route that runs here; the launcher has kept how to probe what is adopted."""
         for ref, running in self.machine.running.items():
-            if running.ended is None and ref.job in self._probed:
+            if running.ended is None and running.is_probed:
                 passes, failures = self.machine.answers(running, self._steady())
                 yield ProbeResult(ref, f"{self.machine.name}:{ref.job}", passes, failures)
 
