@@ -54,7 +54,8 @@ class Machine:
     """One host and what runs on it.
 
     Args:
-        started: told of each process, for whoever counts. told_to_end: of each that is sent TERM.
+        started: told of each process, for whoever counts. told_to_end: of each that is sent TERM,
+            and when that was ordered.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Machine:
         fate: Fate,
         started: Callable[[Running], None],
         answers: Answers,
-        told_to_end: Callable[[AttemptRef], None],
+        told_to_end: Callable[[AttemptRef, float], None],
     ) -> None:
         self.name = name
         self.attributes = attributes
@@ -152,7 +153,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         for one in todo:
             if isinstance(one, Kill):
-                loop.call_later(0.05 + one.settle_ms / 1000, self._killed, one.ref)
+                loop.call_later(0.05 + one.settle_ms / 1000, self._killed, one.ref, loop.time())
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
             else:
@@ -189,11 +190,11 @@ class Worker:
         if running is not None and running.ended is None:
             self._over(running, Ended(Cause.EXITED, running.exit_code))
 
-    def _killed(self, ref: AttemptRef) -> None:
+    def _killed(self, ref: AttemptRef, ordered_s: float) -> None:
         running = self.machine.running.get(ref)
         if running is not None and running.ended is None:
             if not self._unheard:  # nobody could take its routes out of discovery
-                self.machine.told_to_end(ref)
+                self.machine.told_to_end(ref, ordered_s)
             self._over(running, Ended(Cause.EXITED, None, 15))
 
     def _over(self, running: Running, ended: Ended) -> None:

@@ -219,12 +219,16 @@ class Judge:
         """Once nothing is done to the cluster each gets ready, or says why not, before it is deleted."""
         expect(not promises.unsettled, f"in {SETTLED_S:g} s of calm did not settle: {promises.unsettled}")
 
-    def on_term(self, ref: AttemptRef) -> None:
-        """A process is told to end: a route's left discovery so long before that nobody sends it requests any more."""
+    def on_term(self, ref: AttemptRef, ordered_s: float) -> None:
+        """A process is told to end: a route's left discovery so long before that nobody sends it requests any more.
+
+        A host that got another name ends what ran under the old one: that order comes before the state service
+        knows that the route is over.
+        """
         left_s = self._left.get(ref.job)
         if left_s is not None:
             at_s, settle_s = left_s
-            early = self._server.now - at_s < settle_s
+            early = at_s <= ordered_s and self._server.now - at_s < settle_s
             expect(not early, f"the route of j{ref.job} left discovery {self._server.now - at_s:.3f} s before TERM")
 
     def _note_routes_that_leave(self, machine: Machine) -> None:
