@@ -140,6 +140,10 @@ class Judge:
             last = event_place(next(reversed(told.values())).headers["Nats-Msg-Id"])
             expect(last[0] <= machine.sequence, f"told {last} before commit {machine.sequence}")
 
+    def on_torn(self) -> None:
+        """A leader's commit is in the journal, and its ledger is to be reloaded: it is whole after the next commit."""
+        self._growth.miss()
+
     def on_gone(self, host: str, epoch: int) -> None:
         """A host is gone for good; the newest leader that can have heard of it is that of ``epoch``."""
         self._gone[host] = (self._server.now, epoch)

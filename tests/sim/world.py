@@ -217,7 +217,9 @@ class World:
         raised = sum(state.metrics.raised.total for state in self._all_states)
         if raised > self.planted:
             self.wrong = f"{raised} inputs raised, {self.planted} of them planted"
-        if machine.sequence == sequence and not machine.torn:
+        if machine.torn:
+            self.judge.on_torn()
+        elif machine.sequence == sequence:
             try:
                 self.judge.on_commit(machine)
             except (IrisError, Violation, LookupError) as error:

@@ -60,6 +60,11 @@ class Growth:
         self._versions: dict[int, int] = {}
         self._history: dict[int, int] = {}
         self._epoch = 0
+        self._missed = False
+
+    def miss(self) -> None:
+        """There is no look at this state: a job may end in it, and be forgotten before the next look."""
+        self._missed = True
 
     @property
     def ended(self) -> Container[Key]:
@@ -79,7 +84,7 @@ class Growth:
         for number, (ended, state) in self._jobs.items():
             job = ledger.jobs.get(number)
             if job is None:
-                if not ended:
+                if not ended and not self._missed:
                     yield f"j{number} was {state.name} and is forgotten"
                 continue
             if ended and job.state is not state:
@@ -103,6 +108,7 @@ class Growth:
                 yield f"attempt {key} was closed at {closed_ms} and is at {attempt.closed_ms}"
 
     def _remember(self, ledger: Ledger) -> None:
+        self._missed = False
         self._epoch = ledger.epoch
         self._jobs = {job.number: (job.is_terminal, job.state) for job in ledger.jobs.values()}
         self._history = {job.number: sum(entry.attempts for entry in job.history) for job in ledger.jobs.values()}
