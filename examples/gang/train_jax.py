@@ -1,18 +1,13 @@
-"""A gang in JAX: linear regression on data that is spread over all devices of all hosts, one process each.
-
-JAX finds the coordinator in JAX_COORDINATOR_ADDRESS; the number of processes and the rank are arguments.
-"""
-
-import os
+"""A gang in JAX: linear regression on data that is spread over all devices of all hosts, one process each."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-jax.distributed.initialize(
-    num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])
-)
+import iris.jax  # noqa: F401 - tells JAX of the other members
+
+jax.distributed.initialize()
 rank, size = jax.process_index(), jax.process_count()
 mesh = Mesh(np.array(jax.devices()), ("data",))
 split = NamedSharding(mesh, PartitionSpec("data"))

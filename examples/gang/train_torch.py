@@ -1,7 +1,7 @@
 """A gang in torch: data-parallel linear regression, with NCCL where there are GPUs and Gloo where there are none.
 
-Each task is one process. `torchrun` starts one for each GPU of its host, and sets RANK and WORLD_SIZE; alone, this
-program takes them from Iris.
+Each task is one process, or `torchrun` starts one for each GPU of its host; either way RANK, WORLD_SIZE and the rest
+are set.
 """
 
 import os
@@ -9,16 +9,10 @@ import os
 import torch
 from torch import distributed, nn
 
-rank = int(os.environ.get("RANK", os.environ["IRIS_TASK_INDEX"]))
-size = int(os.environ.get("WORLD_SIZE", os.environ["IRIS_NUM_TASKS"]))
 has_gpu = torch.cuda.is_available()
-device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if has_gpu else "cpu")
-distributed.init_process_group(
-    "nccl" if has_gpu else "gloo",
-    init_method="env://" if "RANK" in os.environ else f"tcp://{os.environ['IRIS_COORDINATOR_ADDRESS']}",
-    rank=rank,
-    world_size=size,
-)
+device = torch.device(f"cuda:{os.environ['LOCAL_RANK']}" if has_gpu else "cpu")
+distributed.init_process_group("nccl" if has_gpu else "gloo")
+rank, size = distributed.get_rank(), distributed.get_world_size()
 
 torch.manual_seed(rank)
 x = torch.randn(64, 3, device=device)

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs/gangs.md").read_text(encoding="utf-8")
 
 
 def test_the_page_names_every_variable_that_only_gangs_get():
-    told = environment.gang_words(Gang(1, ("a", "b")), 0)
+    told = environment.gang_words(Gang(1, ("a", "b")), 0, "hosts")
     rows = "".join(line for line in PAGE.splitlines() if line.startswith("| `"))
     assert told.keys() - set(re.findall(r"`(\w+)`", rows)) == set()
 

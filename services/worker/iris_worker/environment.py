@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
+from iris_core.resources import ResourceRequest
 
 _NO_NAME = re.compile(r"[^A-Z0-9]")
 PROBE_VARIABLE = "IRIS_PROBE"
@@ -68,21 +69,36 @@ def own(
     return env
 
 
-def gang_words(gang: Gang, index: int) -> dict[str, str]:
+def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
     """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
-    JAX and libtpu.
+    JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as ``torchrun`` sets its own variables
+    for the processes it starts.
     """
-    hosts = ",".join(gang.hosts)
-    coordinator = f"{gang.hosts[0]}:{coordinator_port(gang)}"
+    hosts, size, rank = ",".join(gang.hosts), str(len(gang.hosts)), str(index)
+    head, port = gang.hosts[0], str(coordinator_port(gang))
     return {
         "IRIS_GANG_HOSTS": hosts,
-        "IRIS_COORDINATOR_ADDRESS": coordinator,
-        "JAX_COORDINATOR_ADDRESS": coordinator,
-        "JAX_NUM_PROCESSES": str(len(gang.hosts)),
-        "JAX_PROCESS_ID": str(index),
-        "TPU_WORKER_ID": str(index),
+        "IRIS_HOSTFILE": host_file,
+        "IRIS_COORDINATOR_ADDRESS": f"{head}:{port}",
+        "JAX_COORDINATOR_ADDRESS": f"{head}:{port}",
+        "JAX_NUM_PROCESSES": size,
+        "JAX_PROCESS_ID": rank,
+        "MASTER_ADDR": head,
+        "MASTER_PORT": port,
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": rank,
+        "TPU_WORKER_ID": rank,
         "TPU_WORKER_HOSTNAMES": hosts,
     }
+
+
+def host_lines(gang: Gang, resources: ResourceRequest) -> str:
+    """A gang's hosts as Open MPI and DeepSpeed read them: a line for each member, with a slot for each accelerator."""
+    slots = resources.device.count if resources.device else 1
+    return "".join(f"{host} slots={slots}\n" for host in gang.hosts)
 
 
 def coordinator_port(gang: Gang) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ from iris_worker.process.records import (
     StoreTrouble,
 )
 from iris_worker.settings import WorkerSettings
-from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file
+from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file, write_host_file
 
 STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
@@ -187,8 +188,7 @@ class Executor:
         self.logs.follow(slot, began_s)
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
-            check_coordinator_port(held)
-            ports = self._take_ports(held.ref, template.ports)
+            ports = self._take_ports(held, template.ports)
             env = self._environment(held, template, slot, ports)
         except OSError as error:
             self._end(slot, cannot_start(error))
@@ -242,12 +242,17 @@ class Executor:
         if (on_end := self._probing.pop(exited.ref, None)) is not None:
             on_end(exited.exit)
 
-    def _take_ports(self, ref: AttemptRef, names: tuple[str, ...]) -> dict[str, int]:
-        if not names:
-            return {}
+    def _take_ports(self, held: LocalAttempt, names: tuple[str, ...]) -> dict[str, int]:
+        """An attempt's ports by name; the first of a gang also reserves its gang's coordinator port. Raises OSError."""
         now_s = self._clock.steady_s()
-        ports = host.free_ports(names, lambda port: self._ports.rest_s(port, now_s))
-        self._ports.hold(ref, ports.values())
+        reserved = []
+        if held.gang is not None and held.ref.index == 0:
+            port = environment.coordinator_port(held.gang)
+            check_coordinator_port(port, self._ports.rest_s(port, now_s))
+            reserved.append(port)
+        ports = host.free_ports(names, lambda port: self._ports.rest_s(port, now_s)) if names else {}
+        if names or reserved:
+            self._ports.hold(held.ref, (*ports.values(), *reserved))
         return ports
 
     def _environment(
@@ -260,7 +265,8 @@ class Executor:
             shared = self._shared[held.ref.job] = environment.common(self._place, template)
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         if held.gang is not None:
-            env |= environment.gang_words(held.gang, held.ref.index)
+            hosts = write_host_file(slot.workdir, environment.host_lines(held.gang, template.resources))
+            env |= environment.gang_words(held.gang, held.ref.index, hosts)
         return env
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
@@ -404,12 +410,13 @@ def was_started(entry: StoredProcess) -> Stage:
     return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
 
 
-def check_coordinator_port(held: LocalAttempt) -> None:
-    """The first of a gang is to listen on a port that all members know already. Raises OSError when it is taken."""
-    if held.gang is None or held.ref.index != 0:
-        return
-    port = environment.coordinator_port(held.gang)
-    if not host.is_free(port):
+def check_coordinator_port(port: int, rest_s: float) -> None:
+    """The first of a gang is to listen on a port that all members know already. Raises OSError when it is taken.
+
+    Args:
+        rest_s: infinite while an attempt of this worker has it, which may not listen yet; see `PortUse`.
+    """
+    if rest_s == math.inf or not host.is_free(port):
         raise OSError(
             errno.EADDRINUSE, f"port {port}, its gang's coordinator port, is in use; another attempt has another"
         )

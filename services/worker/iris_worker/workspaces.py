@@ -20,11 +20,14 @@ from pathlib import Path
 from iris_core.messages import AttemptRef
 
 ERROR_FILE = ".iris-error"
+HOST_FILE = ".iris-hosts"
 NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _SPARES = 64
 _FRESH_MODE = stat.S_IFDIR | 0o700
 _ERROR_LIMIT = 2000
+_THROWN = itertools.count(1)
+"""Numbers names in the trash."""
 _CLOCK_TICK_NS = 50_000_000
 """The resolution of a file system's change times, with a margin."""
 
@@ -60,7 +63,6 @@ class Workspaces:
         self._trash = str(root / "trash")
         self._spares: list[Workspace] = []
         self._next = 0
-        self._thrown = itertools.count(1)
         for path in (self.attempts, self._output, self._trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
 
@@ -172,7 +174,7 @@ class Workspaces:
 
     def _throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""
-        target = f"{self._trash}/{os.getpid()}-{next(self._thrown)}"
+        target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
         try:
             os.rename(path, target)
         except PermissionError:  # a directory without permissions, which only root can move as it is
@@ -193,3 +195,16 @@ def read_error_file(workdir: str) -> str:
         return ""
     finally:
         os.close(fd)
+
+
+def write_host_file(workdir: str, text: str) -> str:
+    """Write the hosts of a task's gang into its directory, and return the path. Raises OSError."""
+    path = f"{workdir}/{HOST_FILE}"
+    with contextlib.suppress(FileNotFoundError):  # a bundle may hold such a file, or a link to another
+        os.unlink(path)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+    return path

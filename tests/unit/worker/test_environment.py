@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iris_core.messages import AttemptRef, Gang, TaskTemplate
-from iris_core.resources import ResourceRequest
+from iris_core.resources import Device, ResourceRequest
 from iris_worker import environment
 
 PLACE = environment.Place("w0", "http://gate:8080", {"PATH": "/bin", "HOME": "/home/iris", "LANG": "C"})
@@ -45,18 +47,33 @@ def test_no_task_is_taken_for_a_probe():
 
 def test_the_members_of_a_gang_agree_on_each_other():
     gang = Gang(7, ("10.0.0.1", "10.0.0.2"))
-    first, second = environment.gang_words(gang, 0), environment.gang_words(gang, 1)
+    first, second = environment.gang_words(gang, 0, "/w/hosts"), environment.gang_words(gang, 1, "/w/hosts")
     port = environment.coordinator_port(gang)
     assert second == {
         "IRIS_GANG_HOSTS": "10.0.0.1,10.0.0.2",
+        "IRIS_HOSTFILE": "/w/hosts",
         "IRIS_COORDINATOR_ADDRESS": f"10.0.0.1:{port}",
         "JAX_COORDINATOR_ADDRESS": f"10.0.0.1:{port}",
         "JAX_NUM_PROCESSES": "2",
         "JAX_PROCESS_ID": "1",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "1",
+        "NODE_RANK": "1",
         "TPU_WORKER_ID": "1",
         "TPU_WORKER_HOSTNAMES": "10.0.0.1,10.0.0.2",
     }
-    assert {key for key in first if first[key] != second[key]} == {"JAX_PROCESS_ID", "TPU_WORKER_ID"}
+    ranks = {"JAX_PROCESS_ID", "RANK", "NODE_RANK", "TPU_WORKER_ID"}
+    assert {key for key in first if first[key] != second[key]} == ranks
+
+
+@pytest.mark.parametrize(("device", "slots"), [(None, 1), (Device("gpu", "H100", 8), 8)])
+def test_a_host_file_has_a_slot_for_each_accelerator_of_each_member(device: Device | None, slots: int):
+    lines = environment.host_lines(Gang(7, ("h0", "h1")), ResourceRequest(device=device))
+    assert lines == f"h0 slots={slots}\nh1 slots={slots}\n"
 
 
 def test_neighbouring_jobs_have_different_coordinator_ports():

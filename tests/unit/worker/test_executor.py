@@ -20,6 +20,7 @@ from iris_worker.executor import Executor
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.probes.prober import Prober
 from iris_worker.settings import WorkerSettings
+from iris_worker.workspaces import HOST_FILE
 
 A = AttemptRef(1, 0, 0)
 CLOCK = HostClock()
@@ -67,7 +68,7 @@ def launched(executor: Executor, *command: str) -> int:
 
 def ordered(executor: Executor, ref: AttemptRef, gang: Gang) -> None:
     """Have an agent's attempt launched, as the shell does."""
-    template = TaskTemplate(1, "/t", ("sleep", "100"), {}, 2, ResourceRequest())
+    template = TaskTemplate(gang.job, "/t", ("sleep", "100"), {}, 2, ResourceRequest())
     executor._agent.on_order(Order("me", 1, templates=(template,), run=(ref,), gangs=(gang,)), 1)
     executor.launch(executor._agent.next_launch())
 
@@ -106,3 +107,27 @@ async def test_a_gang_whose_coordinator_port_is_taken_is_told_so_and_tries_anoth
         assert executor.running == 2
         [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
     assert f"port {coordinator_port(first)}, its gang's coordinator port, is in use" in error
+
+
+async def test_two_gangs_that_would_listen_on_one_port_of_a_host_do_not_start_together(opened: Open):
+    executor = await opened()
+    one, same = Gang(1, ("127.0.0.1", "h1")), Gang(10_001, ("127.0.0.1", "h1"))
+    assert coordinator_port(one) == coordinator_port(same)
+    ordered(executor, AttemptRef(1, 0, 0), one)
+    ordered(executor, AttemptRef(10_001, 0, 0), same)
+    assert executor.running == 1
+    [error] = [stage.ended.error for stage in executor._agent.attempts() if stage.ended is not None]
+    assert "coordinator port, is in use" in error
+    executor.kill_all()
+    await until(lambda: rest_s(executor, coordinator_port(one)) < math.inf)
+
+
+async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_and_not_where_its_bundle_points(
+    opened: Open, tmp_path: Path
+):
+    executor = await opened()
+    workdir = Path(executor.prepare(A))
+    (workdir / HOST_FILE).symlink_to(tmp_path / "outside")
+    ordered(executor, A, Gang(1, ("127.0.0.1", "h1")))
+    assert (workdir / HOST_FILE).read_text() == "127.0.0.1 slots=1\nh1 slots=1\n"
+    assert not (tmp_path / "outside").exists()
