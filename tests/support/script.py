@@ -3,6 +3,7 @@
     worker w0 cpu=2 rack=r1              submit /train replicas=2 retries=1 gang=rack cpu=1 user=ann  -> created
     schedule                             place /train/0 w0  -> placed          place /gang w0 w1
     /train/0 building|prepared|running   /train/0 exit 3    /train/0 exit 0    /a/0 missing|infra|crashed|timeout
+    /train/0 pulling detail=installing
     /train/0#1 running                   w1 says /train/0 running              /b/0 preempt for /p/0
     cancel /train user=ann               rerun /train --failed                 admin drain w0
     heartbeat w0 without /train/0             heartbeat w0 unhealthy                     lose w0    restart w0 without
@@ -158,7 +159,7 @@ class Script:
             return self._preempt(line)
         if len(line.words) > 1:
             ref, worker = self._attempt(line.words[0])
-            self._report(worker, ref, line.words[1:])
+            self._report(worker, ref, line.words[1:], line.options.get("detail", ""))
         return self._task(line.words[0])
 
     def _says(self, worker: str, task: str, words: list[str]) -> str:
@@ -166,7 +167,7 @@ class Script:
         self._report(worker, ref, words)
         return self._task(task)
 
-    def _report(self, worker: str, ref: AttemptRef, words: list[str]) -> None:
+    def _report(self, worker: str, ref: AttemptRef, words: list[str], detail: str = "") -> None:
         what, now = words[0], self.world.now_ms
         if what == "exit":
             code = int(words[1])
@@ -175,7 +176,7 @@ class Script:
         elif what in _ENDS:
             stage = Stage(ref, KernelStatus.TERMINATED, now, _ENDS[what])
         else:
-            stage = Stage(ref, _STAGES[what], now)
+            stage = Stage(ref, _STAGES[what], now, detail=detail)
         self.world.say(worker, stage)
 
     def _attempt(self, text: str) -> tuple[AttemptRef, str]:

@@ -31,6 +31,7 @@ _PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
+_PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
 
@@ -55,6 +56,7 @@ def _mistakes(spec: JobSpec) -> Iterator[Mistake]:
     yield from _labels(spec)
     yield from _user(spec)
     yield from _probe(spec)
+    yield from _environment(spec)
 
 
 def admit(spec: JobSpec) -> None:
@@ -177,6 +179,23 @@ def _probe(spec: JobSpec) -> Iterator[Mistake]:
     if spec.probe is not None:
         message, hint = "a job has no probe", "create a deployment: its routes are probed"
         yield Mistake(pointer="/probe", code="not_a_route", message=message, hint=hint)
+
+
+def _environment(spec: JobSpec) -> Iterator[Mistake]:
+    wanted = spec.environment
+    if wanted is None:
+        return
+    if wanted.packages and spec.bundle is None:
+        message = f"there is no bundle that holds {wanted.packages}"
+        yield Mistake(pointer="/environment/packages", code="no_bundle", message=message, hint="send a --workdir")
+    if wanted.python and not _PYTHON.match(wanted.python):
+        message = f"{wanted.python[:80]!r} is no version of Python"
+        yield Mistake(pointer="/environment/python", code="bad_version", message=message, hint="3.12")
+    if "\0" in wanted.setup:
+        yield Mistake(pointer="/environment/setup", code="nul_byte", message="the command holds a NUL byte")
+    if (size := len(wanted.setup.encode())) > MAX_COMMAND_BYTES:
+        message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
+        yield Mistake(pointer="/environment/setup", code="too_long", message=message, hint="put it into the bundle")
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

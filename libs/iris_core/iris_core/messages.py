@@ -17,7 +17,7 @@ from iris_core.quota import Quota
 from iris_core.reasons import Reason
 from iris_core.resources import Amount, ResourceRequest
 from iris_core.serving import DeploymentSpec
-from iris_core.spec import Attribute, Constraint, JobSpec, Probe
+from iris_core.spec import Attribute, Constraint, Environment, JobSpec, Probe
 from iris_core.states import Cause, KernelStatus, PriorityBand, WorkerState
 
 
@@ -169,12 +169,16 @@ class Ended(_Message, frozen=True):
 
 
 class Stage(_Message, frozen=True):
-    """The present status of one attempt; ``ended`` when its process has ended for good (status TERMINATED or ERROR)."""
+    """The present status of one attempt; ``ended`` when its process has ended for good (status TERMINATED or ERROR).
+
+    ``detail``: what is done in this status, for a person; it may change within the status.
+    """
 
     ref: AttemptRef
     status: KernelStatus
     at_ms: int
     ended: Ended | None = None
+    detail: str = ""
 
 
 class Register(_Message, frozen=True):
@@ -327,6 +331,7 @@ class TaskTemplate(_Message, frozen=True):
     serves: str = ""
     traceparent: str = ""
     settle_ms: int = 0
+    environment: Environment | None = None
 
 
 class Gang(_Message, frozen=True):

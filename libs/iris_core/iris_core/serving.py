@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from iris_core.resources import ResourceRequest
-from iris_core.spec import BandName, Constraint, JobSpec, Probe
+from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe
 
 TOKEN_COOKIE = "iris_token"
 """The cookie in which a browser keeps the token of the dashboard. Browsers send it to every port of a host, so the
@@ -37,6 +37,7 @@ class RouteTemplate(_Part, frozen=True):
     ports: tuple[str, ...] = ("http",)
     labels: dict[str, str] = {}
     probe: Probe = Probe()
+    environment: Environment | None = None
 
     def job(self, name: str, user: str) -> JobSpec:
         """The specification of one route's job: a single attempt, because the deployment replaces an ended route by a
@@ -56,6 +57,7 @@ class RouteTemplate(_Part, frozen=True):
             labels=self.labels,
             user=user,
             probe=self.probe,
+            environment=self.environment,
         )
 
 

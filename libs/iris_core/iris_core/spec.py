@@ -17,6 +17,7 @@ from iris_core.states import ConstraintOp, PriorityBand
 Attribute = str | int | float
 BandName = Literal["production", "interactive", "batch"]
 SuccessPolicy = Literal["all", "leader"]
+PackageList = Literal["", "uv.lock", "requirements.txt"]
 
 MAX_REPLICAS = 10_000
 MAX_ENV_BYTES = 256 * 1024
@@ -74,6 +75,21 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     grace_s: float = 60.0
 
 
+class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The virtual environment in which the job's tasks run. Each host builds it once, and uses it again for the same
+    content.
+
+    Attributes:
+        packages: the file of the bundle that lists the packages to install; empty: none.
+        setup: a shell command run in a copy of the bundle, in the environment.
+        python: the version of Python, for example 3.12; empty: the host's ``python3``.
+    """
+
+    packages: PackageList = ""
+    setup: str = ""
+    python: str = ""
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One job's specification. Times in seconds; None: no limit."""
 
@@ -96,6 +112,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     user: str = ""
     probe: Probe | None = None
     """Set for a route's job only; a submitted job may not have one."""
+    environment: Environment | None = None
+    """None: tasks run with what their host has."""
 
     @property
     def priority_band(self) -> PriorityBand:

@@ -58,12 +58,13 @@ class Assigned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """A live attempt has reached a later stage."""
+    """A live attempt has reached a later stage, or does something else in its stage (``detail``)."""
 
     job: int
     index: int
     attempt: int
     status: KernelStatus
+    detail: str = ""
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):

@@ -22,7 +22,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         attempt: the attempt of the claim, or `CURRENT`; a claim about a superseded attempt can only close it.
-        status: for assign, build and run: the kernel status the attempt is in now.
+        status: for assign, build and run: the kernel status the attempt is in now. detail: what is done in it.
         worker: for assign: the worker.
         ended: how the attempt's process ended, when its end is known.
         sudden: its worker, or the worker's process, died alone and without notice.
@@ -39,6 +39,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     ended: Ended | None = None
     note: str = ""
     sudden: bool = False
+    detail: str = ""
 
 
 Step = Change | Claim

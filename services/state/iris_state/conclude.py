@@ -55,9 +55,11 @@ def _close_superseded(task: Task, claim: Claim) -> Change | None:
 
 def _stage(claim: Claim, attempt: Attempt | None) -> Change | None:
     assert claim.status is not None
-    if attempt is None or STAGE_ORDER[claim.status] <= STAGE_ORDER[attempt.status]:
+    if attempt is None or STAGE_ORDER[claim.status] < STAGE_ORDER[attempt.status]:
         return None  # an attempt never returns to an earlier stage
-    return Staged(claim.job, claim.index, attempt.number, claim.status)
+    if claim.status is attempt.status and claim.detail in ("", attempt.detail):
+        return None  # a repeat
+    return Staged(claim.job, claim.index, attempt.number, claim.status, claim.detail)
 
 
 def _leave(ledger: Ledger, job: Job, attempt: Attempt | None, claim: Claim, policy: Policy) -> Change | None:

@@ -14,6 +14,7 @@ import msgspec
 from iris_core import codec
 from iris_core.limits import CHUNK_BYTES
 from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
+from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus, SessionStatus
 from iris_state import changes as c
 from iris_state.ledger import Ledger
@@ -249,4 +250,5 @@ def template(job: Job) -> TaskTemplate:
         timeout_ms=job.timeout_ms,
         probe=spec.probe,
         traceparent=job.traceparent,
+        environment=spec.environment if spec.environment != Environment() else None,
     )

@@ -43,7 +43,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     """One placement of a task on one worker. Open, and so holding resources, until ``closed_ms``.
 
     ``since_ms`` is when it entered its status; counters are before and after its end was charged. ``suspect``: it may
-    have crashed its worker, see `poison`.
+    have crashed its worker, see `poison`. ``detail``: what its worker does in this status.
     """
 
     number: int
@@ -68,6 +68,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     preemptions: tuple[int, int] = (0, 0)
     dropped_bytes: int = 0
     suspect: bool = False
+    detail: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from iris_core.admission import admit, validate_spec
 from iris_core.errors import Invalid
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, JobSpec, Probe
+from iris_core.spec import Constraint, Environment, JobSpec, Probe
 from iris_core.states import ConstraintOp
 
 GOOD = JobSpec(name="/train", command=("python", "train.py"))
@@ -70,6 +70,10 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"labels": {"a b": "c"}}, "/labels/a b", "bad_label"),
         ({"user": "a\nb"}, "/user", "bad_user"),
         ({"probe": Probe()}, "/probe", "not_a_route"),
+        ({"environment": Environment(packages="uv.lock")}, "/environment/packages", "no_bundle"),
+        ({"environment": Environment(python="2.7; true")}, "/environment/python", "bad_version"),
+        ({"environment": Environment(setup="a\0")}, "/environment/setup", "nul_byte"),
+        ({"environment": Environment(setup="x" * 300_000)}, "/environment/setup", "too_long"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], pointer: str, code: str) -> None:

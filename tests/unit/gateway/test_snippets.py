@@ -9,7 +9,7 @@ import pytest
 from iris.cli.commands.run import read_options, run
 from iris.client.job_options import job_spec
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec
 from iris_core.states import ConstraintOp
 from iris_gateway.dashboard.snippets import cli_of, options_of, sdk_of
 
@@ -41,6 +41,7 @@ SPECS = [
         ports=("http", "grpc"),
         labels={"team": "vision"},
         user="ada",
+        environment=Environment(setup="pip install -e .", python="3.12"),
     ),
     JobSpec(
         name="/llama",

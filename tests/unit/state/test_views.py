@@ -224,3 +224,23 @@ def test_of_the_minutes_the_last_sixty_are_kept_and_a_clock_that_steps_back_does
     count(minutes, TaskState.RUNNING, 5, 200 * 60_000)
     assert [one.number for one in minutes] == list(range(40, 100))
     assert (minutes[-1].succeeded, minutes[-1].others) == (1, 1)
+
+
+def test_a_task_that_is_built_says_what_its_worker_does(script):
+    script.play("""
+        worker w0
+        submit /a
+        schedule
+        /a/0 pulling detail=fetching   -> BUILDING
+    """)
+    query = script.world.query
+    assert query("task", task="/a/0")["note"] == query("why", job="/a")["note"] == "fetching"
+    assert query("task", task="/a/0")["attempts"][0]["stage"] == "pulling"
+    script.play("""
+        /a/0 pulling detail=installing -> BUILDING
+        /a/0 pulling
+        /a/0 preparing detail=late
+    """)
+    assert query("task", task="/a/0")["note"] == "installing"
+    script.play("/a/0 running -> RUNNING")
+    assert query("task", task="/a/0")["note"] is None

@@ -68,6 +68,9 @@ def staged(ledger: Ledger, change: c.Staged, at_ms: int) -> None:
     task = job.tasks[change.index]
     attempt = task.attempts[change.attempt]
     before, attempt.status = attempt.status, change.status
+    attempt.detail = change.detail
+    if before is change.status:
+        return
     if change.status is KernelStatus.RUNNING:
         attempt.started_ms = attempt.started_ms or at_ms
         ledger.presence[attempt.worker].building -= 1

@@ -112,7 +112,10 @@ def on_stages(ledger: Ledger, worker: str, stages: Iterable[Stage]) -> Iterator[
             yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
         elif stage.status in table.STAGES:
             rule = table.STAGES[stage.status]
-            yield Claim(rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status)
+            detail = clipped(stage.detail)
+            yield Claim(
+                rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
+            )
 
 
 _WORKERS_END = frozenset({Cause.MISSING, Cause.WORKER_CRASHED})

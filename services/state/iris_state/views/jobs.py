@@ -183,12 +183,24 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "started_at": moment(started_ms),
         "pending_reason": reason,
         "ahead": ledger.queue.position(record.number, index) if is_queued else None,
+        "note": note_of_task(record, record.tasks[index]),
         "error": record.error or None,
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
         "history": newest(record, index, WHY_ROWS),
     }
+
+
+def note_of_task(record: Job, task: Task) -> str | None:
+    """What an active task waits for: its worker, or as a finished member of a gang the others."""
+    if not task.waits_for_gang:
+        current = task.current
+        return (current.detail or None) if current is not None else None
+    if record.leader_is_done:
+        return "waiting for its gang to stop: task 0, its leader, is done"
+    done = sum(other.waits_for_gang for other in record.tasks)
+    return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
 
 
 def _first_that_waits(ledger: Ledger, record: Job) -> int:

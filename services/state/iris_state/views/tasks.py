@@ -10,7 +10,7 @@ from iris_core.states import TaskState, display_name
 from iris_core.views import AttemptView, Page, TaskView, moment
 from iris_state.ledger import Ledger
 from iris_state.records import Attempt, Job, Task
-from iris_state.views.jobs import reason_of_task
+from iris_state.views.jobs import note_of_task, reason_of_task
 from iris_state.views.pages import MAX_TEXT, behind, found_job, found_task, page, shortened
 
 ATTEMPT_BYTES = 1 << 18
@@ -35,19 +35,9 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         log_subject=f"{record.id}.{index}",
         cause=task.cause.value if task.cause is not None else None,
         no_retry=task.no_retry,
-        note=_note(record, task),
+        note=note_of_task(record, task),
         attempt_count=len(task.attempts),
     )
-
-
-def _note(record: Job, task: Task) -> str | None:
-    """What a finished member of a gang waits for."""
-    if not task.waits_for_gang:
-        return None
-    if record.leader_is_done:
-        return "waiting for its gang to stop: task 0, its leader, is done"
-    done = sum(other.waits_for_gang for other in record.tasks)
-    return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
 
 
 def _error(task: Task) -> str:
