@@ -2,7 +2,7 @@ import click
 import pytest
 
 from iris.cli.commands.run import run
-from iris.cli.script import find_script, read_script, sent_along, to_send
+from iris.cli.script import find_script, in_workdir, read_script, sent_along, to_send
 
 
 def script(path, text):
@@ -69,6 +69,7 @@ def test_a_script_that_tasks_would_not_find_is_sent_along(tmp_path, monkeypatch)
         ("./job.sh",): ("./job.sh",),
         (str(tmp_path / "job.sh"),): ("./job.sh",),
         ("plain.sh",): ("sh", "./plain.sh"),
+        ("train.py", "--x"): ("python3", "./train.py", "--x"),
         ("python", "-u", "train.py", "--x"): ("python", "-u", "train.py", "--x"),
     }
     for command, sent in runs.items():
@@ -77,3 +78,27 @@ def test_a_script_that_tasks_would_not_find_is_sent_along(tmp_path, monkeypatch)
         assert sent_along(command, found) == sent
     for command in [("true",), ("/bin/sh", "-c", "x"), ("python", "absent.py"), (str(tmp_path / "plain.sh"),)]:
         assert to_send(command) is None, command
+
+
+def test_a_script_of_the_workdir_runs_from_there(tmp_path, monkeypatch):
+    work = tmp_path / "proj"
+    (work / "tools").mkdir(parents=True)
+    script(work / "train.py", "print(1)\n")
+    script(work / "go.sh", "#!/bin/bash -e\n")
+    script(work / "tools" / "run.sh", "#!/bin/sh\n").chmod(0o755)
+    script(work / "true", "exit 1\n")
+    monkeypatch.chdir(tmp_path)
+    commands = {
+        ("train.py", "--lr", "1"): ("python3", "./train.py", "--lr", "1"),
+        ("./go.sh",): ("/bin/bash", "-e", "./go.sh"),
+        ("proj/go.sh",): ("/bin/bash", "-e", "./go.sh"),
+        ("tools/run.sh", "x"): ("./tools/run.sh", "x"),
+        (str(work / "tools" / "run.sh"),): ("./tools/run.sh",),
+        ("true",): ("true",),
+        ("python", "train.py"): ("python", "train.py"),
+        ("absent.py",): ("absent.py",),
+        ("../other.py",): ("../other.py",),
+    }
+    script(tmp_path / "other.py", "")
+
+    assert {command: in_workdir(command, work) for command in commands} == commands

@@ -76,3 +76,71 @@ def test_a_pipe_is_refused(tmp_path):
 def test_a_directory_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InvalidOption, match="not a directory"):
         pack(tmp_path / "nowhere")
+
+
+def names(root, **options):
+    into = io.BytesIO()
+    bundle = pack_directory(root, into, **options)
+    with tarfile.open(fileobj=into) as archive:
+        return [entry.name for entry in archive if not entry.isdir()], bundle
+
+
+def test_what_ignore_files_name_stays_at_home(tmp_path):
+    write(
+        tmp_path,
+        {
+            ".gitignore": "*.log\n!keep.log\n/data\nbuild/\n",
+            ".irisignore": "!data\nnotes.md\n",
+            "a.log": "1",
+            "keep.log": "1",
+            "data/x": "1",
+            "sub/build/y": "1",
+            "sub/data/z": "1",
+            "notes.md": "1",
+        },
+    )
+    sent, bundle = names(tmp_path)
+
+    assert sent == [".gitignore", ".irisignore", "data/x", "keep.log", "sub/data/z"]
+    assert bundle.left_out == ("a.log", "notes.md", "sub/build/")
+    assert len(names(tmp_path, everything=True)[0]) == 8
+
+
+def test_an_ignore_file_counts_for_its_directory_and_overrides_those_above(tmp_path):
+    write(
+        tmp_path,
+        {".gitignore": "*.bin\n", "sub/.gitignore": "!a.bin\n/only\n", "sub/a.bin": "", "b.bin": "", "only": ""},
+    )
+    write(tmp_path, {"sub/only": "", "sub/deep/only": "", "sub/deep/c.bin": ""})
+
+    assert names(tmp_path)[0] == [".gitignore", "only", "sub/.gitignore", "sub/a.bin", "sub/deep/only"]
+
+
+def test_a_directory_of_a_repository_is_sent_without_what_the_repository_ignores(tmp_path):
+    write(tmp_path, {".git/HEAD": "", ".gitignore": "*.pt\nruns/\n", "proj/a.py": "", "proj/a.pt": ""})
+    write(tmp_path, {"runs/.gitignore": "x\n", "runs/x": "", "runs/a.pt": ""})
+
+    assert names(tmp_path / "proj")[0] == ["a.py"]
+    assert names(tmp_path / "runs")[0] == [".gitignore", "a.pt"], "it was named, so only its own ignore files count"
+
+
+def test_a_bundle_says_what_it_holds(tmp_path):
+    write(tmp_path, {"big.bin": "x" * 5000, "a.py": "1", ".gitignore": "/o*\n", **{f"o{n}": "" for n in range(7)}})
+    bundle = names(tmp_path)[1]
+
+    assert str(bundle).startswith("3 files, 4.888KiB (")
+    assert str(bundle).endswith(" packed); left out: o0, o1, o2, o3, o4 and 2 more")
+    assert bundle.biggest_files.startswith("big.bin 4.883KiB, .gitignore 4B")
+
+
+@pytest.mark.parametrize(
+    ("files", "packages"),
+    [
+        ({"uv.lock": "", "pyproject.toml": "", "requirements.txt": ""}, "uv.lock"),
+        ({"uv.lock": "", "requirements.txt": ""}, "requirements.txt"),
+        ({"pyproject.toml": "", "sub/requirements.txt": ""}, ""),
+        ({"requirements.txt": "", ".irisignore": "requirements.txt"}, ""),
+    ],
+)
+def test_the_files_that_are_sent_say_which_packages_are_needed(tmp_path, files, packages):
+    assert names(write(tmp_path, files))[1].packages == packages

@@ -72,3 +72,21 @@ def test_a_scaling_rule_is_worded_and_removed():
     assert deployment_fields(None, {"no_scaling": True, "replicas": 2}) == {"replicas": 2, "scaling": None}
     with pytest.raises(InvalidOption, match="changed or removed, not both"):
         deployment_fields(None, {"no_scaling": True, "max_replicas": 2})
+
+
+def test_other_code_or_another_setup_replaces_the_environment():
+    digest = "0" * 64
+    fields = {
+        "new code with packages": deployment_fields(None, {"bundle": digest, "packages": "requirements.txt"}),
+        "new code without": deployment_fields(None, {"bundle": digest, "packages": ""}),
+        "a setup": deployment_fields(None, {"setup": "make"}),
+        "no setup": deployment_fields(None, {"setup": ""}),
+        "a version": deployment_fields(None, {"python": "3.12"}),
+    }
+    assert {name: given["template"]["environment"] for name, given in fields.items()} == {
+        "new code with packages": {"packages": "requirements.txt", "setup": None, "python": None},
+        "new code without": None,
+        "a setup": {"packages": None, "setup": "make", "python": None},
+        "no setup": None,
+        "a version": {"python": "3.12"},
+    }

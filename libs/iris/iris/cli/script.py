@@ -5,6 +5,7 @@ The script is the command itself, or the first file an interpreter is given (``p
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from iris.cli.parsing import CliCommand
 
 MARK = "#IRIS"
 _LINES = 200
+_LINE = 4096
 _INTERPRETERS = ("python", "bash", "sh", "zsh", "dash", "perl", "ruby", "node", "Rscript", "julia")
 
 
@@ -56,13 +58,38 @@ def to_send(command: Sequence[str]) -> Path | None:
 
 
 def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
-    """The command that runs a stored script from its directory, with its shell when it names no interpreter."""
+    """The command that runs a stored script from its directory, with an interpreter when it names none."""
     at = next(place for place, word in enumerate(command) if Path(word) == script)
     if at:
         return (*command[:at], script.name, *command[at + 1 :])
+    return (*interpreter(script, executable=True), f"./{script.name}", *command[1:])
+
+
+def in_workdir(command: Sequence[str], workdir: Path) -> tuple[str, ...]:
+    """The command that runs in ``workdir``: when its first word is a file there and no program, as a script."""
+    word = command[0] if command else ""
+    places = (workdir / word, Path(word))
+    script = next((place for place in places if "\0" not in word and is_inside(place, workdir)), None)
+    if script is None or ("/" not in word and shutil.which(word)):
+        return tuple(command)
+    name = os.path.relpath(script, workdir)
+    return (*interpreter(script, executable=os.access(script, os.X_OK)), f"./{name}", *command[1:])
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """Whether a path is that of a file below a directory."""
+    return path.is_file() and Path(os.path.abspath(directory)) in Path(os.path.abspath(path)).parents
+
+
+def interpreter(script: Path, *, executable: bool) -> tuple[str, ...]:
+    """The words that run a script: none when it can be executed, else those of its ``#!`` line, Python or a shell."""
     with script.open("rb") as file:
-        runs_itself = file.read(2) == b"#!"
-    return (*(() if runs_itself else ("sh",)), f"./{script.name}", *command[1:])
+        first = file.readline(_LINE).decode(errors="replace")
+    if first.startswith("#!"):
+        return () if executable else tuple(first[2:].split())
+    if executable and first.startswith("\x7fELF"):
+        return ()
+    return ("python3",) if script.suffix == ".py" else ("sh",)
 
 
 def read_script(script: Path) -> list[str]:

@@ -1,62 +1,187 @@
 """A directory as one file: the same files always give the same bytes, so a bundle is known by its SHA-256.
 
-Out of scope: sending it (`client`), unpacking it (the worker). What is never packed: version control, caches and
-virtual environments (`SKIPPED`); links that lead outside and special files are refused. Source:
-docs/design/interfaces.md#command-line, docs/design/interfaces.md#http, docs/design/reliability.md#security.
+What ``.gitignore`` and ``.irisignore`` name is not packed, and never version control, caches and virtual environments
+(`SKIPPED`); links that lead outside and special files are refused. Out of scope: sending it (`client`), unpacking it
+(the worker). Source: docs/design/interfaces.md#command-line, docs/design/interfaces.md#http,
+docs/design/reliability.md#security, gitignore(5).
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import heapq
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pathspec import GitIgnoreSpec
+
 from iris.client.problems import InvalidOption
+from iris_core.spec import PackageList
+from iris_core.units import BYTES
 
 SKIPPED = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".DS_Store"}
 )
+IGNORE_FILES = (".gitignore", ".irisignore")
+"""In one directory, patterns of the later file override those of the earlier one."""
+PACKAGE_FILES: dict[PackageList, tuple[str, ...]] = {"uv.lock": ("pyproject.toml",), "requirements.txt": ()}
+"""The files that list a project's packages, best first, each with the files that it needs beside it."""
 _CHUNK = 1 << 20
+_SHOWN = 5
 
 
-def pack_directory(root: Path, into: IO[bytes]) -> str:
-    """Write ``root`` as tar.gz to ``into`` (a seekable file) and return the hex SHA-256 of what was written.
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A packed directory.
 
-    Owners, times and all permission bits but the owner's execute bit are left out. Raises InvalidOption when ``root``
-    is no directory or holds what cannot be packed.
+    Attributes:
+        digest: the hex SHA-256 of the packed bytes. files, bytes: how many files it holds, and their size.
+        packed_bytes: size of the archive.
+        left_out: paths that were not packed, in order; a directory ends with a slash, and its content is not listed.
+        biggest: the largest files, with their sizes, largest first.
+        packages: the file in it that lists the packages it needs, see `iris_core.spec.Environment`.
+    """
+
+    digest: str
+    files: int
+    bytes: int
+    packed_bytes: int
+    left_out: tuple[str, ...]
+    biggest: tuple[tuple[int, str], ...]
+    packages: PackageList
+
+    def __str__(self) -> str:
+        words = f"{self.files} files, {BYTES.show(self.bytes)} ({BYTES.show(self.packed_bytes)} packed)"
+        if not self.left_out:
+            return words
+        more = len(self.left_out) - _SHOWN
+        others = f" and {more} more" if more > 0 else ""
+        return f"{words}; left out: {', '.join(self.left_out[:_SHOWN])}{others}"
+
+    @property
+    def biggest_files(self) -> str:
+        """``data/a.bin 200 MiB, data/b.bin 10 MiB``."""
+        return ", ".join(f"{name} {BYTES.show(size)}" for size, name in self.biggest)
+
+
+class IgnoreFiles:
+    """The ignore files that apply to ``root`` and below it: its own, nested ones, and those above it in its repository.
+
+    Those above count unless they exclude ``root`` itself: then it was named in spite of them.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = self._top = Path(os.path.abspath(root))
+        self._specs: dict[Path, GitIgnoreSpec | None] = {}
+        for directory in (self._root, *self._root.parents):
+            if (directory / ".git").exists():
+                self._top = directory
+                break
+        ways = [path for path in (self._root, *self._root.parents) if self._top in path.parents]
+        if any(self._is_ignored(path) for path in ways):
+            self._top = self._root
+
+    def left_out(self, directory: str | Path, names: Iterable[str]) -> set[str]:
+        """Those of a directory's entries that are not packed."""
+        here = Path(os.path.abspath(directory))
+        return {name for name in names if name in SKIPPED or self._is_ignored(here / name)}
+
+    def _is_ignored(self, path: Path) -> bool:
+        """Whether the deepest ignore file with a matching pattern excludes a path."""
+        slash = "/" if path.is_dir() and not path.is_symlink() else ""
+        for base in path.parents:
+            spec = self._spec(base)
+            found = None if spec is None else spec.check_file(path.relative_to(base).as_posix() + slash).include
+            if found is not None:
+                return found
+            if base == self._top:
+                break
+        return False
+
+    def _spec(self, directory: Path) -> GitIgnoreSpec | None:
+        """The patterns of a directory's ignore files. Raises InvalidOption."""
+        if directory not in self._specs:
+            texts = [_text(directory / name) for name in IGNORE_FILES]
+            lines = [line for text in texts for line in text.splitlines()]
+            try:
+                self._specs[directory] = GitIgnoreSpec.from_lines(lines) if lines else None
+            except ValueError as error:
+                raise InvalidOption(f"{directory}: a pattern to ignore is invalid: {error}") from None
+        return self._specs[directory]
+
+
+def _text(path: Path) -> str:
+    """The text of an ignore file; empty when there is none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, IsADirectoryError):
+        return ""
+
+
+def pack_directory(root: Path, into: IO[bytes], *, everything: bool = False) -> Bundle:
+    """Write ``root`` as tar.gz to ``into`` (a seekable file).
+
+    Owners, times and all permission bits but the owner's execute bit are left out. ``everything``: also what ignore
+    files name. Raises InvalidOption when ``root`` is no directory or holds what cannot be packed.
     """
     if not root.is_dir():
         raise InvalidOption(f"{root} is not a directory")
+    rules, left_out, sizes = None if everything else IgnoreFiles(root), list[str](), list[tuple[int, str]]()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=into, mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in list_files(root):
-            add_entry(archive, root, path)
+        for path in list_files(root, rules, left_out):
+            entry = add_entry(archive, root, path)
+            if entry.isreg():
+                sizes.append((entry.size, entry.name))
     into.seek(0)
     digest = hashlib.sha256()
     while chunk := into.read(_CHUNK):
         digest.update(chunk)
+    length = into.tell()
     into.seek(0)
-    return digest.hexdigest()
+    return Bundle(
+        digest.hexdigest(),
+        len(sizes),
+        sum(size for size, _ in sizes),
+        length,
+        tuple(left_out),
+        tuple(heapq.nlargest(_SHOWN, sizes)),
+        packages_of({name for _, name in sizes}),
+    )
 
 
-def list_files(root: Path) -> Iterator[Path]:
-    """Every directory, file and link below ``root`` in one fixed order, parents first."""
-    for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
-        if entry.name in SKIPPED:
+def packages_of(names: Container[str]) -> PackageList:
+    """The file that lists the packages of a project with these files; empty when there is none."""
+    found = (file for file, beside in PACKAGE_FILES.items() if all(name in names for name in (file, *beside)))
+    return next(found, "")
+
+
+def list_files(root: Path, rules: IgnoreFiles | None, left_out: list[str], below: str = "") -> Iterator[Path]:
+    """Every directory, file and link below ``root`` in one fixed order, parents first, without ignored ones: their
+    paths are added to ``left_out``, with ``below`` in front.
+    """
+    entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    ignored = rules.left_out(root, [entry.name for entry in entries]) if rules is not None else ()
+    for entry in entries:
+        is_directory = entry.is_dir(follow_symlinks=False)
+        name = f"{below}{entry.name}{'/' if is_directory else ''}"
+        if entry.name in ignored:
+            left_out.append(name)
             continue
         yield Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            yield from list_files(Path(entry.path))
+        if is_directory:
+            yield from list_files(Path(entry.path), rules, left_out, name)
 
 
-def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> None:
+def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> tarfile.TarInfo:
     """Add one file, directory or inner link. Raises InvalidOption for anything else."""
     found = path.lstat()
     entry = tarfile.TarInfo(path.relative_to(root).as_posix())
@@ -65,7 +190,7 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> None:
         entry.mode = 0o755 if found.st_mode & stat.S_IXUSR else 0o644
         with path.open("rb") as file:
             archive.addfile(entry, file)
-        return
+        return entry
     if stat.S_ISDIR(found.st_mode):
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
     elif stat.S_ISLNK(found.st_mode):
@@ -73,6 +198,7 @@ def add_entry(archive: tarfile.TarFile, root: Path, path: Path) -> None:
     else:
         raise InvalidOption(f"{path} is neither a file nor a directory and cannot be sent along")
     archive.addfile(entry)
+    return entry
 
 
 def inner_link(root: Path, path: Path) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 from iris.client.api import GatewayApi
 from iris.client.deployment_options import DeployOptions, deployment_fields
 from iris.client.deployments import Deployment
-from iris.client.job_options import CommandLine, JobOptions, job_spec
+from iris.client.job_options import CommandLine, JobOptions, TaskOptions, job_spec
 from iris.client.jobs import Job
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
@@ -29,6 +29,7 @@ from iris_core.spec import JobSpec
 from iris_core.views import DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
 
 if TYPE_CHECKING:
+    from iris.client.bundle import Bundle
     from iris.client.mapping import Mapped
 
 A = TypeVar("A")
@@ -62,10 +63,11 @@ class Client(GatewayApi):
 
         Raises InvalidOption, Conflict, NotFound, Rejected.
 
-        ``workdir``: a directory sent along, the tasks' working directory.
+        ``workdir``: a directory sent along, the tasks' working directory; the packages that its ``uv.lock`` or
+        ``requirements.txt`` lists are installed.
         """
         if workdir is not None:
-            options["bundle"] = self.send_bundle(Path(workdir))
+            self._add_bundle(Path(workdir), options)
         spec = job_spec(command, options, seed=self.seed(idempotency_key))
         parent = options.get("parent")
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
@@ -94,7 +96,7 @@ class Client(GatewayApi):
             raise InvalidOption("there is nothing to map: no items")
         options.setdefault("max_task_failures", len(calls))
         with packed_call(function, calls, Path(workdir) if workdir is not None else None) as packed:
-            options["bundle"] = self.send_bundle(packed)
+            options["bundle"] = self.send_bundle(packed, everything=True).digest
         options["replicas"] = len(calls)
         return Mapped(self.submit(job_spec(COMMAND, options), parent=options.get("parent")), len(calls))
 
@@ -156,7 +158,7 @@ class Client(GatewayApi):
         Raises InvalidOption, Conflict, Rejected. ``workdir``: a directory sent along, where each route starts.
         """
         if workdir is not None:
-            options["bundle"] = self.send_bundle(Path(workdir))
+            self._add_bundle(Path(workdir), options)
         body = {"name": name, **deployment_fields(command, options, new=True)}
         return Deployment(self, self.post("/v1/deployments", DeploymentView, body=body, key=idempotency_key))
 
@@ -168,17 +170,28 @@ class Client(GatewayApi):
         """Every deployment that matches, without its routes; destroyed ones only with that ``status``."""
         return self.pages("/v1/deployments", DeploymentView, {"status": status, "user": user})
 
-    def send_bundle(self, directory: Path) -> str:
-        """Store a directory's files and return their digest; a bundle that is stored already is not sent again."""
+    def _add_bundle(self, workdir: Path, options: TaskOptions) -> None:
+        bundle = self.send_bundle(workdir)
+        options["bundle"] = bundle.digest
+        options.setdefault("packages", bundle.packages)
+
+    def send_bundle(
+        self, directory: Path, *, everything: bool = False, on_packed: Callable[[Bundle], None] | None = None
+    ) -> Bundle:
+        """Store a directory's files; a bundle that is stored already is not sent again. Raises InvalidOption.
+
+        ``everything``: also what ignore files name. ``on_packed``: called before it is sent.
+        """
         from iris.client.bundle import pack_directory  # imported only for bundles
 
         with tempfile.TemporaryFile() as file:
-            digest = pack_directory(directory, file)
-            path = f"/v1/bundles/{digest}"
+            bundle = pack_directory(directory, file, everything=everything)
+            if on_packed is not None:
+                on_packed(bundle)
+            path = f"/v1/bundles/{bundle.digest}"
             try:
                 self.transport.send(HttpRequest("HEAD", path))
             except NotFound:
-                length = file.seek(0, os.SEEK_END)
-                headers = {"Content-Type": "application/gzip", "Content-Length": str(length)}
+                headers = {"Content-Type": "application/gzip", "Content-Length": str(bundle.packed_bytes)}
                 self.transport.send(HttpRequest("PUT", path, body=file, headers=headers))
-            return digest
+            return bundle

@@ -23,12 +23,15 @@ from iris.client.job_options import (
     read_command,
     read_constraints,
     read_device,
+    read_environment,
 )
 from iris.client.problems import InvalidOption
 from iris.client.units import parse_duration
 from iris_core.codec import to_builtins
 from iris_core.serving import UpdatePolicy
-from iris_core.spec import Probe
+from iris_core.spec import Environment, Probe
+
+_ENVIRONMENT = Environment.__struct_fields__
 
 
 class DeployOptions(TaskOptions, total=False):
@@ -121,10 +124,18 @@ def _template(command: CommandLine | None, options: DeployOptions, reading: Opti
         "constraints": read_constraints(options, reading),
         "probe": _probe(options, reading),
     }
-    said = {name: value for name, value in fields.items() if value}
+    said = {name: value for name, value in fields.items() if value} | _environment(options)
     if command is not None:
         said["command"] = list(reading.read(lambda: read_command(command), no_words))
     return said
+
+
+def _environment(options: DeployOptions) -> dict[str, Any]:
+    """The environment that other code or another setup needs; an update removes what it does not need."""
+    if options.get("bundle") is None and options.get("setup") is None:
+        return {"environment": {"python": options["python"]}} if options.get("python") else {}
+    found = read_environment(options)
+    return {"environment": None if found is None else {name: getattr(found, name) or None for name in _ENVIRONMENT}}
 
 
 def _probe(options: DeployOptions, reading: OptionReader) -> dict[str, Any]:

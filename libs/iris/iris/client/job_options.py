@@ -20,7 +20,15 @@ from iris.client.problems import InvalidOption
 from iris.client.units import PARSERS, parse_duration, parse_gpu
 from iris_core.codec import Undecodable
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
-from iris_core.spec import BandName, Constraint, Coscheduling, JobSpec, SuccessPolicy
+from iris_core.spec import (
+    BandName,
+    Constraint,
+    Coscheduling,
+    Environment,
+    JobSpec,
+    PackageList,
+    SuccessPolicy,
+)
 
 T = TypeVar("T")
 CommandLine = list[str] | tuple[str, ...]
@@ -33,7 +41,8 @@ class TaskOptions(ResourceOptions, total=False):
     """Options of every task, of a job or of a deployment's routes.
 
     Sizes are bytes or texts like ``4GiB``, ``cpu`` cores. ``user``: the owner; by default the token's user, else the
-    calling user.
+    calling user. ``packages``: the file of the bundle that lists packages, found when a ``workdir`` is sent; they are
+    installed unless ``setup``, a shell command, does that instead, or is empty. ``python``: its version.
     """
 
     user: str | None
@@ -46,6 +55,9 @@ class TaskOptions(ResourceOptions, total=False):
     bundle: str | None
     ports: Sequence[str]
     labels: Mapping[str, str]
+    packages: PackageList
+    setup: str | None
+    python: str | None
 
 
 class JobOptions(TaskOptions, total=False):
@@ -118,6 +130,7 @@ def job_spec(
         "ports": tuple(options.get("ports") or ()),
         "labels": dict(options.get("labels") or {}),
         "user": owner(options, environ),
+        "environment": read_environment(options),
         **given,
     }
     reading.finish()
@@ -134,6 +147,15 @@ def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Co
     if success:
         raise InvalidOption("only a gang has a success policy: say group_by too, or ask for a slice of several hosts")
     return None
+
+
+def read_environment(options: TaskOptions) -> Environment | None:
+    """What is built before the tasks start; None: nothing."""
+    setup, packages = options.get("setup"), options.get("packages", "")
+    found = Environment(
+        packages=packages if setup is None else "", setup=setup or "", python=options.get("python") or ""
+    )
+    return None if found == Environment() else found
 
 
 def read_command(command: object) -> tuple[str, ...]:

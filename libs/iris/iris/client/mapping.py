@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import cloudpickle
 
+from iris.client.bundle import IgnoreFiles
 from iris.client.jobs import Job
 from iris.client.map_task import FUNCTION, ITEMS, MARK
 from iris.client.problems import ClientError, JobFailed, job_ended
@@ -107,7 +108,8 @@ def packed_call(function: Callable[[T], R], items: Sequence[T], workdir: Path | 
     with tempfile.TemporaryDirectory(prefix="iris-map-") as made:
         root = Path(made)
         if workdir is not None:
-            shutil.copytree(workdir, root, symlinks=True, dirs_exist_ok=True)
+            rules = IgnoreFiles(workdir)
+            shutil.copytree(workdir, root, symlinks=True, dirs_exist_ok=True, ignore=rules.left_out)
         (root / FUNCTION).write_bytes(cloudpickle.dumps(function))
         (root / ITEMS).write_bytes(pickle.dumps([cloudpickle.dumps(item) for item in items]))
         yield root

@@ -12,7 +12,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from iris.cli.commands.run import TASK_OPTIONS, read_pairs, send_code
+from iris.cli.commands.run import TASK_OPTIONS, read_pairs, send_code, send_workdir
 from iris.cli.deployment_tables import DEPLOYMENTS, ROUTES, print_deployment, why_lines
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
@@ -105,7 +105,7 @@ def read_deploy_options(client: Client, given: dict[str, Any]) -> tuple[tuple[st
     options |= read_pairs(given)
     command = send_code(client, given["command"], given["workdir"], options) if given["command"] else None
     if command is None and given["workdir"] is not None:
-        options["bundle"] = client.send_bundle(given["workdir"])
+        send_workdir(client, given["workdir"], options)
     return command, options  # type: ignore[return-value]
 
 

@@ -10,15 +10,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from iris.cli.exit_codes import PLAN_EXITS, ExitCode
 from iris.cli.follow import detached, follow_to_end, note
 from iris.cli.options import NAME, connected, form_option
-from iris.cli.script import ScriptedCommand, sent_along, to_send
+from iris.cli.script import ScriptedCommand, in_workdir, sent_along, to_send
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
@@ -26,9 +27,14 @@ from iris.client.job_options import JobOptions, job_spec
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
 from iris_core.views import PlanView
 
+if TYPE_CHECKING:
+    from iris.client.bundle import Bundle
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PLACEMENTS_SHOWN = 16
+_LARGE_BUNDLE = 64 << 20
+"""A quarter of the largest bundle that a gateway accepts by default."""
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -62,7 +68,18 @@ TASK_OPTIONS = (
         help="Environment variable KEY=VALUE, or KEY for its value in this shell.",
         metavar="KEY[=V]",
     ),
-    click.option("--workdir", type=_DIRECTORY, help="Upload this directory; tasks start in it."),
+    click.option(
+        "--workdir",
+        type=_DIRECTORY,
+        help="Upload this directory without what .gitignore and .irisignore name; tasks start in it, in a virtual "
+        "environment when it has a uv.lock or requirements.txt.",
+    ),
+    click.option(
+        "--setup",
+        help="Build the environment with this shell command instead, run in a copy of the workdir; '' builds none.",
+        metavar="COMMAND",
+    ),
+    click.option("--python", help="The environment's version of Python, for example 3.12.", metavar="VERSION"),
     click.option("-l", "--label", "labels", multiple=True, help="Label stored with the job.", metavar="KEY=VALUE"),
 )
 """Options of every task, of a job or of a deployment's routes."""
@@ -88,7 +105,7 @@ _OPTIONS = (
         "--port", "ports", multiple=True, help="Reserve a free port; its number is in IRIS_PORT_<NAME>.", metavar="NAME"
     ),
 )
-_PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle"})
+_PLAIN = tuple(JobOptions.__annotations__.keys() - {"env", "labels", "bundle", "packages"})
 
 
 def job_options(command: F) -> F:
@@ -136,7 +153,7 @@ _CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--hel
 def run(
     client: Client, detach: bool, idempotency_key: str | None, if_exists: Any, wait_for_capacity: bool, **given: Any
 ) -> int:
-    """Submit COMMAND as a job, show its output, and end as it ends.
+    """Submit COMMAND as a job, show its output, and end as it ends. A script of this machine is sent along.
 
     Exit codes: 0 succeeded, 3 failed, 4 unschedulable, 5 killed, 6 worker failed; 130 after Ctrl-C, which only
     detaches.
@@ -169,8 +186,21 @@ def send_code(
         options["bundle"] = send_script(client, script)
         return sent_along(command, script)
     if workdir is not None:
-        options["bundle"] = client.send_bundle(workdir)
+        send_workdir(client, workdir, options)
+        return in_workdir(command, workdir)
     return command
+
+
+def send_workdir(client: Client, workdir: Path, options: JobOptions | dict[str, Any]) -> None:
+    """Store a directory, and say what it holds."""
+    bundle = client.send_bundle(workdir, on_packed=partial(note_bundle, workdir))
+    options["bundle"], options["packages"] = bundle.digest, bundle.packages
+
+
+def note_bundle(workdir: Path, bundle: Bundle) -> None:
+    note(f"{workdir}: {bundle}")
+    if bundle.packed_bytes > _LARGE_BUNDLE:
+        note(f"  biggest: {bundle.biggest_files}; name in .irisignore what tasks do not need")
 
 
 def send_script(client: Client, script: Path) -> str:
@@ -179,7 +209,7 @@ def send_script(client: Client, script: Path) -> str:
         copy = Path(made) / script.name
         shutil.copyfile(script, copy)
         copy.chmod(0o755)
-        return client.send_bundle(Path(made))
+        return client.send_bundle(Path(made), everything=True).digest
 
 
 @click.command(cls=ScriptedCommand, context_settings=_CONTEXT)

@@ -76,6 +76,8 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
         lines.append(f"  {reason['message']}  ({reason['code']})")
         lines += [f"    {fact}: {show_fact(value)}" for fact, value in (reason.get("facts") or {}).items()]
         lines += [f"    what to do: {EXPLANATIONS[reason['code']].remedy}"] if reason["code"] in EXPLANATIONS else []
+    if found.get("note"):
+        lines.append(f"  {found['task']}: {found['note']}")
     if found["state" if of_task else "job_state"] not in ENDED:
         lines += interruption_lines(found, of_task)
     return lines + ([f"  {found['error']}"] if found.get("error") else [])
