@@ -24,7 +24,7 @@ RUNNING = {
     "pending_tasks": 3,
     "replicas": 4,
     "task_counts": {"running": 1, "pending": 3},
-    "started_at": (datetime.now(UTC) - timedelta(hours=2)).isoformat(),
+    "started_at": (datetime.now(UTC) - timedelta(days=2)).isoformat(),
 }
 WENT_WELL = {**SKIPPED, "to": "scheduled", "result": "SUCCESS", "reason": "", "attempts": 1}
 ATTEMPTED = {
@@ -161,7 +161,7 @@ def test_an_event_is_printed_with_its_time_and_exit_code(iris):
 
 def test_why_tells_how_much_of_a_running_job_runs_and_since_when(iris):
     assert iris("why", "/train/0") == "/train/0 has ended: failed\n"
-    assert iris("why", "/train") == "/train is running: 1 of 4 tasks, 3 pending, started 2h ago\n"
+    assert iris("why", "/train") == "/train is running: 1 of 4 tasks, 3 pending, started 2d ago\n"
 
 
 def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):
