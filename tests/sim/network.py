@@ -361,7 +361,7 @@ class Link:
         asked_s = waiting.popleft() if waiting else None  # copies of a request are answered in the order they came
         server = self.server
         deposed = self.process.name.startswith("state") and server.writer not in (None, self.process)
-        if asked_s is not None and deposed and asked_s > server.written_s:
+        if asked_s is not None and deposed and asked_s > server.written_s and not _is_unavailable(message.data):
             server.lies.append(f"{self.process.name} was deposed, asked at {asked_s:.3f} s, and has answered")
 
     def _note_read(self, answer: Answer, at_least: int) -> None:
@@ -595,6 +595,14 @@ class SimStreams:
 
     async def trim(self, stream: str, below: int) -> None:
         await self._link.call(lambda: self._link.server.streams[stream].trim(below))
+
+
+def _is_unavailable(data: bytes) -> bool:
+    """Whether an answer says that the command was not looked at, which who was deposed may say as well."""
+    try:
+        return codec.unpack(data, Answer).status == Code.UNAVAILABLE.value
+    except codec.Undecodable:
+        return False
 
 
 async def _persist(attempt: Callable[[], Any]) -> Any:
