@@ -12,7 +12,7 @@ SECONDS ?= 60
 SERVERS ?= 1
 SOAK_SECONDS = $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),1800)
 
-.PHONY: help venv demo up test containers check sim chaos soak bench bench-peers draw site lock format clean
+.PHONY: help venv demo up test containers check sim chaos soak bench bench-peers draw screenshots site lock format clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ draw: $(STAMP) ## what is made from the code: pages of docs/, files of deploy/
 	@rm -rf .venv-site && $(BIN)/python -m venv .venv-site
 	@.venv-site/bin/python -m pip --disable-pip-version-check install -qq --require-hashes --requirement $<
 	@touch $@
+
+screenshots: $(STAMP) ## every page of an example cluster as a picture, in screenshots/; README=1 also those of README.md
+	@$(BIN)/python -m tests.screenshots $(if $(README),--readme)
 
 site: .venv-site/.made ## the manuals as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build --strict --quiet

@@ -74,7 +74,7 @@ CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th
 async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:
     """The path of each page in turn, while the tab shows it in ``theme``."""
     async with listening(iris) as http:
-        await page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        await page.prefer(theme)
         for path in PATHS:
             await page.open(f"{http.base_url}{path}")
             assert await page.shows("</footer>")

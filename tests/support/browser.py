@@ -75,6 +75,10 @@ class Page:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **size)
 
+    async def prefer(self, theme: str) -> None:
+        """Ask pages for a theme, as the system does: light or dark."""
+        await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
     async def html(self) -> str:
         """The page as it is; nothing while another is coming in its place."""
         document = await self.send("DOM.getDocument")
