@@ -157,6 +157,8 @@ class FakeState:
             return scripted
         if query.what == "jobs":
             return Answer("ok", to_json(Page(items=list(self.jobs.values())[: query.arguments["limit"]])))
+        if query.what == "named_jobs":
+            return Answer("ok", to_json(Page(items=list(filter(None, map(self.find, query.arguments["names"]))))))
         if query.what == "job":
             return found(self.find(query.arguments["job"]), query.arguments["job"])
         if query.what == "task":

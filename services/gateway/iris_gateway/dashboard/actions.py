@@ -34,10 +34,20 @@ async def confirm_cancel(call: Call) -> Response:
     """A page that lists what would be cancelled, and what cannot be."""
     caller = identify(call.gateway.keyring, call.request)
     call = replace(call, caller=caller)
-    jobs = await asyncio.gather(*(_shown(call, job) for job in _chosen(call.request.query_params.getlist("job"))))
+    names = _chosen(call.request.query_params.getlist("job"))
+    jobs = msgspec.json.decode(await call.read("named_jobs", names=names, limit=AT_ONCE))["items"]
+    missing = {*names} - {name for job in jobs for name in (job["id"], job["name"])}
     refused = [(job, why) for job in jobs if (why := _obstacle(caller, job))]
     live = [job for job in jobs if not _obstacle(caller, job)]
-    return html(call.request, "cancel.html", title="Cancel jobs", caller=caller, live=live, refused=refused)
+    return html(
+        call.request,
+        "cancel.html",
+        title="Cancel jobs",
+        caller=caller,
+        live=live,
+        refused=refused,
+        missing=sorted(missing),
+    )
 
 
 def _chosen(references: list[str]) -> list[str]:
@@ -46,10 +56,6 @@ def _chosen(references: list[str]) -> list[str]:
     if len(jobs) > AT_ONCE:
         raise ProblemResponse("malformed", f"{len(jobs)} jobs are chosen; {AT_ONCE} can be cancelled at once")
     return jobs
-
-
-async def _shown(call: Call, job: str) -> Any:
-    return msgspec.json.decode(await call.read("job", job=job))
 
 
 def _obstacle(caller: Caller, job: Mapping[str, Any]) -> str:

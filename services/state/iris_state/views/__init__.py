@@ -60,6 +60,7 @@ def read(ledger: Ledger, query: Query) -> bytes:
 
 READS: dict[str, Callable[[Ledger, dict[str, Any]], Any]] = {
     "jobs": jobs.jobs,
+    "named_jobs": jobs.named_jobs,
     "job": lambda ledger, a: jobs.job_view(ledger, found_job(ledger, a)),
     "tasks": tasks.tasks,
     "task": lambda ledger, a: tasks.task_view(ledger, *found_task(ledger, a)),

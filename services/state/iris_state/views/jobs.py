@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -91,7 +91,7 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
 
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Newest first."""
+    """Newest first; with ``since_ms`` those that were submitted since."""
     fields = _fields(ledger, arguments)
     prefix = str(arguments.get("name_prefix") or "")
     numbers = _shortest(ledger, fields, prefix)
@@ -100,8 +100,17 @@ def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
         return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
 
     below: Iterator[int] = numbers.irange(maximum=behind(arguments), inclusive=(True, False), reverse=True)
-    rows = ((number, ledger.jobs[number]) for number in below)
+    rows: Iterator[tuple[int, Job]] = ((number, ledger.jobs[number]) for number in below)
+    if since_ms := arguments.get("since_ms"):
+        rows = takewhile(lambda row: row[1].submitted_ms >= since_ms, rows)
     return page(rows, lambda record: job_view(ledger, record, whole=False), arguments, wanted)
+
+
+def named_jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
+    """The jobs with these names and ids that there are, in their order."""
+    found = (ledger.find_job(str(name)) for name in arguments.get("names", ()))
+    rows = enumerate(record for record in found if record is not None)
+    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments)
 
 
 def _fields(ledger: Ledger, arguments: dict[str, Any]) -> set[Field]:

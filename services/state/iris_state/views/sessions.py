@@ -42,7 +42,7 @@ def _kernel(record: Job, index: int) -> KernelView:
 
 
 def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Coscheduled sessions, and every session of one; newest job first, then by task."""
+    """Coscheduled sessions, and without ``gangs`` every session of one; newest job first, then by task."""
     status = arguments.get("status")
     after = numbers_behind(arguments, 2)  # job and task of the last session read
     if arguments.get("job"):
@@ -50,7 +50,8 @@ def sessions(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     else:
         newest = after[0] if after is not None else None
         numbers = ledger.index.all.irange(maximum=newest, reverse=True)
-    rows = _sessions_of((ledger.jobs[number] for number in numbers), after, over=status in (None, "", *_OVER))
+    records = (record for number in numbers if (record := ledger.jobs[number]).is_gang or not arguments.get("gangs"))
+    rows = _sessions_of(records, after, over=status in (None, "", *_OVER))
 
     def wanted(row: tuple[Job, int] | None) -> bool:
         return row is not None and status in (None, "", ledger.session_status(*row).value.lower())
