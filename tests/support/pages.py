@@ -19,6 +19,9 @@ WORKER = {
     "tasks": ["/a/0"],
     "building": 1,
     "last_heartbeat_at": "2026-01-31T08:00:00Z",
+    "registered_at": "2026-01-31T08:00:00Z",
+    "version": "0.1.0",
+    "task_count": 1,
     "detail": "disk is full",
 }
 QUEUED = {

@@ -24,6 +24,7 @@ class _Body(msgspec.Struct):
     job: str = ""
     task: str | None = None
     deployment: str = ""
+    worker: str | None = None
     at_ms: int = 0
 
 
@@ -39,6 +40,7 @@ class EventRecord:
     job: str
     task: str | None
     deployment: str
+    worker: str | None
     at_ms: int
     body: bytes
     frame: bytes
@@ -55,7 +57,8 @@ def read_event(message: Message) -> EventRecord:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body, data = _Body(), b"{}"
     frame = b"id: %d\nevent: %s\ndata: %s\n\n" % (message.sequence, message.subject.encode(), data)
-    return EventRecord(message.sequence, message.subject, body.job, body.task, body.deployment, body.at_ms, data, frame)
+    about = (body.job, body.task, body.deployment, body.worker)
+    return EventRecord(message.sequence, message.subject, *about, body.at_ms, data, frame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,16 @@ class Filter:
         types: subjects or their prefixes (``task``, ``task.state``, ``task.state.running``); all when empty.
         within: a job's name: the job and its descendants; all when empty.
         deployment: a deployment's name: the deployment and its routes; all when empty.
+        worker: a worker's name: of attempts and routes that are on it; all when empty.
     """
 
     types: tuple[str, ...] = ()
     within: str = ""
     deployment: str = ""
+    worker: str = ""
 
     def wants(self, event: EventRecord) -> bool:
-        of_it = self.deployment in ("", event.deployment)
+        of_it = self.deployment in ("", event.deployment) and self.worker in ("", event.worker)
         return of_it and self._wants_type(event.type) and self._wants_job(event.job)
 
     def of(self, events: Iterable[EventRecord]) -> list[EventRecord]:

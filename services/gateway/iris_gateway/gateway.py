@@ -11,6 +11,7 @@ from iris_bus.tracing import Tracer
 from iris_gateway.auth import Keyring
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
+from iris_gateway.dashboard.live import LivePages
 from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
 from iris_gateway.logs import LogReader
@@ -48,6 +49,7 @@ class Gateway:
     intake: RateLimiter
     settings: GatewaySettings
     processes: Processes
+    live: LivePages
     now_ms: Callable[[], int]
     clock: Callable[[], float]
     new_id: Callable[[], str]

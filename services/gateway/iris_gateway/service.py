@@ -34,6 +34,7 @@ from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring, parse_tokens
 from iris_gateway.bundles import Bundles
 from iris_gateway.commands import Commands
+from iris_gateway.dashboard.live import LivePages
 from iris_gateway.dashboard.pages import PAGES
 from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
@@ -118,6 +119,7 @@ def assemble(
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,
         processes=Processes(bus, time.monotonic),
+        live=LivePages(time.monotonic),
         now_ms=now_ms,
         clock=time.monotonic,
         new_id=new_id,

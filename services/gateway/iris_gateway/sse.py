@@ -16,7 +16,7 @@ from iris_gateway.event import EventRecord, Filter
 from iris_gateway.feed import Lagging, NewEvents
 from iris_gateway.problem import ProblemResponse
 
-_GREETING = b"retry: 1000\n\n"
+GREETING = b"retry: 1000\n\n"
 _HEADERS = {"x-accel-buffering": "no"}
 
 
@@ -97,7 +97,7 @@ async def _check_not_ahead(call: Call, after: int) -> None:
 async def _frames(call: Call, first: NewEvents, rest: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
     clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
     spoken = clock()
-    yield _GREETING + _joined(first.events)
+    yield GREETING + _joined(first.events)
     with contextlib.suppress(Lagging, ProblemResponse):
         async for position, events in rest:
             if events:

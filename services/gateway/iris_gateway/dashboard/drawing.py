@@ -6,8 +6,9 @@ sheet. Pure. Source: docs/design/page.md#components.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup
@@ -70,26 +71,32 @@ def columns(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]], words: str)
 class Axis:
     """The time axis of a page, from ``began`` to ``ended``, both included.
 
+    An axis that is open ends at most a thirty-second part after now, so that it seldom changes and open lanes with it.
+
     Args:
         began, ended: RFC 3339; ``ended`` None: until now.
     """
 
     def __init__(self, began: str, ended: str | None, now: datetime) -> None:
         self._began = datetime.fromisoformat(began)
-        self._now = now
+        self._open = ended is None
+        elapsed_s = max(0.001, (now - self._began).total_seconds())
+        step_s = 2.0 ** math.ceil(math.log2(elapsed_s / 64))
+        self._end = self._began + timedelta(seconds=math.ceil(elapsed_s / step_s) * step_s)
         self._seconds = max(0.001, (self._moment(ended) - self._began).total_seconds())
 
     def _moment(self, text: str | None) -> datetime:
-        return datetime.fromisoformat(text) if text else self._now
+        return datetime.fromisoformat(text) if text else self._end
 
     def at(self, text: str | None) -> float:
-        """The position of a time in per cent; None is now."""
+        """The position of a time in per cent; None is the end."""
         share = (self._moment(text) - self._began).total_seconds() / self._seconds
         return min(100.0, max(0.0, 100 * share))
 
     def ticks(self, count: int = 2) -> list[tuple[float, str]]:
-        """The positions and labels of the ticks."""
-        return [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
+        """The positions and labels of the ticks; the last one of an open axis is now."""
+        ticks = [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
+        return [*ticks[:-1], (100.0, "now")] if self._open else ticks
 
     def lane(self, submitted: str, attempts: Sequence[Mapping[str, Any]], state: str) -> Markup:
         """The lane of one task: thin while pending, then build and run in the colour of each attempt's end."""

@@ -17,12 +17,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from iris_core.constraints import TPU_NAME
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis, columns, duration
-from iris_gateway.dashboard.render import ENDED
+from iris_gateway.dashboard.render import ENDED, STATES
 from iris_gateway.event import Filter
 from iris_gateway.event_history import STRETCH, newest_first
 from iris_gateway.gateway import Gateway
@@ -39,6 +40,8 @@ FAILURES = 200
 GROUPS = 5
 SLICES = 12
 """Slices drawn on the overview; the page of workers draws all."""
+SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
+"""Seconds of the times that jobs are filtered by."""
 UNWELL = ("lost", "degraded", "draining")
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
@@ -59,6 +62,7 @@ class PageData:
 
     Attributes:
         segments: the parameters of the path, decoded. query: the query parameters. now: the time, for ages.
+        again: for a page that is open, and follows the output by itself.
     """
 
     gateway: Gateway
@@ -66,6 +70,7 @@ class PageData:
     segments: dict[str, str]
     query: dict[str, str]
     now: datetime
+    again: bool = False
 
     async def at(self, what: str, **arguments: object) -> Any:
         """One view. Raises Problem."""
@@ -99,13 +104,15 @@ async def overview(look: PageData) -> Facts:
     """The overview: problems, running and pending work with reasons, usage of capacity, the last hour."""
     failed = [job for state in ("failed", "worker_failed", "unschedulable") for job in await _latest(look, state)]
     failed.sort(key=lambda job: job["finished_at"] or "", reverse=True)
+    failed = failed[:8]
+    lines = await asyncio.gather(*(_failing_line(look, job) for job in failed))
     return {
         "overview": await look.at("overview"),
         "hour": last_hour((await look.at("last_hour"))["minutes"], look.now),
         "slices": (await look.at("slices", limit=SLICES))["items"],
         "waiting": (await look.at("queue", limit=6))["items"],
         "running": await _latest(look, "running"),
-        "failed": failed[:8],
+        "failed": [{**job, "line": line} for job, line in zip(failed, lines, strict=True)],
         "unwell": [host for state in UNWELL for host in (await look.at("workers", state=state, limit=8))["items"]],
         "deployments": (await look.at("deployments", limit=8))["items"],
     }
@@ -144,11 +151,20 @@ async def _latest(look: PageData, state: str) -> list[Any]:
     return items
 
 
+async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
+    """What the first failed task of a job printed last; empty when it is not among its first tasks."""
+    tasks = (await look.at("tasks", job=job["id"], state="failed", limit=1))["items"]
+    return last_words(tasks[0]) if tasks else ""
+
+
 async def jobs(look: PageData) -> Facts:
     filters = ("state", "user", "band", "name_prefix", "label")
-    query = {name: look.query.get(name, "") for name in filters}
+    query = {name: look.query.get(name, "") for name in (*filters, "since")}
+    since_s = SINCE.get(query["since"])
+    since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else None
     counts = (await look.at("overview"))["jobs"]
-    return {"jobs": await look.page_of("jobs", *filters, limit=TASKS), "query": query, "counts": counts}
+    found = await look.page_of("jobs", *filters, limit=TASKS, since_ms=since_ms)
+    return {"jobs": found, "query": query, "counts": counts, "since": SINCE}
 
 
 async def job(look: PageData) -> Facts:
@@ -158,7 +174,9 @@ async def job(look: PageData) -> Facts:
     events, _ = await newest_first(look.gateway.feed.streams, Filter(within=shown["name"]), 20, None, STRETCH)
     failures = shown["task_counts"].get("failed", 0)
     failed = (await look.at("tasks", job=shown["id"], state="failed", limit=FAILURES))["items"] if failures else []
+    state = look.query.get("state") or ("failed" if failures else "all")
     spec = msgspec.convert(shown["spec"], JobSpec)
+    tasks = await look.page_of("tasks", limit=TASKS, job=shown["id"], state="" if state == "all" else state)
     return {
         "title": _title(shown),
         "job": shown,
@@ -167,8 +185,9 @@ async def job(look: PageData) -> Facts:
         "axis": Axis(shown["submitted_at"], shown["finished_at"], look.now),
         "failures": failure_groups(failed),
         "looked_at": len(failed),
-        "tasks": await look.page_of("tasks", "state", limit=TASKS, job=shown["id"]),
-        "query": {"state": look.query.get("state", "")},
+        "tasks": tasks,
+        "peak": max(((peak, one["task"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
+        "query": {"state": state},
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
@@ -192,6 +211,11 @@ def failure_groups(tasks: Sequence[Mapping[str, Any]]) -> list[Facts]:
         group = groups.setdefault(_NUMBER.sub("#", line), {"line": line, "count": 0, "task": one["task"]})
         group["count"] += 1
     return sorted(groups.values(), key=lambda group: -group["count"])[:GROUPS]
+
+
+def _peak(task: Mapping[str, Any]) -> int:
+    """The most memory that an attempt of a task has used, in bytes; 0 when none was measured."""
+    return max((attempt["peak_rss_bytes"] or 0 for attempt in task["attempts"]), default=0)
 
 
 def last_words(task: Mapping[str, Any]) -> str:
@@ -251,16 +275,25 @@ async def found(look: PageData) -> str:
 
 
 async def workers(look: PageData) -> Facts:
-    return {"workers": await look.page_of("workers", "state"), "slices": await look.all_of("slices")}
+    """The slices and other hosts as tiles, then one page of all hosts, or of those in one state."""
+    return {
+        "workers": await look.page_of("workers", "state"),
+        "slices": await look.all_of("slices"),
+        "others": [host for host in await look.all_of("workers") if TPU_NAME not in host["attributes"]],
+        "counts": (await look.at("overview"))["workers"],
+        "query": {"state": look.query.get("state", "")},
+    }
 
 
 async def worker(look: PageData) -> Facts:
-    return {"worker": await look.at("worker", id=identifier(look.segments["worker"], "worker"))}
+    shown = await look.at("worker", id=identifier(look.segments["worker"], "worker"))
+    events, _ = await newest_first(look.gateway.feed.streams, Filter(worker=shown["id"]), 20, None, STRETCH)
+    return {"worker": shown, "events": [event.shown() for event in events]}
 
 
 async def sessions(look: PageData) -> Facts:
     return {
-        "sessions": await look.page_of("sessions", "status"),
+        "sessions": await look.page_of("sessions", "status", gangs=True),
         "query": {"status": look.query.get("status", "")},
     }
 
@@ -270,8 +303,13 @@ async def users(look: PageData) -> Facts:
 
 
 async def events(look: PageData) -> Facts:
-    found, _ = await newest_first(look.gateway.feed.streams, Filter(), EVENTS, None)
-    return {"events": [event.shown() for event in found]}
+    """Events, newest first, of one kind, state, job or worker; continued by the query."""
+    query = {name: look.query.get(name, "") for name in ("kind", "state", "within", "worker")}
+    kinds = [query["kind"]] if query["kind"] in STATES else [*STATES] if query["state"] else []
+    types = tuple(f"{kind}.state.{query['state']}" if query["state"] else kind for kind in kinds)
+    wanted = Filter(types, query["within"], worker=query["worker"])
+    found, onward = await newest_first(look.gateway.feed.streams, wanted, EVENTS, _number(look.query.get("cursor", "")))
+    return {"events": {"items": [event.shown() for event in found], "next_cursor": onward}, "query": query}
 
 
 async def system(look: PageData) -> Facts:
@@ -303,7 +341,7 @@ async def output_of(look: PageData, job: Mapping[str, Any], index: int | None, a
     shown["ended"] = job["state"] if job["state"] in ENDED else ""
     shown["file"] = "-".join(str(part) for part in (job["name"], index, attempt) if part is not None)
     if may_read(look.caller, job["user"]):
-        shown["lines"] = await _last_lines(look, query)
+        shown["lines"] = [] if look.again else await _last_lines(look, query)
     return shown
 
 
@@ -321,6 +359,6 @@ def _number(text: str) -> int | None:
     """A whole number of a form's field; None when it is empty. Raises Problem."""
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 7):
-        raise ProblemResponse("malformed", f"{text[:80]!r} is not the number of a task or an attempt")
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise ProblemResponse("malformed", f"{text[:80]!r} is not the number of a task, an attempt or an event")
     return int(text)

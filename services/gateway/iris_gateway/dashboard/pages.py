@@ -6,23 +6,32 @@ Source: docs/design/interfaces.md#dashboard.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
+from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
 from iris_core.states import DISPLAY_COLOURS, TaskState
 from iris_gateway.auth import own_pages
 from iris_gateway.dashboard import actions, glyphs, page_data
+from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
-from iris_gateway.dashboard.responses import HTML, THEME_COOKIE, THEMES, fields_of, first, html
+from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES, fields_of, first, html, text_of
 from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
+from iris_gateway.event import Filter
+from iris_gateway.feed import Lagging, NewEvents
 from iris_gateway.identity import identify
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
+from iris_gateway.sse import GREETING, frame, stream
 
 _THEME_S = 365 * 86_400
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -30,25 +39,65 @@ _STATIC = resources.files("iris_gateway.dashboard") / "static"
 
 
 def page(path: str, title: str, template: str, collect: Callable[[PageData], Awaitable[Facts]]) -> EndpointHandler:
-    """The endpoint that renders one template; the collected data may override the title."""
+    """The endpoint that renders one template; the collected data may override the title.
+
+    A page that is open asks with the version that it shows: the answer is what has changed, or 304.
+    """
+
+    async def render(call: Call, caller: Caller, again: bool) -> Rendered:
+        look = _look(call, caller, again)
+        shared = {"title": title, "here": path, "caller": caller, "now": look.now}
+        return rendered(text_of(call.request, template, **{**shared, **await collect(look)}))
 
     async def show(call: Call) -> Response:
-        look = _look(call)
-        facts = await collect(look)
-        return html(call.request, template, **{"title": title, "here": path, "caller": look.caller, **facts})
+        caller, live = identify(call.gateway.keyring, call.request), call.gateway.live
+        shown = call.request.headers.get("if-none-match")
+        if shown is None:
+            page = await render(call, caller, again=False)
+            live.remember(page)
+            return Response(page.html, 200, HEADERS, HTML)
+        known, version = live.parts_of(shown.strip('"')), shown.strip('"')
+        page = await live.again((str(call.request.url), caller), partial(render, call, caller, again=True))
+        live.remember(page)
+        if page.version == version:
+            return Response(status_code=304)
+        return Response(changed(page, known), 200, HEADERS, HTML)
 
     return show
 
 
-def _look(call: Call) -> PageData:
-    caller = identify(call.gateway.keyring, call.request)
+def _look(call: Call, caller: Caller, again: bool = False) -> PageData:
     segments = {name: call.segment(name) for name in call.request.path_params}
-    return PageData(call.gateway, caller, segments, dict(call.request.query_params), datetime.now(UTC))
+    return PageData(call.gateway, caller, segments, dict(call.request.query_params), datetime.now(UTC), again)
+
+
+async def changes(call: Call) -> Response:
+    """Server-sent events: one, at most once a second, when events of the page have happened."""
+    call = replace(call, caller=identify(call.gateway.keyring, call.request))
+    query, feed = call.request.query_params, call.gateway.feed
+    await feed.wake()
+    wanted = Filter(within=query.get("within", ""), deployment=query.get("deployment", ""))
+    return stream(call, _changes(call, feed.watch(wanted, feed.newest)))
+
+
+async def _changes(call: Call, events: AsyncIterator[NewEvents]) -> AsyncIterator[bytes]:
+    """What lags behind the feed ends: the page connects again, and fetches itself then."""
+    clock, keep_alive_s = call.gateway.clock, call.gateway.settings.keep_alive_s
+    spoken_s = clock()
+    yield GREETING
+    with contextlib.suppress(Lagging, ProblemResponse):
+        async for _, found in events:
+            if not found and clock() - spoken_s < keep_alive_s:
+                continue
+            yield frame("change", 1) if found else b":\n\n"
+            spoken_s = clock()
+            await asyncio.sleep(PAUSE_S)
 
 
 async def search(call: Call) -> Response:
     """Redirect to the page of the search result."""
-    return RedirectResponse(await page_data.found(_look(call)), 303)
+    caller = identify(call.gateway.keyring, call.request)
+    return RedirectResponse(await page_data.found(_look(call, caller)), 303)
 
 
 async def themed(call: Call) -> Response:
@@ -142,6 +191,7 @@ def _endpoint(method: str, path: str, handler: EndpointHandler, title: str) -> E
 
 PAGES: tuple[Endpoint, ...] = (
     *(_endpoint("GET", path, page(path, title, template, collect), title) for path, title, template, collect in _PAGES),
+    _endpoint("GET", "/changes", changes, "Whether something of a page has changed"),
     _endpoint("GET", "/search", search, "Search"),
     _endpoint("GET", "/cancel", actions.confirm_cancel, "Cancel jobs"),
     _endpoint("POST", "/cancel", actions.cancel, "Cancel jobs"),

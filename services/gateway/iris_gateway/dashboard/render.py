@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -25,15 +26,14 @@ from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
 
-_STATES = {
-    **{entity: [display_name(state) for state in TaskState if state] for entity in ("task", "job")},
+STATES = {
+    **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
     "session": [status.value.lower() for status in SessionStatus],
     "deployment": [status.value for status in DeploymentLifecycle],
     "route": [status.value for status in RouteStatus],
 }
+"""The states of events by their kind."""
 ENDED = frozenset(map(display_name, JOB_TERMINAL))
-EVENT_TYPES = " ".join(f"{entity}.state.{word}" for entity, words in _STATES.items() for word in words)
-"""Every type of event that pages subscribe to."""
 
 
 def badge(state: str) -> Markup:
@@ -79,11 +79,12 @@ def coarse(seconds: float) -> str:
 
 @pass_context
 def span(context: Context, start: str | None, end: str | None, open_too: bool = False) -> str:
-    """A duration; empty while it is open, or the time so far with ``open_too``."""
+    """A duration; empty while it is open, or with ``open_too`` the time so far, which the page counts on."""
     if not (start and (end or open_too)):
         return ""
     until = datetime.fromisoformat(end) if end else context["now"]
-    return drawing.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
+    words = drawing.duration(max(0.0, (until - datetime.fromisoformat(start)).total_seconds()))
+    return words if end else Markup('<time datetime="{}" data-lasts>{}</time>').format(start, words)
 
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_]?)")
@@ -95,6 +96,12 @@ def printed(text: str) -> str:
     """A line as a terminal would leave it, without colours: what follows the last carriage return, no escapes."""
     plain = _ESCAPES.sub("", text).rstrip("\r").rpartition("\r")[2]
     return plain if len(plain) <= LONGEST else f"{plain[:LONGEST]}… ({len(plain) - LONGEST:,} more)"
+
+
+def held(worker: Mapping[str, Any]) -> int:
+    """The part of a host that is held, in per cent: of the resource of which most is."""
+    total, committed = worker["total"], worker["committed"]
+    return max((round(100 * min(committed[name] / total[name], 1)) for name in total if total[name]), default=0)
 
 
 def clock(at_ms: int) -> str:
@@ -121,6 +128,7 @@ def environment() -> Environment:
         "bar": drawing.bar,
         "printed": printed,
         "clock": clock,
+        "held": held,
         "counted": counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
@@ -130,8 +138,8 @@ def environment() -> Environment:
         "use": drawing.use,
         "is_bad": drawing.is_bad,
         "ended": ENDED,
+        "kinds": STATES,
         "may_act": may_act,
-        "event_types": EVENT_TYPES,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,
     }

@@ -32,6 +32,11 @@ THEME_COOKIE = "iris-theme"
 
 def html(request: Request, template: str, status: int = 200, **facts: object) -> Response:
     """An HTML response in the caller's theme, with security headers."""
+    return Response(text_of(request, template, **facts), status, HEADERS, HTML)
+
+
+def text_of(request: Request, template: str, **facts: object) -> str:
+    """A page in the caller's theme."""
     theme = request.cookies.get(THEME_COOKIE, "")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     shared = {
@@ -41,7 +46,7 @@ def html(request: Request, template: str, status: int = 200, **facts: object) ->
         "here": "",
         "now": datetime.now(UTC),
     }
-    return Response(render.page(template, **{**shared, **facts}), status, HEADERS, HTML)
+    return render.page(template, **{**shared, **facts})
 
 
 def refusal(request: Request, problem: ProblemResponse, request_id: str) -> Response:

@@ -1,54 +1,70 @@
-// Keeps a page fresh: listens for events, and when something has happened patches the page into what the server would
-// send now. Elements that did not change stay, so focus, selection and scroll positions do. Without this script every
-// page is complete; it only has to be loaded again.
+// Keeps a page fresh: hears when something has happened, and patches what has changed since into the page. Elements that
+// did not change stay, so focus, selection and scroll positions do. Without this script every page is complete; it only
+// has to be loaded again.
 
 const live = document.querySelector(".live");
-const { events, within, deployment } = document.body.dataset;
-const PAUSE_MS = 1000;
-const TICK_MS = 10000;
+const main = document.querySelector("main");
+const { within, deployment } = document.body.dataset;
+const TICK_MS = 1000;
 
-let due = null;
 let busy = false;
+let again = false;
 let source = null;
-let tookMs = 0;
 
 function say(words) {
   live.hidden = false;
   live.textContent = words;
 }
 
-function soon() {
-  if (due === null) due = setTimeout(refresh, Math.max(PAUSE_MS, 4 * tookMs));
-}
-
+// The server paces the answers: a page that asks at once after an answer gets the next one a second later.
 async function refresh() {
-  due = null;
-  if (busy || document.hidden) return;
+  again = true;
+  if (busy) return;
   busy = true;
-  const began = performance.now();
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok) return say(`not fresh since ${clock()}: the gateway does not answer`);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    document.title = page.title;
-    patch(document.querySelector("main"), page.querySelector("main"));
-    countChosen();
-    say("live");
+    while (again && !document.hidden) {
+      again = false;
+      await fetchChanges();
+    }
   } catch {
     say(`not fresh since ${clock()}: the gateway cannot be reached`);
   } finally {
     busy = false;
-    tookMs = performance.now() - began;
   }
+}
+
+async function fetchChanges() {
+  const headers = { accept: "text/html", "if-none-match": `"${main.dataset.version}"` };
+  const answer = await fetch(location.href, { headers });
+  if (answer.status !== 304 && !answer.ok) return say(`not fresh since ${clock()}: the gateway does not answer`);
+  if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), "text/html"));
+  say("live");
+}
+
+function show(page) {
+  document.title = page.title;
+  const icon = document.querySelector("link[rel=icon]");
+  const wanted = page.querySelector("link[rel=icon]").getAttribute("href");
+  if (icon.getAttribute("href") !== wanted) icon.href = wanted;
+  try {
+    patch(main, page.querySelector("main"));
+  } catch (error) {
+    if (error !== MISSING) throw error;
+    main.dataset.version = ""; // a part that was to be here is not: fetch all of them
+    again = true;
+  }
+  countChosen();
 }
 
 function clock() {
   return new Date().toISOString().slice(11, 19);
 }
 
+const MISSING = new Error("a part is not in the page");
+
 // Make `old` equal to `fresh`, touching only what differs. Children with an id are matched by it, others by place.
 function patch(old, fresh) {
-  if (old.isEqualNode(fresh) || old === typing() || old.dataset?.own === "") return;
+  if ("same" in fresh.dataset || old.isEqualNode(fresh) || old === typing() || old.dataset?.own === "") return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   const known = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
@@ -65,6 +81,7 @@ function patch(old, fresh) {
       if (found.nodeType === Node.ELEMENT_NODE) patch(found, wanted);
       else if (found.data !== wanted.data) found.data = wanted.data;
     } else {
+      if (wanted.matches?.("[data-same]") || wanted.querySelector?.("[data-same]")) throw MISSING;
       old.insertBefore(document.adoptNode(wanted), at);
     }
   }
@@ -98,14 +115,28 @@ function typing() {
   return active && active.matches("main input, main select, main textarea") ? active : null;
 }
 
-// Ages grow without asking the server.
+// Ages and durations grow without asking the server.
 function tick() {
+  if (document.hidden) return;
   for (const time of document.querySelectorAll("time[datetime]")) {
     const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
     if (seconds < 0) continue;
-    const words = `${coarse(seconds)} ago`;
+    const words = "lasts" in time.dataset ? duration(seconds) : `${coarse(seconds)} ago`;
     if (time.textContent !== words) time.textContent = words;
   }
+}
+
+// As `duration` in drawing.py.
+function duration(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return both(minutes, "min", Math.floor(seconds % 60), "s");
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? both(hours, "h", minutes % 60, "min") : both(Math.floor(hours / 24), "d", hours % 24, "h");
+}
+
+function both(large, unit, small, smaller) {
+  return small ? `${large} ${unit} ${small} ${smaller}` : `${large} ${unit}`;
 }
 
 function coarse(seconds) {
@@ -115,15 +146,16 @@ function coarse(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-// One stream for each tab that can be seen: a browser opens six connections to a host at most.
+// One stream for each tab that can be seen: a browser opens six connections to a host at most. What happened while there
+// was none is fetched when it opens.
 function listen() {
-  const query = new URLSearchParams({ follow: "true" });
+  const query = new URLSearchParams();
   if (within) query.set("within", within);
   if (deployment) query.set("deployment", deployment);
-  source = new EventSource(`/v1/events?${query}`);
-  source.onopen = () => say("live");
+  source = new EventSource(`/changes?${query}`);
+  source.onopen = refresh;
   source.onerror = () => say(`not fresh since ${clock()}: reconnecting`);
-  for (const type of events.split(" ")) source.addEventListener(type, soon);
+  source.addEventListener("change", refresh);
 }
 
 function shown() {
@@ -132,7 +164,6 @@ function shown() {
     source = null;
   } else if (source === null) {
     listen();
-    soon();
   }
 }
 
@@ -151,6 +182,36 @@ function countChosen() {
   const count = document.querySelectorAll("input[form=chosen]:checked").length;
   button.disabled = count === 0;
   button.textContent = count ? `Cancel ${count} chosen` : "Cancel chosen jobs";
+}
+
+// Filters of the list of jobs that this browser keeps as links; each is forgotten by its own button.
+const SAVED = "iris-filters";
+const saved = document.querySelector("#saved");
+
+function filters() {
+  return JSON.parse(localStorage.getItem(SAVED) ?? "[]");
+}
+
+function showFilters() {
+  saved.replaceChildren(...filters().flatMap((query) => {
+    const words = [...new URLSearchParams(query)].map(([name, value]) => `${name.replace("_prefix", "")} ${value}`).join(", ");
+    const link = Object.assign(document.createElement("a"), { href: `?${query}`, textContent: words });
+    if (location.search === `?${query}`) link.setAttribute("aria-current", "page");
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "×", title: `Forget ${words}` });
+    button.className = "plain";
+    button.onclick = () => keep(filters().filter((other) => other !== query));
+    return [link, button];
+  }));
+}
+
+function keep(queries) {
+  localStorage.setItem(SAVED, JSON.stringify(queries));
+  showFilters();
+}
+
+function saveFilter() {
+  const query = new URLSearchParams([...new FormData(document.querySelector("form.filter"))].filter(([, value]) => value));
+  if (`${query}`) keep([...new Set([...filters(), `${query}`])]);
 }
 
 const PLACES = { o: "/", j: "/jobs", q: "/queue", w: "/workers", d: "/deployments", e: "/events", s: "/system" };
@@ -198,6 +259,10 @@ const keys = help.querySelector("[type=checkbox]");
 keys.checked = !localStorage.getItem(OFF);
 keys.onchange = switchKeys;
 countChosen();
+if (saved) {
+  showFilters();
+  document.querySelector("#save").onclick = saveFilter;
+}
 const log = document.querySelector("#log");
 if (log) import("./log.js").then(({ Log }) => new Log(log, say));
 setInterval(tick, TICK_MS);

@@ -26,7 +26,6 @@ export class Log {
     this.hits = [];
     this.hit = -1;
     this.asked = "";
-    box.dataset.own = ""; // patches of the page leave it alone
     this.tools();
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.start()));
@@ -36,7 +35,6 @@ export class Log {
 
   tools() {
     const bar = this.box.previousElementSibling;
-    bar.dataset.own = "";
     bar.innerHTML = `<input type="search" placeholder="Find in output" aria-label="Find in output">
       <button type="button" data-key="N" title="Previous match (N)">↑<span class="sr">Previous match</span></button>
       <button type="button" data-key="n" title="Next match (n)">↓<span class="sr">Next match</span></button>

@@ -1,0 +1,129 @@
+"""Pages of a cluster in the middle of a day: what has failed comes first, filters, hosts as tiles, events."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.example_cluster import GANG, PIPELINE, SWEEP, WAITING, show_example
+from tests.support.gateway import House, house
+
+
+@pytest.fixture
+async def iris() -> AsyncIterator[House]:
+    async with house() as made:
+        await show_example(made, time.time_ns() // 1_000_000)
+        yield made
+
+
+async def page(iris: House, path: str) -> str:
+    response = await iris.http.get(path)
+    assert response.status_code == 200, response.text
+    return response.text
+
+
+def job(name: str) -> str:
+    return f"/jobs/{quote(name, safe='')}"
+
+
+def rows(text: str) -> list[str]:
+    return re.findall(r'<tr id="[^"]*">', text)
+
+
+async def test_the_overview_tells_what_failed_jobs_printed_last(iris: House):
+    text = await page(iris, "/")
+    assert "<code>FileNotFoundError: /data/shards/0041.tar</code>" in text
+    assert "<code>ValueError: loss is nan at step" in text
+
+
+async def test_a_job_with_failures_shows_its_failed_tasks_first(iris: House):
+    text, everything = await page(iris, job(SWEEP)), await page(iris, f"{job(SWEEP)}?state=all")
+    shown = [len(re.findall(r'<tr id="t\d+"', one)) for one in (text, everything)]
+    assert shown == [33, 50]
+    assert "state=all&amp;cursor=" in everything
+
+
+async def test_failures_are_grouped_by_the_line_that_tasks_share(iris: House):
+    groups = re.findall(r"<li><b>(\d+)</b> <code>(\w+\.?\w*)", await page(iris, job(SWEEP)))
+    assert [name for _, name in groups] == ["ValueError", "torch.OutOfMemoryError"]
+    assert sum(int(count) for count, _ in groups) == 33
+
+
+async def test_the_most_memory_a_task_has_used_stands_beside_what_the_job_asks_for(iris: House):
+    assert re.search(
+        r"<dt>peak memory</dt><dd><a [^>]*>[\d.]+[MG]iB</a> of 4GiB asked</dd>", await page(iris, job(SWEEP))
+    )
+    assert "peak memory" in await page(iris, f"/tasks/{quote(SWEEP + '/4', safe='')}")
+
+
+async def test_a_gang_is_shown_as_one_and_a_plain_job_is_not(iris: House):
+    assert ['class="gantt gang"' in await page(iris, job(name)) for name in (GANG, SWEEP)] == [True, False]
+
+
+async def test_a_parent_shows_the_tree_of_its_child_jobs(iris: House):
+    text = await page(iris, job(PIPELINE))
+    children = text[text.index('id="children"') :]
+    assert [name in children for name in ("/tokenize", "/train", "/train/evaluate")] == [True] * 3
+
+
+async def test_jobs_are_filtered_by_when_they_were_submitted():
+    async with house() as later:
+        await show_example(later, time.time_ns() // 1_000_000 - 1_800_000)
+        shown = [await page(later, f"/jobs?name_prefix=/ada/sweep&since={since}") for since in ("hour", "day", "")]
+        assert [SWEEP in text for text in shown] == [False, True, True]
+        assert WAITING in await page(later, "/jobs?since=hour")
+        assert '<option value="hour" selected>' in shown[0]
+
+
+async def test_sessions_are_those_of_gangs(iris: House):
+    text = await page(iris, "/sessions")
+    assert len(rows(text)) == 3
+    assert [name in text for name in (GANG, WAITING, SWEEP)] == [True, True, False]
+
+
+async def test_hosts_are_tiles_and_a_table_by_state(iris: House):
+    text = await page(iris, "/workers")
+    assert len(re.findall(r'<a class="tile', text)) == 28
+    assert re.search(
+        r'<a class="tile off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"', text
+    )
+    assert re.search(r'href="\?state=lost#hosts">lost <b>1</b>', text)
+    assert rows(await page(iris, "/workers?state=lost")) == ['<tr id="w-slice-d-w2">']
+
+
+async def test_a_worker_shows_what_has_happened_on_it(iris: House):
+    text = await page(iris, "/workers/slice-a-w0")
+    events = text[text.index('id="events"') :]
+    assert "/grace/llama-7b/0" in events
+    assert "cpu-01" not in events
+
+
+async def test_events_are_filtered_and_go_on_to_older_ones(iris: House):
+    text = await page(iris, "/events?kind=task&state=failed&within=/ada")
+    assert len(rows(text)) == 33
+    assert "/mia/" not in text
+    assert 'name="within" value="/ada"' in text
+    first = await page(iris, "/events?worker=cpu-01")
+    onward = re.search(r'href="(\?worker=cpu-01&amp;cursor=\d+)"', first)
+    assert onward is not None
+    older = await page(iris, "/events" + onward[1].replace("&amp;", "&"))
+    assert not {*rows(first)} & {*rows(older)}
+    assert len(rows(older)) == 100
+
+
+async def test_the_queue_tells_what_decides_its_order(iris: House):
+    text = await page(iris, "/queue")
+    assert "the deeper child first" in text
+    assert "No user has a share or a weight" in text
+
+
+async def test_many_jobs_are_looked_up_by_one_question_before_they_are_cancelled(iris: House):
+    told = len(iris.state.queries)
+    text = await page(iris, "/cancel?job=/ken/tokenize&job=/hedy/vit-huge&job=/mia/augment&job=/ada/gone")
+    assert [query.what for query in iris.state.queries[told:]] == ["named_jobs"]
+    assert "Cancel 3 jobs?" in text
+    assert "there is no such job" in text

@@ -1,0 +1,99 @@
+"""Open pages hear that something has changed, and fetch what has: shared renders, and only the parts that differ."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from iris_gateway.dashboard.live import PAUSE_S, LivePages, Rendered, changed, rendered
+from tests.support.gateway import House, listening
+from tests.support.pages import fill
+
+
+@pytest.fixture
+async def iris(iris: House) -> House:
+    await fill(iris)
+    return iris
+
+
+def version_of(text: str) -> str:
+    found = re.search(r'<main [^>]*data-version="(\w+)"', text)
+    assert found is not None
+    return found[1]
+
+
+async def again(iris: House, path: str, version: str):
+    return await iris.http.get(path, headers={"If-None-Match": f'"{version}"'})
+
+
+async def test_an_open_page_gets_the_rows_and_sections_that_have_changed(iris: House):
+    whole = (await iris.http.get("/jobs/%2Fa")).text
+    fresh = (await again(iris, "/jobs/%2Fa", version_of(whole))).text
+    iris.state.tasks["/a/1"].state = "running"
+    answer = (await again(iris, "/jobs/%2Fa", version_of(fresh))).text
+    assert 'id="t0" data-same></tr>' in answer
+    assert 'id="spec" data-same></section>' in answer
+    assert re.search(r'id="t1">.*?badge status-running', answer, re.DOTALL)
+    assert answer.startswith("<title>")
+    assert len(answer) < len(whole) / 2
+
+
+async def test_an_open_page_without_changes_is_not_sent_however_old_its_times_have_become(iris: House):
+    version = version_of((await iris.http.get("/workers")).text)
+    iris.gateway.live = LivePages(time.monotonic)  # as another gateway, which knows no versions
+    assert (await again(iris, "/workers", version)).status_code == 304
+
+
+async def test_a_page_of_an_unknown_version_is_sent_as_a_whole(iris: House):
+    answer = await again(iris, "/jobs/%2Fa", "of-another-day")
+    assert answer.status_code == 200
+    assert "data-same" not in answer.text
+    assert 'id="spec">' in answer.text
+
+
+async def test_the_output_is_not_read_again_for_a_page_that_follows_it(iris: House):
+    await iris.state.print(1, 0, "a line of output\n", attempt=1, offset=100)
+    whole = (await iris.http.get("/jobs/%2Fa")).text
+    answer = (await again(iris, "/jobs/%2Fa", version_of(whole))).text
+    assert ["a line of output" in text for text in (whole, answer)] == [True, False]
+
+
+def test_a_part_is_the_same_when_only_ages_differ():
+    page = '<title>a</title><link rel="icon" href="i"><main id="main"><section id="s"><time datetime="1">{}</time>'
+    page += '{}<table><tr id="r"><td>{}</td></tr></table></section></main>'
+    old = rendered(page.format("1 s ago", "x", "y"))
+    assert rendered(page.format("2 s ago", "x", "y")).version == old.version
+    other = rendered(page.format("9 s ago", "z", "y"))
+    assert '<tr id="r" data-same></tr>' in changed(other, old.parts)
+    assert "z" in changed(other, old.parts)
+
+
+async def test_all_who_ask_for_a_page_meanwhile_share_its_next_render():
+    live, renders = LivePages(time.monotonic, pause_s=0.05), 0
+
+    async def render() -> Rendered:
+        nonlocal renders
+        renders += 1
+        return Rendered(f"{renders}", "", frozenset())
+
+    first = await asyncio.gather(*(live.again("page", render) for _ in range(20)))
+    second = await asyncio.gather(*(live.again("page", render) for _ in range(20)))
+    assert {page.html for page in first} == {"1"}
+    assert {page.html for page in second} == {"2"}
+
+
+async def test_a_page_is_told_of_changes_at_most_once_a_second(iris: House):
+    clock = asyncio.get_running_loop().time
+    async with listening(iris) as http, http.stream("GET", "/changes", params={"within": "/a"}) as stream:
+        lines, heard = (line async for line in stream.aiter_lines() if line), []
+        assert await anext(lines) == "retry: 1000"
+        for _ in range(2):
+            for _ in range(50):
+                await iris.state.tell_task("/other/0", "running")
+                await iris.state.tell_task("/a/0", "running")
+            assert [await anext(lines), await anext(lines)] == ["event: change", "data: 1"]
+            heard.append(clock())
+        assert heard[1] - heard[0] > 0.9 * PAUSE_S
