@@ -18,6 +18,7 @@ def loop() -> Iterator[EventLoop]:
     yield EventLoop()
     if (wakeup := signal.set_wakeup_fd(-1)) >= 0:
         os.close(wakeup)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGCHLD,))
     signal.signal(signal.SIGCHLD, before)
 
 

@@ -61,7 +61,7 @@ class LauncherClient:
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
-        self._urgent = False
+        self._urgent = self._waits = False
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
@@ -142,10 +142,12 @@ class LauncherClient:
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):  # `_read` finds out
             del self._outbox[: self._socket.send(self._outbox)]
         self._urgent = bool(self._outbox)
-        if self._urgent:
-            self._loop.add_writer(self._socket, self.flush)
-        else:
-            self._loop.remove_writer(self._socket)
+        if self._urgent != self._waits:
+            self._waits = self._urgent
+            if self._waits:
+                self._loop.add_writer(self._socket, self.flush)
+            else:
+                self._loop.remove_writer(self._socket)
 
     def close(self) -> None:
         """Disconnect. A launcher without processes ends; another waits for the next worker."""

@@ -5,11 +5,10 @@ asyncio has the same methods; importing it doubles the launcher's start and memo
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import os
-import selectors
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -39,9 +38,11 @@ class EventLoop:
     """For one thread, the main one: signals interrupt no other."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[int, Callable[[], object]]] = {}
         self._timers: list[tuple[float, int, DelayedCall]] = []
         self._order = itertools.count()
+        self._held_back: tuple[signal.Signals, ...] = ()
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> DelayedCall:
         timer = DelayedCall(time.monotonic() + delay_s, partial(callback, *args))
@@ -50,18 +51,21 @@ class EventLoop:
 
     def watch(self, fd: int, callback: Callable[[], object], *, writable: bool = False) -> None:
         """Call back whenever ``fd`` can be read, or written if that is asked; replaces what was set before."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writable else 0)
-        if fd in self._selector.get_map():
-            self._selector.modify(fd, events, callback)
-        else:
-            self._selector.register(fd, events, callback)
+        events = select.EPOLLIN | (select.EPOLLOUT if writable else 0)
+        before = self._watched.get(fd)
+        self._watched[fd] = (events, callback)
+        if before is None:
+            self._epoll.register(fd, events)
+        elif before[0] != events:
+            self._epoll.modify(fd, events)
 
     def forget(self, fd: int) -> None:
-        with contextlib.suppress(KeyError):
-            self._selector.unregister(fd)
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
 
     def watch_children(self, callback: Callable[[], object]) -> None:
-        """Call back after children have ended: the signal writes to a pipe."""
+        """Call back after children have ended: the signal writes to a pipe, once for all that end during a turn."""
+        self._held_back = (signal.SIGCHLD,)
         read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -75,9 +79,12 @@ class EventLoop:
     def turn(self) -> None:
         """Wait until something is due, and run the callbacks of all that is."""
         wait_s = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-        for key, _ in self._selector.select(wait_s):
-            if self._selector.get_map().get(key.fd) == key:  # an earlier callback may have closed it
-                key.data()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._held_back)
+        ready = self._epoll.poll(wait_s)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._held_back)
+        for fd, watched in [(fd, self._watched[fd]) for fd, _ in ready]:
+            if self._watched.get(fd) is watched:  # an earlier callback may have closed it
+                watched[1]()
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             heapq.heappop(self._timers)[2].run()

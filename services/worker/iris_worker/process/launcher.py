@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from iris_worker.process.records import (
     LauncherAnswer,
     LauncherRequest,
     Over,
+    Ping,
+    Pong,
     ProbeExited,
     Read,
     Ready,
@@ -50,6 +52,7 @@ from iris_worker.process.store import ProcessStore
 _READ_BYTES = 1 << 18
 _FDS = 64
 _ROUNDS, _ROUND_S = 200, 0.025
+_RECORDS = (Over, Read, Gone)
 
 
 class Launcher:
@@ -75,9 +78,7 @@ class Launcher:
             KillAll: lambda m: self._runner.kill_all(),
             StartProbe: self._start_probe,
             KillProbe: lambda m: self._runner.kill_probe(m.ref),
-            Over: self._store.add,
-            Read: self._store.add,
-            Gone: self._store.add,
+            Ping: lambda m: self._send(Pong()),
         }
 
     def run(self) -> None:
@@ -148,18 +149,30 @@ class Launcher:
             data, fds = b"", []
         self._fds += fds
         self._inbox += data
-        for request in take_frames(self._inbox):
-            self._execute(request)
+        self._execute(take_frames(self._inbox))
         if not data:
             self._disconnect()
         return bool(data)
 
-    def _execute(self, data: bytes) -> None:
-        try:
-            request: LauncherRequest = codec.unpack(data, LauncherRequest)  # type: ignore[arg-type]
-        except codec.Undecodable as error:
-            _log(f"a request of a newer worker: {error}")
-        else:
+    def _execute(self, frames: Iterable[bytes]) -> None:
+        """Execute requests that have arrived together: first their records are written, all at once."""
+        requests: list[Any] = []
+        for data in frames:
+            try:
+                request: Any = codec.unpack(data, LauncherRequest)  # type: ignore[arg-type]
+            except codec.Undecodable as error:
+                _log(f"a request of a newer worker: {error}")
+                continue
+            kind = type(request)
+            if kind in _RECORDS:
+                self._store.add(request, data)
+                continue
+            if kind is StartProcess:
+                self._store.add(request.record)
+            requests.append(request)
+        if requests:
+            self._write()
+        for request in requests:
             self._handlers[type(request)](request)
 
     def _send(self, answer: LauncherAnswer) -> None:
@@ -190,10 +203,8 @@ class Launcher:
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, request: StartProcess) -> None:
-        """Record an attempt, then start it; one that cannot be recorded is not started."""
+        """Start an attempt, unless it could not be recorded."""
         ref, after_s = request.record.ref, _steady_s()
-        self._store.add(request.record)
-        self._write()
         try:
             if self._trouble:
                 raise OSError(self._trouble)

@@ -6,7 +6,7 @@ Out of scope: the file (store), the socket (launcher, client).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,7 +157,11 @@ class KillProbe(_Record, frozen=True, tag="kill-probe"):
     ref: AttemptRef
 
 
-LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | Over | Read | Gone
+class Ping(_Record, frozen=True, tag="ping"):
+    """Answered by `Pong`, after the requests before it."""
+
+
+LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | Ping | Over | Read | Gone
 
 # ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,7 +181,11 @@ class StoreTrouble(_Record, frozen=True, tag="trouble"):
     text: str
 
 
-LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble
+class Pong(_Record, frozen=True, tag="pong"):
+    """The launcher serves requests."""
+
+
+LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pong
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
 
@@ -215,30 +223,48 @@ class ProcessTable:
 
     def apply(self, record: object) -> None:
         """Enter a record; what is said of an unknown attempt is ignored."""
-        if isinstance(record, Started):
-            if record.slot in self._slots:
-                self._slots[record.slot].reused = True
-            self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
-        elif isinstance(record, Gone):
-            for ref in record.refs:
-                self.entries.pop(ref, None)
-        elif isinstance(record, Boot):
-            self.boot = record.boot
-        elif isinstance(record, Over):
-            if (entry := self.entries.get(record.stage.ref)) is not None:
-                entry.over = record.stage
-        elif isinstance(record, Spawned | Exited | Read) and (entry := self.entries.get(record.ref)) is not None:
-            _enter(entry, record)
+        if (enter := _ENTER.get(type(record))) is not None:
+            enter(self, record)
+
+    def _started(self, record: Started) -> None:
+        if (before := self._slots.get(record.slot)) is not None:
+            before.reused = True
+        self.entries[record.ref] = self._slots[record.slot] = StoredProcess(record)
+
+    def _spawned(self, record: Spawned) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            pid, after_s, before_s, at_ms = record.pid, record.after_s, record.before_s, record.at_ms
+            entry.started = structs.replace(entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms)
+
+    def _exited(self, record: Exited) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            entry.exit = record.exit
+
+    def _over(self, record: Over) -> None:
+        if (entry := self.entries.get(record.stage.ref)) is not None:
+            entry.over = record.stage
+
+    def _read(self, record: Read) -> None:
+        if (entry := self.entries.get(record.ref)) is not None:
+            entry.positions = (record.out, record.err)
+
+    def _gone(self, record: Gone) -> None:
+        for ref in record.refs:
+            self.entries.pop(ref, None)
+
+    def _boot(self, record: Boot) -> None:
+        self.boot = record.boot
 
 
-def _enter(entry: StoredProcess, record: Spawned | Exited | Read) -> None:
-    if isinstance(record, Spawned):
-        times = {"after_s": record.after_s, "before_s": record.before_s, "at_ms": record.at_ms}
-        entry.started = structs.replace(entry.started, pid=record.pid, **times)
-    elif isinstance(record, Exited):
-        entry.exit = record.exit
-    else:
-        entry.positions = (record.out, record.err)
+_ENTER: dict[type, Callable[[ProcessTable, Any], None]] = {
+    Started: ProcessTable._started,
+    Spawned: ProcessTable._spawned,
+    Exited: ProcessTable._exited,
+    Over: ProcessTable._over,
+    Read: ProcessTable._read,
+    Gone: ProcessTable._gone,
+    Boot: ProcessTable._boot,
+}
 
 
 # ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,17 +272,20 @@ def _enter(entry: StoredProcess, record: Spawned | Exited | Read) -> None:
 
 def frame(record: Any) -> bytes:
     """A record with its length before it."""
-    data = codec.pack(record)
+    return with_length(codec.pack(record))
+
+
+def with_length(data: bytes) -> bytes:
     return len(data).to_bytes(_LENGTH, "big") + data
 
 
 def take_frames(buffer: bytearray) -> Iterator[bytes]:
     """Remove the complete records from the front of ``buffer``, and return them still encoded."""
-    at = 0
-    while at + _LENGTH <= len(buffer):
-        end = at + _LENGTH + int.from_bytes(buffer[at : at + _LENGTH], "big")
-        if end > len(buffer):
+    data, at = bytes(buffer), 0
+    while at + _LENGTH <= len(data):
+        end = at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")
+        if end > len(data):
             break
-        yield bytes(buffer[at + _LENGTH : end])
+        yield data[at + _LENGTH : end]
         at = end
     del buffer[:at]

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from iris_core import codec
-from iris_worker.process.records import Boot, ProcessRecord, ProcessTable, frame, take_frames
+from iris_worker.process.records import Boot, ProcessRecord, ProcessTable, frame, take_frames, with_length
 
 COMPACT_BYTES = 4 * 1024 * 1024
 """A longer file is rewritten without obsolete records."""
@@ -42,10 +42,10 @@ class ProcessStore:
         self.table = found
         self._compact()
 
-    def add(self, record: ProcessRecord) -> bytes:
+    def add(self, record: ProcessRecord, encoded: bytes = b"") -> bytes:
         """Enter a record, to be written by the next `flush`; returns it as it is written."""
         self.table.apply(record)
-        data = frame(record)
+        data = with_length(encoded or codec.pack(record))
         self._pending.append(data)
         return data
 
