@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.support.worker import WorkerProcess
 pytestmark = pytest.mark.integration
 
 K = KernelStatus
+CANNOT_START = "could not be started on this host"
+SILENT = "the launcher has not answered for "
+NO_ROOM = "process store: File too large"
 
 
 @pytest.fixture
@@ -146,6 +150,34 @@ async def test_a_worker_ends_with_its_launcher_and_the_next_adopts_what_runs_and
     end = await state.ended(runs)
     assert (end.cause, end.exit_code) in {(Cause.EXITED, 0), (Cause.WORKER_CRASHED, None)}  # as the kernel allows
     assert await state.output(runs) == b"before\nafter\n"
+
+
+async def test_a_launcher_that_stands_still_is_a_fault_of_the_host_until_it_answers(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(nats_url, tmp_path / "w0", heartbeat_interval_s=0.2, pause_s=1) as worker:
+        await state.registration()
+        os.kill(worker.launcher_pid, signal.SIGSTOP)
+        await state.until(lambda: any(not beat.healthy for beat in state.beats))
+        assert all(beat.healthy or SILENT in beat.detail for beat in state.beats)
+        os.kill(worker.launcher_pid, signal.SIGCONT)
+        await state.until(lambda: state.beats[-1].healthy)
+
+
+async def test_nothing_starts_that_cannot_be_recorded_and_everything_once_it_can_be(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    await state.ended(await state.run("true"))
+    _, most = resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE, (0, most))  # its writes fail, as on a full disk
+    refs = [await state.run("touch", str(tmp_path / "ran")) for _ in range(2)]
+    ends = [await state.ended(ref) for ref in refs]
+    assert {(end.cause, end.error) for end in ends} == {(Cause.INFRASTRUCTURE, f"{CANNOT_START}: {NO_ROOM}")}
+    await state.until(lambda: [beat.detail for beat in state.beats][-1:] == [NO_ROOM])
+    resource.prlimit(worker.launcher_pid, resource.RLIMIT_FSIZE, (most, most))
+    await state.until(lambda: state.beats[-1].healthy)
+    assert not (tmp_path / "ran").exists()
+    assert (await state.ended(await state.run("touch", str(tmp_path / "ran")))).exit_code == 0
 
 
 async def test_a_launcher_ends_with_a_worker_that_is_told_to_end(state: FakeState, worker: WorkerProcess):

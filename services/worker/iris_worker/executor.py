@@ -35,6 +35,8 @@ from iris_worker.process.records import (
     KillProbe,
     LauncherAnswer,
     Over,
+    Pinged,
+    PingLauncher,
     ProbeExited,
     Read,
     Spawned,
@@ -96,7 +98,9 @@ class Executor:
         self.logs = OutputLogs(worker, settings.log_limits)
         self.slots = Workspaces(root)
         self.has_trash = False
-        self.trouble = ""
+        self._trouble = ""
+        self._silent_after_s = settings.pause_s
+        self._pinged_s: float | None = None
         self._agent = agent
         self._clock = clock
         self._prober = prober
@@ -119,6 +123,7 @@ class Executor:
             Exited: self._on_exited,
             ProbeExited: self._on_probe_exited,
             StoreTrouble: self._on_trouble,
+            Pinged: self._on_pinged,
         }
 
     # ── restarts of the worker ──────────────────────────────────────────────────────────────────────────────────
@@ -328,7 +333,7 @@ class Executor:
         try:
             self.has_trash |= self.slots.clean(slot, self._clock.wall_ms() * 1_000_000)
         except OSError as error:
-            self.trouble = f"attempts: {error.strerror}"
+            self._trouble = f"attempts: {error.strerror}"
             slot.broken = True
 
     def stored(self, batch: Batch) -> None:
@@ -358,7 +363,22 @@ class Executor:
         self._launcher.record(Gone(tuple(refs)))
 
     def _on_trouble(self, trouble: StoreTrouble) -> None:
-        self.trouble = trouble.text
+        self._trouble = trouble.text
+
+    def trouble(self) -> str:
+        """The fault of this host, empty when it is healthy; also pings the launcher."""
+        now_s = self._clock.steady_s()
+        if self._pinged_s is None:
+            self._pinged_s = now_s
+            self._launcher.send(PingLauncher())
+            self._launcher.flush()
+        silent_s = now_s - self._pinged_s
+        if silent_s > self._silent_after_s:
+            return f"the launcher has not answered for {silent_s:.0f} s"
+        return self._trouble
+
+    def _on_pinged(self, pinged: Pinged) -> None:
+        self._pinged_s = None
 
     def flush(self) -> None:
         """End of a round: send what the launcher is to do."""

@@ -19,7 +19,6 @@ class NoopExecutor:
     def __init__(self, worker: str, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
         self.logs = OutputLogs(worker)
         self.has_trash = False
-        self.trouble = ""
         self._on_change = on_change
         self._agent = agent
         self._clock = clock
@@ -45,6 +44,9 @@ class NoopExecutor:
     @property
     def running(self) -> int:
         return 0
+
+    def trouble(self) -> str:
+        return ""
 
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""

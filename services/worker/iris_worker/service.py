@@ -257,7 +257,7 @@ class WorkerService:
         self._do(todo)
 
     def _trouble(self) -> str:
-        return host.trouble(self.settings.root) or self._executor.trouble
+        return host.trouble(self.settings.root) or self._executor.trouble()
 
     async def _watch_stalls(self) -> None:
         """Detect suspensions of this process; record what has happened, and delete discarded directories."""

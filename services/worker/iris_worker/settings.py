@@ -29,7 +29,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         detect: whether to add detected attributes (os, arch, accelerators).
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
-        heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders.
+        heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders; a
+            longer stall of its launcher is a fault of this host.
         fresh_s: how old contact with the state service may be when something is started.
         report_gap_s: between reports when very many tasks come and go; a few go at once after a rest.
         report_timeout_s: for one report to be committed, before it is sent again.

@@ -32,8 +32,8 @@ from iris_worker.process.records import (
     LauncherAnswer,
     LauncherRequest,
     Over,
-    Ping,
-    Pong,
+    Pinged,
+    PingLauncher,
     ProbeExited,
     Read,
     Ready,
@@ -78,7 +78,7 @@ class Launcher:
             KillAll: lambda m: self._runner.kill_all(),
             StartProbe: self._start_probe,
             KillProbe: lambda m: self._runner.kill_probe(m.ref),
-            Ping: lambda m: self._send(Pong()),
+            PingLauncher: lambda m: self._send(Pinged()),
         }
 
     def run(self) -> None:

@@ -157,11 +157,11 @@ class KillProbe(_Record, frozen=True, tag="kill-probe"):
     ref: AttemptRef
 
 
-class Ping(_Record, frozen=True, tag="ping"):
-    """Answered by `Pong`, after the requests before it."""
+class PingLauncher(_Record, frozen=True, tag="ping"):
+    """Answered by `Pinged`, after the requests before it."""
 
 
-LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | Ping | Over | Read | Gone
+LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | PingLauncher | Over | Read | Gone
 
 # ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,11 +181,11 @@ class StoreTrouble(_Record, frozen=True, tag="trouble"):
     text: str
 
 
-class Pong(_Record, frozen=True, tag="pong"):
+class Pinged(_Record, frozen=True, tag="pinged"):
     """The launcher serves requests."""
 
 
-LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pong
+LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pinged
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
 
