@@ -2,8 +2,9 @@
 
 A host that lacks an attribute satisfies NOT_EXISTS and NE on it and nothing else, as with NotIn of Kubernetes. Strings
 are compared exactly and are never ordered; integers and floats compare by value; a string never equals a number. A
-``taint:<name>`` attribute repels every job without a constraint on that key. Preferred constraints rank hosts and never
-exclude one. Source: docs/design/semantics.md#constraints-and-resources.
+``taint:<name>`` attribute repels every job without a constraint on that key; ``taint:gpu`` and ``taint:tpu`` do not
+repel jobs that ask for such a device, as with ExtendedResourceToleration of Kubernetes. Preferred constraints rank
+hosts and never exclude one. Source: docs/design/semantics.md#constraints-and-resources.
 """
 
 from __future__ import annotations
@@ -101,15 +102,21 @@ def preferred(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     return tuple(c for c in constraints if c.mode == "preferred")
 
 
-def repelling(constraints: Iterable[Constraint], attributes: Attributes) -> list[str]:
-    """The taints of a host on whose keys these constraints hold nothing."""
-    tolerated = {c.key for c in constraints}
-    return [key for key in attributes if key.startswith(TAINT) and key not in tolerated]
+def tolerated(constraints: Iterable[Constraint], resources: ResourceRequest) -> frozenset[str]:
+    """The taints that do not repel a job: those its constraints mention, and that of the kind of device it asks for."""
+    mentioned = {c.key for c in constraints if c.key.startswith(TAINT)}
+    return frozenset(mentioned if resources.device is None else {*mentioned, TAINT + resources.device.kind})
+
+
+def repelling(constraints: Iterable[Constraint], resources: ResourceRequest, attributes: Attributes) -> list[str]:
+    """The taints of a host that a job does not tolerate."""
+    taints = [key for key in attributes if key.startswith(TAINT)]
+    return [key for key in taints if key not in tolerated(constraints, resources)] if taints else []
 
 
 def eligible(constraints: Sequence[Constraint], resources: ResourceRequest, attributes: Attributes) -> bool:
     """Whether a job with these constraints and this ask may be placed on a host with these attributes."""
-    return not repelling(constraints, attributes) and all(
+    return not repelling(constraints, resources, attributes) and all(
         matches(c, attributes) for c in required(constraints, resources)
     )
 

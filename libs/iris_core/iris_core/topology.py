@@ -57,6 +57,7 @@ _TABLE = (
 )
 
 TOPOLOGIES = {topology.variant: topology for topology in _TABLE}
+_ANY_PARTS = tuple(sorted({topology.chips for topology in _TABLE if topology.vm_count == 1}))
 
 
 def topology_of(variant: str) -> Topology | None:
@@ -64,21 +65,40 @@ def topology_of(variant: str) -> Topology | None:
     return TOPOLOGIES.get(variant)
 
 
+def parts_of(variant: str) -> tuple[int, ...]:
+    """How many chips of one of its VMs a task may have, ascending: all of them, and of the only VM of a slice also as
+    many as a smaller slice of the family has. Empty for an unknown variant.
+    """
+    topology = topology_of(variant)
+    if topology is None or topology.vm_count > 1:
+        return () if topology is None else (topology.chips_per_vm,)
+    family = _family(variant)
+    singles = (t for t in TOPOLOGIES.values() if t.vm_count == 1 and _family(t.variant) == family)
+    return tuple(sorted(t.chips for t in singles if t.chips <= topology.chips))
+
+
 def validate_device(device: Device) -> list[Mistake]:
     """All mistakes in a task's request for TPUs; other device kinds have no table."""
-    if device.kind != "tpu" or device.variant == AUTO:
+    if device.kind != "tpu":
         return []
-    topology = topology_of(device.variant)
-    if topology is None:
+    if device.variant == AUTO:
+        parts, host = _ANY_PARTS, "the largest TPU VM"
+    else:
+        parts, host = parts_of(device.variant), f"a {device.variant} VM"
+    if not parts:
         message = f"no TPU variant {device.variant[:80]!r}"
         return [
             Mistake(pointer="/resources/device/variant", code="unknown_variant", message=message, hint=_near(device))
         ]
-    if device.count > topology.chips_per_vm:
-        message = f"a task asks for {device.count} chips; a {device.variant} VM has {topology.chips_per_vm}"
-        hint = f"{topology.chips_per_vm} chips a task and {topology.vm_count} replicas take the whole slice"
-        return [Mistake(pointer="/resources/device/count", code="too_many_chips", message=message, hint=hint)]
-    return []
+    if device.count in parts:
+        return []
+    pointer, has = "/resources/device/count", parts[-1]
+    if device.count > has:
+        message = f"a task asks for {device.count} chips; {host} has {has}"
+        return [Mistake(pointer=pointer, code="too_many_chips", message=message, hint=_whole(device.variant))]
+    message = f"a task asks for {device.count} of the chips of {host}"
+    hint = f"a task may have {' or '.join(map(str, parts))}"
+    return [Mistake(pointer=pointer, code="no_such_part", message=message, hint=hint)]
 
 
 def validate_coscheduling(spec: JobSpec) -> list[Mistake]:
@@ -113,7 +133,17 @@ def _slice_mistakes(spec: JobSpec) -> list[Mistake]:
     ]
 
 
+def _whole(variant: str) -> str:
+    topology = topology_of(variant)
+    if topology is None:
+        return ""
+    return f"{topology.chips_per_vm} chips a task and {topology.vm_count} replicas take the whole slice"
+
+
+def _family(variant: str) -> str:
+    return variant.rpartition("-")[0]
+
+
 def _near(device: Device) -> str:
-    family = device.variant.rpartition("-")[0]
-    known = [name for name in TOPOLOGIES if name.rpartition("-")[0] == family] or list(TOPOLOGIES)
+    known = [name for name in TOPOLOGIES if _family(name) == _family(device.variant)] or list(TOPOLOGIES)
     return f"one of {', '.join(known)}"

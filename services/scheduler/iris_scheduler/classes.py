@@ -36,7 +36,7 @@ class ClassKey(NamedTuple):
 
 
 Shape = tuple[tuple[Constraint, ...], tuple[Constraint, ...], frozenset[str]]
-"""What decides which workers a class may use: required, preferred, mentioned taints."""
+"""What decides which workers a class may use: required, preferred, tolerated taints."""
 
 
 def class_key(row: JobRow, size: int) -> ClassKey:
@@ -62,7 +62,7 @@ class JobClass:
         self.need = need_of(key.resources)
         self.required = constraints.required(key.constraints, key.resources)
         self.preferred = constraints.preferred(key.constraints)
-        self.tolerated = frozenset(c.key for c in key.constraints if c.key.startswith(constraints.TAINT))
+        self.tolerated = constraints.tolerated(key.constraints, key.resources)
         self.shape: Shape = (self.required, self.preferred, self.tolerated)
         self.waiting = SortedList()
 

@@ -21,6 +21,7 @@ from iris_core.states import Cause, KernelStatus
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
 from iris_worker.clock import HostClock
+from iris_worker.devices import Devices
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
@@ -73,7 +74,7 @@ class Executor:
     """Runs real processes, by a launcher.
 
     Args:
-        prober: runs the probes of attempts.
+        prober: runs the probes of attempts. devices: of this host.
         on_started: called with the seconds a start took.
         on_room: called when `room` has grown.
         on_limited: called with the seconds until an attempt has passed its timeout.
@@ -87,6 +88,7 @@ class Executor:
         agent: Agent,
         clock: HostClock,
         prober: Prober,
+        devices: Devices,
         on_started: Callable[[float], None],
         on_room: Callable[[], None],
         on_limited: Callable[[AttemptRef, float], None],
@@ -104,6 +106,7 @@ class Executor:
         self._agent = agent
         self._clock = clock
         self._prober = prober
+        self._devices = devices
         self._on_started = on_started
         self._on_room = on_room
         self._on_limited = on_limited
@@ -154,6 +157,7 @@ class Executor:
         self._agent.adopt(was_started(entry), settle_ms=probe.settle_ms if probe is not None else 0)
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         self._ports.hold(ref, entry.started.ports.values())
+        self._devices.hold(ref, entry.started.devices)
         if entry.started.timeout_ms is not None:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if probe is not None:
@@ -194,13 +198,15 @@ class Executor:
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
             ports = self._take_ports(held, template.ports)
-            env = self._environment(held, template, slot, ports)
+            device = template.resources.device
+            devices = self._devices.assign(held.ref, device.count if device is not None else 0)
+            env = self._environment(held, template, slot, ports) | self._devices.variables(devices)
         except OSError as error:
             self._end(slot, cannot_start(error))
             return
         started = Started(
             *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
-            *(template.timeout_ms, ports, stored_probe(template, env, limits)),
+            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
         )
         self._starting[held.ref], self._running[held.ref] = started, slot
         self._launcher.send(StartProcess(started, template.command, env, limits))
@@ -312,6 +318,7 @@ class Executor:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
+        self._devices.free(slot.ref)
         self._over(slot, self._agent.as_reported(slot.ref, ended))
         self._finish(slot, ended)
 

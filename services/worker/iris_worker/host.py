@@ -13,13 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from iris_core.resources import RESOURCE, Amount
+from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
+from iris_core.resources import AUTO, RESOURCE, Amount
 from iris_core.spec import Attribute
+from iris_worker.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
-_TPU = "/dev/accel{}"
-_VFIO = "/dev/vfio"
-_NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 _NATS_PORT = 4222
 _PORTS_TRIED = 64
@@ -32,31 +31,36 @@ def worker_id(settings: WorkerSettings) -> str:
     return settings.id or socket.gethostname()
 
 
-def attributes(settings: WorkerSettings) -> dict[str, Attribute]:
+def attributes(settings: WorkerSettings, found: Accelerators) -> dict[str, Attribute]:
     """The attributes for constraints. Raises BadAttribute."""
     configured = read_attributes(settings.attributes)
-    return {**(detected() if settings.detect else {}), **configured}
+    return {**(detected(found) if settings.detect else {}), **configured}
 
 
-def detected() -> dict[str, Attribute]:
+def detected(found: Accelerators) -> dict[str, Attribute]:
     """Operating system, architecture, name, and the kind of accelerator where there is one."""
-    found: dict[str, Attribute] = {
+    attributes: dict[str, Attribute] = {
         "os": platform.system().lower(),
         "arch": platform.machine(),
         "hostname": socket.gethostname(),
     }
-    if _count_gpus():
-        found |= {"device-type": "gpu", "device-variant": _gpu_model()}
-    elif _count_tpus():
-        found["device-type"] = "tpu"
-    return found
+    if found.kind:
+        attributes[DEVICE_TYPE] = found.kind
+    if found.kind == "gpu":
+        attributes[DEVICE_VARIANT] = found.variant or AUTO
+    return attributes
 
 
-def total(settings: WorkerSettings) -> Amount:
-    """The capacity of this host for tasks."""
+def total(settings: WorkerSettings, found: Accelerators) -> Amount:
+    """The capacity of this host for tasks: what the settings declare, and otherwise what there is."""
+    there = {
+        "cpu_millis": _cpu_millis(),
+        "memory_bytes": _memory_bytes(),
+        "disk_bytes": shutil.disk_usage(settings.root).total,
+        "chips": len(found.files),
+    }
     declared = {name: getattr(settings, name) for name in RESOURCE}
-    found = {name: _FIND[name](settings.root) for name, has in declared.items() if has is None and name in _FIND}
-    return Amount(**{name: found.get(name, 0) if has is None else has for name, has in declared.items()})
+    return Amount(**{name: there.get(name, 0) if has is None else has for name, has in declared.items()})
 
 
 def address(settings: WorkerSettings, nats_url: str) -> str:
@@ -140,48 +144,8 @@ def _memory_bytes() -> int:
     return min(there, int(limit)) if limit.isdigit() else there
 
 
-_FIND: dict[str, Callable[[Path], int]] = {
-    "cpu_millis": lambda root: _cpu_millis(),
-    "memory_bytes": lambda root: _memory_bytes(),
-    "disk_bytes": lambda root: shutil.disk_usage(root).total,
-    "chips": lambda root: _count_gpus() or _count_tpus(),
-}
-"""Detection of a resource's capacity; resources without it have the capacity that the settings declare."""
-
-
 def _read_limit(name: str) -> str:
     try:
         return Path(_CGROUP, name).read_text().strip()
     except OSError:
         return ""
-
-
-def _count_tpus() -> int:
-    count = 0
-    while os.path.exists(_TPU.format(count)):
-        count += 1
-    if count:
-        return count
-    try:
-        return sum(name.isdigit() for name in os.listdir(_VFIO))
-    except OSError:
-        return 0
-
-
-def _count_gpus() -> int:
-    try:
-        return len(os.listdir(_NVIDIA))
-    except OSError:
-        return 0
-
-
-def _gpu_model() -> str:
-    """``NVIDIA H100 80GB HBM3`` is an ``H100``; the driver's own words where no such name is found."""
-    try:
-        first = min(os.listdir(_NVIDIA))
-        text = Path(_NVIDIA, first, "information").read_text()
-    except (OSError, ValueError):
-        return "auto"
-    model = next((line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("Model")), "")
-    words = model.replace("-", " ").split()
-    return next((word for word in words if word[:1].isalpha() and word[1:].isdigit()), model or "auto")

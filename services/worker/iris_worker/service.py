@@ -22,12 +22,14 @@ from iris_bus.run import Service
 from iris_bus.tracing import Tracer
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
+from iris_core.constraints import DEVICE_TYPE
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
-from iris_worker import host
+from iris_worker import accelerators, host
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
 from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
+from iris_worker.devices import Accelerators, Devices
 from iris_worker.executor import Executor, cannot_start
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.metrics import WorkerMetrics
@@ -72,17 +74,19 @@ class WorkerService:
         self._address = host.address(settings, nats_url)
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
-        self._executor = self._open_executor()
+        found = accelerators.find()
+        self._about = (host.attributes(settings, found), host.total(settings, found))
+        self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
-        self._about = (host.attributes(settings), host.total(settings))
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._limits: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._failed: asyncio.Future[None] = self._loop.create_future()
 
-    def _open_executor(self) -> Executor | NoopExecutor:
+    def _open_executor(self, found: Accelerators) -> Executor | NoopExecutor:
+        attributes, total = self._about
         if self.settings.runner == "noop":
             return NoopExecutor(self.id, self.agent, self._clock, self._changed)
         return Executor(
@@ -90,6 +94,7 @@ class WorkerService:
             self.agent,
             self._clock,
             self._prober,
+            Devices(str(attributes.get(DEVICE_TYPE, "")), total.chips, found),
             on_started=self.metrics.started,
             on_room=lambda: self._do(()),
             on_limited=self._limit,

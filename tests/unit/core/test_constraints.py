@@ -77,6 +77,15 @@ def test_a_job_that_mentions_the_taint_tolerates_it(tolerant: Constraint) -> Non
     assert eligible([tolerant], CPU, {"taint:m": "yes"})
 
 
+@pytest.mark.parametrize(("device", "may"), [(None, False), (Device("gpu"), True), (Device("tpu"), False)])
+def test_a_taint_named_for_a_kind_of_device_repels_only_jobs_without_such_devices(
+    device: Device | None, may: bool
+) -> None:
+    host = {"device-type": "gpu", "taint:gpu": "reserved"}
+    assert eligible([], ResourceRequest(device=device), host) is may
+    assert not eligible([], ResourceRequest(device=device), {**host, "taint:maintenance": "yes"})
+
+
 def test_a_device_job_needs_its_kind_and_its_variant() -> None:
     ask = ResourceRequest(device=Device("tpu", "v4-8", 4))
     assert eligible([], ask, {"device-type": "tpu", "device-variant": "v4-8"})

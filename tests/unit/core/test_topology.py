@@ -6,7 +6,7 @@ import pytest
 
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
-from iris_core.topology import TOPOLOGIES, topology_of, validate_coscheduling
+from iris_core.topology import TOPOLOGIES, parts_of, topology_of, validate_coscheduling, validate_device
 
 
 def gang(replicas: int, device: Device | None, group_by: str = "tpu-name") -> JobSpec:
@@ -68,3 +68,44 @@ def test_a_gang_that_cannot_be_is_refused(spec: JobSpec, pointer: str, code: str
 )
 def test_a_gang_that_can_be_has_no_mistakes(spec: JobSpec) -> None:
     assert validate_coscheduling(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("variant", "parts"),
+    [
+        ("v5litepod-8", (1, 2, 4, 8)),
+        ("v5litepod-2", (1, 2)),
+        ("v6e-8", (1, 4, 8)),
+        ("v4-8", (4,)),
+        ("v5litepod-16", (4,)),
+        ("v9-8", ()),
+    ],
+)
+def test_a_task_may_have_as_many_chips_of_a_single_vm_as_a_smaller_slice_has(
+    variant: str, parts: tuple[int, ...]
+) -> None:
+    assert parts_of(variant) == parts
+
+
+@pytest.mark.parametrize(
+    ("device", "code", "hint"),
+    [
+        (Device("tpu", "v5litepod-8", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
+        (Device("tpu", "v5litepod-16", 1), "no_such_part", "a task may have 4"),
+        (Device("tpu", "v4-8", 0), "no_such_part", "a task may have 4"),
+        (Device("tpu", "v4-8", 8), "too_many_chips", "4 chips a task and 1 replicas take the whole slice"),
+        (Device("tpu", "auto", 3), "no_such_part", "a task may have 1 or 2 or 4 or 8"),
+        (Device("tpu", "auto", 16), "too_many_chips", ""),
+    ],
+)
+def test_a_part_of_a_vm_that_cannot_be_is_refused(device: Device, code: str, hint: str) -> None:
+    [mistake] = validate_device(device)
+    assert (mistake.pointer, mistake.code, mistake.hint) == ("/resources/device/count", code, hint)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [Device("tpu", "v5litepod-8", 2), Device("tpu", "v5litepod-16", 4), Device("tpu"), Device("gpu", "H100", 3)],
+)
+def test_a_device_that_can_be_has_no_mistakes(device: Device) -> None:
+    assert validate_device(device) == []

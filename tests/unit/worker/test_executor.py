@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages import AttemptRef, Gang, Order, Stage, TaskTemplate
-from iris_core.resources import ResourceRequest
+from iris_core.resources import Device, ResourceRequest
 from iris_core.states import KernelStatus
 from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
+from iris_worker.devices import Accelerators, Devices
 from iris_worker.environment import coordinator_port
 from iris_worker.executor import Executor
 from iris_worker.metrics import WorkerMetrics
@@ -22,7 +23,8 @@ from iris_worker.probes.prober import Prober
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import HOST_FILE
 
-A = AttemptRef(1, 0, 0)
+A, B, C = (AttemptRef(job, 0, 0) for job in (1, 2, 3))
+PREPARING = Stage(A, KernelStatus.PREPARING, 1)
 CLOCK = HostClock()
 
 
@@ -37,8 +39,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     async def make() -> Executor:
         agent = Agent("me")
         prober = Prober("127.0.0.1", CLOCK, WorkerMetrics(agent.running), lambda: None)
+        devices = Devices("gpu", 2, Accelerators())
         nothing = dict.fromkeys(("on_started", "on_room", "on_limited", "on_change", "on_gone"), lambda *_: None)
-        made.append(Executor(WorkerSettings(id="w0", data=str(tmp_path)), agent, CLOCK, prober, **nothing))
+        made.append(Executor(WorkerSettings(id="w0", data=str(tmp_path)), agent, CLOCK, prober, devices, **nothing))
         await made[-1].recover()
         return made[-1]
 
@@ -131,3 +134,25 @@ async def test_a_member_of_a_gang_finds_the_hosts_in_a_file_and_not_where_its_bu
     ordered(executor, A, Gang(1, ("127.0.0.1", "h1")))
     assert (workdir / HOST_FILE).read_text() == "127.0.0.1 slots=1\nh1 slots=1\n"
     assert not (tmp_path / "outside").exists()
+
+
+def gpus(executor: Executor, ref: AttemptRef, *command: str) -> None:
+    """Start an attempt with one GPU."""
+    ask = ResourceRequest(device=Device("gpu"))
+    executor.launch(LocalAttempt(ref, TaskTemplate(ref.job, "/t", command, {}, 1, ask), PREPARING))
+    executor.flush()
+
+
+async def test_an_attempt_has_its_gpu_until_it_has_ended_and_over_a_restart_of_the_worker(opened: Open, tmp_path: Path):
+    before = await opened()
+    gpus(before, A, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/a; exec sleep 1000")
+    await until(lambda: not before._starting)
+    after = await opened()
+    gpus(after, B, "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/b; exec sleep 1000")
+    gpus(after, C, "true")
+    await until(lambda: (tmp_path / "b").exists() and (tmp_path / "b").read_text())
+    told = [(tmp_path / name).read_text() for name in ("a", "b")]
+    free = after._devices._total - len(after._devices._held)
+    after.kill_all()
+    await until(lambda: not after.running)
+    assert (told, free, after._devices._held) == (["0\n", "1\n"], 0, {})

@@ -254,9 +254,8 @@ def _unmatched(kind: DemandClass, shapes: list[HostShape]) -> list[str]:
     none = [one for one in asked if not any(matches(one, shape.attributes) for shape in shapes)]
     words = [describe(one) for one in none or asked]
     if not none:
-        words += sorted(
-            {f"{taint} not tolerated" for shape in shapes for taint in repelling(kind.constraints, shape.attributes)}
-        )
+        taints = {taint for shape in shapes for taint in repelling(kind.constraints, kind.resources, shape.attributes)}
+        words += [f"{taint} not tolerated" for taint in sorted(taints)]
     grouped = kind.group_by in ("", TPU_NAME) or any(kind.group_by in shape.attributes for shape in shapes)
     return words if grouped else [*words, f"group by {kind.group_by}"]
 

@@ -62,7 +62,7 @@ class StoredProbe(_Record, frozen=True):
 
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
-    ports by name. Without a ``pid``, and then without times, it is about to be started.
+    ports by name, the indices of its devices. Without a ``pid``, and then without times, it is about to be started.
     """
 
     ref: AttemptRef
@@ -74,6 +74,7 @@ class Started(_Record, frozen=True, tag="started"):
     timeout_ms: int | None
     ports: dict[str, int] = {}
     probe: StoredProbe | None = None
+    devices: tuple[int, ...] = ()
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):

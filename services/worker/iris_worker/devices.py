@@ -1,0 +1,135 @@
+"""Which accelerators of this host each attempt has, by index, and what its processes are told of them. Pure.
+
+An attempt has its devices from its order until it has ended, in the launcher's records too, so that they outlive the
+worker. A part of a TPU host is a block of neighbouring chips. Indices are those of `Accelerators`.
+Source: docs/design/semantics.md#constraints-and-resources, docs/adr/0043-devices-are-assigned-by-the-worker.md.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from iris_core.messages import AttemptRef
+
+_TPU_BOUNDS: Mapping[int, str] = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
+"""The chips of one process along each axis, for a part of a TPU host."""
+_TPU_PORT = 8476
+"""The port of libtpu's controller; each process that has a part of a host needs another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerators:
+    """The accelerators of a host.
+
+    Attributes:
+        kind: "gpu", "tpu", or empty when there are none.
+        files: the device file of each, by index: GPUs in the order of their PCI addresses, as `nvidia-smi` and CUDA
+            count them, TPU chips in that of their files.
+        shared: device files that each of their users needs.
+        variant: the model of the GPUs; empty when it is unknown.
+    """
+
+    kind: str = ""
+    files: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    variant: str = ""
+
+
+class Devices:
+    """The devices of one host.
+
+    Args:
+        kind: "gpu" or "tpu"; any other kind is assigned by index, and nothing is told of it.
+        total: how many there are, by the settings or found.
+        found: their device files; simulated hosts have none.
+    """
+
+    def __init__(self, kind: str, total: int, found: Accelerators) -> None:
+        self._kind = kind
+        self._total = total
+        self._found = found
+        self._held: dict[AttemptRef, tuple[int, ...]] = {}
+
+    def assign(self, ref: AttemptRef, count: int) -> tuple[int, ...]:
+        """Reserve devices for an attempt until it has ended. Raises OSError when too few are free."""
+        if not count:
+            return ()
+        used = {index for held in self._held.values() for index in held}
+        free = [index for index in range(self._total) if index not in used]
+        chosen = _block(free, count, self._total) if self._kind == "tpu" else free[:count]
+        if len(chosen) < count:
+            listed = ", ".join(map(str, free)) or "none"
+            raise OSError(errno.EBUSY, f"{count} of {self._total} devices ({self._kind}) asked for; free: {listed}")
+        self.hold(ref, chosen)
+        return self._held[ref]
+
+    def hold(self, ref: AttemptRef, indices: Sequence[int]) -> None:
+        """An attempt of the previous worker process has these devices."""
+        if indices:
+            self._held[ref] = tuple(indices)
+
+    def free(self, ref: AttemptRef) -> None:
+        """An attempt has ended."""
+        self._held.pop(ref, None)
+
+    def variables(self, held: Sequence[int]) -> dict[str, str]:
+        """The variables by which frameworks keep to a task's devices; none on hosts without devices."""
+        variables = _VARIABLES.get(self._kind)
+        return variables(held, self._total) if variables is not None and self._total else {}
+
+    def files(self, held: Sequence[int]) -> tuple[str, ...]:
+        """The device files that a task with these devices may open: none without devices, or on a simulated host."""
+        own = tuple(self._found.files[index] for index in held if index < len(self._found.files))
+        return (*own, *self._found.shared) if own else ()
+
+
+def _block(free: Sequence[int], count: int, total: int) -> Sequence[int]:
+    """An aligned block of free devices, where the fewest neighbours are free, so that large blocks stay whole."""
+    blocks = [range(at, at + count) for at in range(0, total - count + 1, count)]
+    possible = [block for block in blocks if set(block) <= set(free)]
+    sizes = [size for size in (2, 4, 8) if size > count]
+
+    def spare(block: range) -> list[int]:
+        return [sum(index // size == block.start // size for index in free) for size in sizes]
+
+    return min(possible, key=lambda block: (spare(block), block.start), default=())
+
+
+def _gpu_variables(held: Sequence[int], total: int) -> dict[str, str]:
+    """CUDA counts in the order of `Accelerators` only when it is told to.
+
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Container Toolkit, "GPU Enumeration".
+    """
+    listed = ",".join(map(str, held))
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": listed,
+        "NVIDIA_VISIBLE_DEVICES": listed or "void",
+    }
+
+
+def _tpu_variables(held: Sequence[int], total: int) -> dict[str, str]:
+    """A whole host needs no words: libtpu asks the VM's metadata. For none, JAX and PyTorch/XLA are told to stay off.
+
+    Source: the variables that PyTorch/XLA sets for one process per chip, and Ray for a part of a host.
+    """
+    if not held:
+        return {"JAX_PLATFORMS": "cpu", "PJRT_DEVICE": "CPU"}
+    if len(held) == total:
+        return {}
+    port = str(_TPU_PORT + held[0])
+    return {
+        "TPU_VISIBLE_CHIPS": ",".join(map(str, held)),
+        "TPU_CHIPS_PER_PROCESS_BOUNDS": _TPU_BOUNDS.get(len(held), f"{len(held)},1,1"),
+        "TPU_PROCESS_BOUNDS": "1,1,1",
+        "TPU_MESH_CONTROLLER_ADDRESS": f"localhost:{port}",
+        "TPU_MESH_CONTROLLER_PORT": port,
+    }
+
+
+_VARIABLES: Mapping[str, Callable[[Sequence[int], int], dict[str, str]]] = {
+    "gpu": _gpu_variables,
+    "tpu": _tpu_variables,
+}
