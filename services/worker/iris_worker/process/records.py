@@ -60,9 +60,18 @@ class StoredProbe(_Record, frozen=True):
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class StoredEnvironment(_Record, frozen=True):
+    """The virtual environment of an attempt: its directory, and whether the process builds it."""
+
+    directory: str
+    building: bool = False
+
+
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
     ports by name, the indices of its devices. Without a ``pid``, and then without times, it is about to be started.
+
+    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt.
     """
 
     ref: AttemptRef
@@ -75,6 +84,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports: dict[str, int] = {}
     probe: StoredProbe | None = None
     devices: tuple[int, ...] = ()
+    environment: StoredEnvironment | None = None
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -203,6 +213,11 @@ class StoredProcess:
     exit: Exit | None = None
     over: Stage | None = None
     reused: bool = False
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the process builds the attempt's environment."""
+        return self.started.environment is not None and self.started.environment.building
 
     def records(self) -> Iterator[Started | Exited | Over | Read]:
         yield self.started
