@@ -143,7 +143,7 @@ class Service(Generic[S]):
         settings: the service's own section.
         stop: set when the process should end; every wait also waits for this.
         started: whether the main function has announced itself; until then a stop cancels it.
-        configuration: all settings with their origins, as text.
+        configuration: all settings with their origins, as text. file: the `iris.toml` that was read; empty: none.
         replica_info: what the state service adds when this process describes itself; raises Unavailable.
         tracer: makes spans when ``run.otlp_endpoint`` is set.
     """
@@ -157,6 +157,7 @@ class Service(Generic[S]):
         self.id = uuid.uuid4().hex[:12]
         self.started_ms = time.time_ns() // 1_000_000
         self.configuration = ""
+        self.file = ""
         self.replica_info: Callable[[], Awaitable[ReplicaInfo | None]] = _no_replica
         self.tracer = Tracer(name, run.otlp_endpoint)
         self._notifier = Notifier(os.environ)
@@ -181,6 +182,12 @@ class Service(Generic[S]):
         if hears(self.name, DESCRIBE):
             await self._connection.bus.subscribe(DESCRIBE, self._asked_to_describe)
         return self._connection
+
+    def private_paths(self) -> list[str]:
+        """The files and directories with the settings and keys of this process."""
+        nats = self.nats
+        found = (self.file, nats.nkey_seed, nats.tls_key, os.environ.get("CREDENTIALS_DIRECTORY", ""))
+        return [os.path.abspath(path) for path in found if path]
 
     def _asked_to_describe(self, message: Message) -> None:
         if is_inbox(message.reply):
@@ -333,14 +340,20 @@ def run_service(
     if run.gc == "quiet":
         quiet_gc()
     shown = show_config(settings, name, kind)
-    sys.exit(asyncio.run(_play(name, own, nats, run, shown, main)))
+    sys.exit(asyncio.run(_play(name, own, nats, run, shown, config_path(options.config), main)))
 
 
 async def _play(
-    name: str, own: S, nats: NatsSettings, run: RunSettings, shown: str, main: Callable[[Service[S]], Awaitable[None]]
+    name: str,
+    own: S,
+    nats: NatsSettings,
+    run: RunSettings,
+    shown: str,
+    file: str,
+    main: Callable[[Service[S]], Awaitable[None]],
 ) -> int:
     service = Service(name, own, nats, run)
-    service.configuration = shown
+    service.configuration, service.file = shown, file
     try:
         await service.play(main)
     except asyncio.CancelledError:
@@ -362,9 +375,14 @@ async def _play(
     return OK
 
 
+def config_path(config: str) -> str:
+    """The `iris.toml` to read; empty: none."""
+    return config or os.environ.get("IRIS_CONFIG", "")
+
+
 def read_settings(config: str, given: Sequence[str] = ()) -> Settings:
     """The settings of this process: ``config``, else ``IRIS_CONFIG``, else no file. Raises BadSetting."""
-    path = config or os.environ.get("IRIS_CONFIG", "")
+    path = config_path(config)
     return load(Path(path) if path else None, os.environ, given)
 
 
