@@ -11,21 +11,48 @@ from typing import Self
 
 import psutil
 
+_SHOW_INTERPRETER = (
+    'mount --bind "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && '
+    'mount --bind /mnt "$1" && shift 2 && exec "$@"'
+)
+
+
+def as_user(user: int | None) -> list[str]:
+    """The words before a command that run it as another user, for whom a way to this interpreter is opened."""
+    if user is None:
+        return []
+    change = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    closed = [path for path in Path(sys.base_prefix).parents if not path.stat().st_mode & 1]
+    if not closed:
+        return change
+    return ["unshare", "--mount", "sh", "-c", _SHOW_INTERPRETER, "sh", sys.base_prefix, str(closed[-1]), *change]
+
 
 class WorkerProcess:
     """``python -m iris_worker`` on a data directory that outlives it.
 
     Args:
-        log: a file for what it says on stderr. settings: keys of the section ``[worker]``.
+        log: a file for what it says on stderr. user: the id of the user that it runs as; None: this process'.
+        settings: keys of the section ``[worker]``; unless they say otherwise, tasks are not confined.
     """
 
     def __init__(
-        self, url: str, data: Path, worker: str = "w0", *, log: Path | None = None, **settings: object
+        self,
+        url: str,
+        data: Path,
+        worker: str = "w0",
+        *,
+        log: Path | None = None,
+        user: int | None = None,
+        **settings: object,
     ) -> None:
         self.data = data
         self._log = log
+        self._user = user
         self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
-        self._args += [f"worker.{key}={value}" for key, value in settings.items()]
+        self._args += [
+            f"worker.{key}={value}" for key, value in {"sandbox": "off", "run_as": "worker", **settings}.items()
+        ]
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> Self:
@@ -35,7 +62,10 @@ class WorkerProcess:
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log is not None else None
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "iris_worker", *given, env=environ, pass_fds=[leak], stderr=log
+                *(*as_user(self._user), sys.executable, "-m", "iris_worker", *given),
+                env=environ,
+                pass_fds=[leak],
+                stderr=log,
             )
         finally:
             os.close(leak)
@@ -91,6 +121,7 @@ class WorkerProcess:
 
     async def ended(self) -> int:
         """Its exit code, once it has ended by itself."""
-        assert self._process is not None
+        process, self._process = self._process, None
+        assert process is not None
         async with asyncio.timeout(20):
-            return await self._process.wait()
+            return await process.wait()

@@ -29,7 +29,7 @@ class Place:
     """The part of the environment that is the same for all tasks on this host.
 
     Attributes:
-        host: PATH, HOME and LANG of the worker.
+        host: PATH and LANG of the worker, and HOME where tasks are not confined.
     """
 
     worker: str
@@ -52,6 +52,11 @@ def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     }
 
 
+def personal(workdir: str, user: str) -> dict[str, str]:
+    """What a confined task has in place of the worker's home; its job may set others."""
+    return {"HOME": workdir, **({"USER": user, "LOGNAME": user} if user else {})}
+
+
 def own(
     shared: Mapping[str, str], ref: AttemptRef, workdir: str, error_file: str, ports: Mapping[str, int]
 ) -> dict[str, str]:
@@ -67,25 +72,6 @@ def own(
     for name, port in ports.items():
         env[port_variable(name)] = str(port)
     return env
-
-
-def virtual(path: str, venv: str) -> dict[str, str]:
-    """The variables of an active virtual environment. ``path``: the search path without it."""
-    return {"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:{path}"}
-
-
-def of_build(host: Mapping[str, str], variables: Mapping[str, str], workdir: str, venv: str) -> dict[str, str]:
-    """The environment of a build. There is no cache of packages: one that all jobs share could be poisoned."""
-    return {
-        **host,
-        "PIP_NO_CACHE_DIR": "1",
-        "UV_NO_CACHE": "1",
-        "UV_COMPILE_BYTECODE": "1",
-        **variables,
-        **virtual(host["PATH"], venv),
-        "UV_PROJECT_ENVIRONMENT": venv,
-        "IRIS_WORKDIR": workdir,
-    }
 
 
 def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ Nothing here waits. Out of scope: which instructions (agent), and when (the shel
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import math
@@ -12,19 +13,18 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
+from iris_bus.settings import BadSetting
 from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
-from iris_worker.builds.plan import BuildPlan
-from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
 from iris_worker.devices import Devices
+from iris_worker.isolation import Isolation, NoAccount, let_in, summary
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
@@ -32,6 +32,8 @@ from iris_worker.probes.prober import Prober
 from iris_worker.process.client import LauncherClient, LauncherGone
 from iris_worker.process.limits import Limits, memory_limits
 from iris_worker.process.records import (
+    Confine,
+    Confined,
     Exit,
     Exited,
     Gone,
@@ -43,24 +45,25 @@ from iris_worker.process.records import (
     PingLauncher,
     ProbeExited,
     Read,
+    Sandbox,
     Spawned,
     Started,
     StartProbe,
     StartProcess,
     StopProcess,
-    StoredEnvironment,
     StoredProbe,
     StoredProcess,
     StoreTrouble,
 )
+from iris_worker.process.spawn import NOT_EXECUTABLE
 from iris_worker.settings import WorkerSettings
 from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file, write_host_file
 
 STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
+_CONFINE_S = 30.0
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
-INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
 UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
 _CANNOT_START = "could not be started on this host"
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
@@ -85,6 +88,10 @@ class Executor:
         on_limited: called with the seconds until an attempt has passed its timeout.
         on_change: called at the end of each round in which there may be something to report.
         on_gone: called when the launcher is gone; nothing can be started or stopped any more.
+        isolation: how tasks are to be confined.
+
+    Attributes:
+        isolated: how they are, for people: a word, and a sentence.
     """
 
     def __init__(
@@ -99,12 +106,12 @@ class Executor:
         on_limited: Callable[[AttemptRef, float], None],
         on_change: Callable[[], None],
         on_gone: Callable[[LauncherGone], None],
+        isolation: Isolation | None = None,
     ) -> None:
         root = settings.root
         worker = host.worker_id(settings)
         self.logs = OutputLogs(worker, settings.log_limits)
         self.slots = Workspaces(root)
-        self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self._throw)
         self.has_trash = False
         self._trouble = ""
         self._silent_after_s = settings.pause_s
@@ -119,16 +126,19 @@ class Executor:
         self._on_change = on_change
         self._launcher = LauncherClient(root, self._on_answers, on_gone)
         self._limit_memory = settings.limit_memory
-        self._place = environment.Place(worker, settings.gateway_url, host.variables())
+        self._isolation = isolation or Isolation()
+        self.isolated = summary(self._isolation, "")
+        self._confined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._place = environment.Place(worker, settings.gateway_url, host.variables(self._isolation.confines))
         self._shared: dict[int, dict[str, str]] = {}
         self._ports = PortUse()
         self._prepared: dict[AttemptRef, Workspace] = {}
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
-        self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._probing: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
+            Confined: lambda m: self._confined.set_result(m.error),
             Spawned: self._on_spawned,
             Exited: self._on_exited,
             ProbeExited: self._on_probe_exited,
@@ -141,9 +151,10 @@ class Executor:
     async def recover(self) -> tuple[int, int]:
         """Adopt the attempts of the previous worker process; returns how many run, and how many have ended.
 
-        Raises LauncherGone, OSError.
+        Raises LauncherGone, OSError, BadSetting.
         """
         entries = await self._launcher.connect()
+        await self._confine()
         ended = {ref: entry for ref, entry in entries.items() if entry.exit is not None or entry.over is not None}
         alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
         self.slots.begin(
@@ -151,15 +162,33 @@ class Executor:
             {entry.started.slot for entry in ended.values() if not entry.reused},
         )
         self.has_trash = True
-        self.environments.begin(
-            (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
-        )
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():
             self._adopt_end(ref, entry)
-        self._launcher.flush()
         return len(alive), len(ended)
+
+    async def _confine(self) -> None:
+        """Have the launcher confine what it starts, as far as this host allows. Raises LauncherGone, BadSetting."""
+        wanted = self._isolation.wanted
+        trouble = await self._try(wanted) or self._isolation.trouble
+        if trouble and self._isolation.required:
+            raise BadSetting(f"[worker] sandbox: it is required, and cannot be made: {trouble}")
+        if trouble and wanted.bubblewrap:
+            await self._try(Confine(no_new_privileges=wanted.no_new_privileges))
+        if self._isolation.changes_user and (trouble or not wanted.bubblewrap):
+            let_in(self.slots.attempts)
+        self.isolated = summary(self._isolation, trouble)
+
+    async def _try(self, wanted: Confine) -> str:
+        self._confined = asyncio.get_running_loop().create_future()
+        self._launcher.send(wanted)
+        self._launcher.flush()
+        try:
+            async with asyncio.timeout(_CONFINE_S):
+                return await self._confined
+        except TimeoutError:
+            raise LauncherGone("the launcher does not confine tasks; end the tasks of its older version") from None
 
     def _adopt(self, ref: AttemptRef, entry: StoredProcess) -> None:
         slot = self._running[ref] = self.slots.open(entry.started.slot)
@@ -173,9 +202,6 @@ class Executor:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if probe is not None:
             self._probe(entry.started, probe, adopted=True)
-        if entry.is_build:  # the order that says what to start afterwards is lost
-            self._builds[ref] = lambda exit_: self._interrupted(slot)
-            self.kill(ref, 0, 0)
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess) -> None:
         """Report an end with the registration, and send the output that is not stored yet."""
@@ -189,7 +215,7 @@ class Executor:
         slot.ref = ref
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         if stage is None and entry.exit is not None:
-            stage = self._over(slot, INTERRUPTED if entry.is_build else describe(slot, entry.exit))
+            stage = self._over(slot, describe(slot, entry.exit))
         assert stage is not None
         assert stage.ended is not None
         self._agent.adopt(was_started(entry), stage)
@@ -204,48 +230,27 @@ class Executor:
             return
         began_s = self._clock.steady_s()
         try:
-            slot = self._prepared.pop(held.ref, None) or self.slots.take(held.ref)
+            slot = self._prepared.pop(held.ref, None) or self._take(held.ref, template.user)
         except OSError as error:
             self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
             return
-        if not self.logs.follows(held.ref):  # its environment was built, with output
-            self.logs.follow(slot, began_s)
+        self.logs.follow(slot, began_s)
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
             ports = self._take_ports(held, template.ports)
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
             env = self._environment(held, template, slot, ports) | self._devices.variables(devices)
+            sandbox = self._isolation.sandbox(slot.number, template.user)
         except OSError as error:
             self._end(slot, cannot_start(error))
             return
-        directory = self.environments.used_by(held.ref)
         started = Started(
             *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
-            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
-            environment=StoredEnvironment(directory) if directory else None,
+            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices, sandbox),
         )
-        self._start(slot, StartProcess(started, template.command, env, limits))
-
-    def _start(self, slot: Workspace, request: StartProcess) -> None:
-        self._starting[slot.ref], self._running[slot.ref] = request.record, slot
-        self._launcher.send(request)
-
-    def build(
-        self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, place: Path, on_end: Callable[[Exit], None]
-    ) -> None:
-        """Run the build of a prepared attempt's environment in ``place``; it has the limits of the attempt, and its
-        output is the beginning of the attempt's.
-        """
-        slot, now_s = self._prepared[ref], self._clock.steady_s()
-        self.logs.follow(slot, now_s)
-        stored = StoredEnvironment(place.name, building=True)
-        started = Started(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None, environment=stored)
-        env = environment.of_build(self._place.host, plan.variables, slot.workdir, f"{place}/venv")
-        limits = memory_limits(template.resources) if self._limit_memory else ()
-        self._builds[ref] = on_end
-        self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits))
-        self.flush()
+        self._starting[held.ref], self._running[held.ref] = started, slot
+        self._launcher.send(StartProcess(started, template.command, env, limits))
 
     @property
     def room(self) -> int:
@@ -260,9 +265,6 @@ class Executor:
     def _on_spawned(self, spawned: Spawned) -> None:
         ref, now_s = spawned.ref, self._clock.steady_s()
         started = self._starting.pop(ref)
-        if ref in self._builds:
-            self._on_room()
-            return
         self._agent.on_started(ref, spawned.at_ms)
         self._on_started(now_s - started.after_s)
         if started.timeout_ms is not None:
@@ -313,12 +315,12 @@ class Executor:
             if len(self._shared) >= _JOBS_KEPT:
                 self._shared.clear()
             shared = self._shared[held.ref.job] = environment.common(self._place, template)
+        if self._isolation.confines:
+            shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         if held.gang is not None:
             hosts = write_host_file(slot.workdir, environment.host_lines(held.gang, template.resources))
             env |= environment.gang_words(held.gang, held.ref.index, hosts)
-        if directory := self.environments.used_by(held.ref):
-            env |= environment.virtual(env["PATH"], f"{self.environments.path(directory)}/venv")
         return env
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
@@ -334,52 +336,34 @@ class Executor:
         """Attempts with a process that has not ended, or is being started."""
         return len(self._running)
 
-    def prepare(self, ref: AttemptRef) -> str:
-        """The directory for an attempt's bundle. Raises OSError."""
-        slot = self._prepared[ref] = self.slots.take(ref)
+    def prepare(self, ref: AttemptRef, user: str = "") -> str:
+        """The directory for the bundle of an attempt of the submitting ``user``. Raises OSError."""
+        slot = self._prepared[ref] = self._take(ref, user)
         return slot.workdir
+
+    def _take(self, ref: AttemptRef, user: str) -> Workspace:
+        """A slot that belongs to the user the attempt runs as. Raises OSError."""
+        slot = self.slots.take(ref)
+        try:
+            slot.give_to(owner_of(self._isolation.sandbox(slot.number, user)))
+        except OSError:
+            self.slots.give(slot, printed=False)
+            raise
+        return slot
 
     def discard(self, ref: AttemptRef) -> None:
         """Delete what was prepared for an attempt that will not start."""
-        if self.end_prepared(ref, Ended(Cause.CANCELLED)):
-            return
-        self.environments.release(ref)
         slot = self._prepared.pop(ref, None)
         if slot is not None:
             self._clean(slot)
             self.slots.give(slot, printed=False)
-
-    def with_tail(self, ref: AttemptRef, ended: Ended) -> Ended:
-        """The end of a prepared attempt with the last lines of its build."""
-        return structs.replace(ended, stderr_tail=last_lines(self._prepared[ref].err))
-
-    def _interrupted(self, slot: Workspace) -> None:
-        """The build of an earlier worker process has ended."""
-        self.environments.discard(self.environments.used_by(slot.ref))
-        self._end(slot, INTERRUPTED)
-
-    def _throw(self, path: str) -> None:
-        self.slots.throw(path)
-        self.has_trash = True
-
-    def end_prepared(self, ref: AttemptRef, ended: Ended) -> bool:
-        """End a prepared attempt with output of its build; False when it has none."""
-        if not self.logs.follows(ref) or ref not in self._prepared:
-            return False
-        self._end(self._prepared.pop(ref), ended)
-        return True
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_exited(self, exited: Exited) -> None:
         ref = exited.ref
         slot = self._running.pop(ref)
-        if (on_end := self._builds.pop(ref, None)) is not None:
-            if exited.exit.code == 0:  # the next record of the attempt is that of its own process
-                self._launcher.record(Gone((ref,)))
-            on_end(exited.exit)
-        else:
-            self._end(slot, describe(slot, exited.exit))
+        self._end(slot, describe(slot, exited.exit))
         if self._starting.pop(ref, None) is not None:
             self._on_room()
 
@@ -388,7 +372,6 @@ class Executor:
         self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
         self._devices.free(slot.ref)
-        self.environments.release(slot.ref)
         self._over(slot, self._agent.as_reported(slot.ref, ended))
         self._finish(slot, ended)
 
@@ -504,8 +487,6 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
 def was_started(entry: StoredProcess) -> Stage:
     """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
     started = entry.started
-    if entry.is_build:
-        return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
     return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
 
 
@@ -521,6 +502,15 @@ def check_coordinator_port(port: int, rest_s: float) -> None:
         )
 
 
+def owner_of(sandbox: Sandbox | None) -> tuple[int, int] | None:
+    """Who owns the files of an attempt; None: the worker."""
+    if sandbox is None or sandbox.uid is None or sandbox.gid is None:
+        return None
+    return sandbox.uid, sandbox.gid
+
+
 def cannot_start(error: OSError) -> Ended:
-    """The end of an attempt that could not start because of this host."""
+    """The end of an attempt that could not start because of this host, or because its user may not use it."""
+    if isinstance(error, NoAccount):
+        return Ended(Cause.EXITED, NOT_EXECUTABLE, error=str(error))
     return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {error}")

@@ -90,9 +90,10 @@ def trouble(root: Path) -> str:
     return "" if free >= _MIN_FREE_DISK else f"disk full: {free // 1024**2} MiB free"
 
 
-def variables() -> dict[str, str]:
-    """The variables of the worker's environment that tasks inherit."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+def variables(confined: bool = False) -> dict[str, str]:
+    """The variables of the worker's environment that tasks inherit; confined ones have another home."""
+    names = ("PATH", "LANG") if confined else ("PATH", "HOME", "LANG")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **kept}
 
 

@@ -19,6 +19,7 @@ class NoopExecutor:
     def __init__(self, worker: str, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
         self.logs = OutputLogs(worker)
         self.has_trash = False
+        self.isolated = ("none", "no process is started")
         self._on_change = on_change
         self._agent = agent
         self._clock = clock
@@ -50,10 +51,6 @@ class NoopExecutor:
 
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""
-
-    def end_prepared(self, ref: AttemptRef, ended: Ended) -> bool:
-        """Nothing was built."""
-        return False
 
     def stored(self, batch: Batch) -> None:
         """Nothing was printed."""

@@ -23,16 +23,16 @@ from iris_bus.tracing import Tracer
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE
-from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
+from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
 from iris_worker import accelerators, host
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
-from iris_worker.builds.builder import Builder
 from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
 from iris_worker.executor import Executor, cannot_start
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.isolation import Isolation, isolation
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
 from iris_worker.output.shipper import LogShipper
@@ -60,8 +60,10 @@ class WorkerService:
         nats_url: str,
         stop: asyncio.Event,
         tracer: Tracer | None = None,
+        isolated: Isolation | None = None,
     ) -> None:
         self.settings = settings
+        self._isolation = isolated or Isolation()
         self.id = host.worker_id(settings)
         self.agent = Agent(uuid.uuid4().hex, settings.max_attempts)
         self.metrics = WorkerMetrics(self.agent.running)
@@ -80,7 +82,6 @@ class WorkerService:
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
-        self._builder = self._open_builder()
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,6 +103,7 @@ class WorkerService:
             on_limited=self._limit,
             on_change=self._changed,
             on_gone=self._fail,
+            isolation=self._isolation,
         )
 
     def _open_reporter(self) -> Reporter:
@@ -131,17 +133,14 @@ class WorkerService:
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         return Fetcher(blobs, store, settings.bundles_at_once, self._clock, self.metrics)
 
-    def _open_builder(self) -> Builder | None:
-        if isinstance(self._executor, NoopExecutor):
-            return None
-        timeout_s = self.settings.build_timeout_s
-        return Builder(self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed)
-
     async def run(self) -> None:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
-        log.info("started", extra={"worker": self.id, "alive": alive, "ended": ended})
+        word, sentence = self._executor.isolated
+        if self.settings.detect:
+            self._about = ({"isolation": word, **self._about[0]}, self._about[1])
+        log.info("started: %s", sentence, extra={"worker": self.id, "alive": alive, "ended": ended})
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results)
@@ -226,29 +225,20 @@ class WorkerService:
         self._limits[ref] = self._loop.call_later(retry_for_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
-        """Fetch an attempt's bundle into its directory, and provide its environment."""
+        """Fetch an attempt's bundle into its directory."""
         ended = None
         if isinstance(self._executor, Executor):
             try:
-                workdir = self._executor.prepare(ask.ref)
+                workdir = self._executor.prepare(ask.ref, ask.template.user)
             except OSError as error:
                 ended = cannot_start(error)
             else:
-                ended = await self._provide(ask.ref, ask.template, workdir)
+                ended = await self._fetcher.bring(ask.template.bundle or "", workdir)
         now_ms = self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
-        elif self._executor.end_prepared(ask.ref, ended):
-            self._executor.flush()
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
-
-    async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
-        """What an attempt needs before it starts; returns its end when that failed."""
-        ended = None if template.bundle is None else await self._fetcher.bring(template.bundle, workdir)
-        if ended is not None or template.environment is None or self._builder is None:
-            return ended
-        return await self._builder.provide(ref, template, template.environment, workdir)
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send."""
@@ -355,12 +345,13 @@ def lock_data(settings: WorkerSettings) -> int:
 
 async def main(service: Service[WorkerSettings]) -> None:
     """Run a worker until the process is stopped."""
+    isolated = isolation(service.settings, service.private_paths())
     held = lock_data(service.settings)
     limits.prepare_process(service.settings.core_bytes)
     spawn.close_inherited()
     connection = await service.connect()
     try:
-        worker = WorkerService(service.settings, connection, service.nats.url, service.stop, service.tracer)
+        worker = WorkerService(service.settings, connection, service.nats.url, service.stop, service.tracer, isolated)
         await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)
         await worker.run()
     finally:

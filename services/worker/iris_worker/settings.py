@@ -11,7 +11,6 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.resources import DeclaredCapacity
 from iris_core.spec import Attribute
-from iris_worker.builds.store import EnvironmentLimits
 from iris_worker.bundles.manifest import BundleLimits
 from iris_worker.output.quota import LogLimits
 
@@ -39,14 +38,18 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             reached; while it cannot, the end waits with its output.
         stop_grace_s: between TERM and KILL when the worker itself decides. timeout_slack_s: how long past its timeout
             an attempt may run before this worker ends it without an order.
+        run_as: whose user tasks run as: "worker", the name of an account, "pool:FIRST-LAST" with user ids, one for each
+            task at a time, or "submitter", see ``accounts``. Empty: a pool where the worker is root, else "worker".
+        accounts: ``user=account`` each: the account of this host for the tasks of a submitting user.
+        sandbox: "auto" confines tasks with bubblewrap where that works, "required" ends a worker where it does not,
+            "off" never does. bubblewrap: the program.
+        binds: further paths that confined tasks see, for example ``/data`` or, read-only, ``/mnt/models:ro``.
         limit_memory: hold every process of a task to the memory the task asked for. core_bytes: of a core file.
         log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
             waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its
             last lines. A worker holds as much on disk for an attempt, no more.
         bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
         bundles_at_once: downloads and copies under way at a time.
-        build_timeout_s: for building one environment; shorter than preparing_timeout_s of [state].
-        environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
     """
 
     id: str = ""
@@ -65,6 +68,11 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     log_timeout_s: Positive = 60.0
     stop_grace_s: Annotated[float, msgspec.Meta(ge=0)] = 5.0
     timeout_slack_s: Positive = 30.0
+    run_as: str = ""
+    accounts: tuple[str, ...] = ()
+    sandbox: Literal["auto", "off", "required"] = "auto"
+    bubblewrap: str = "bwrap"
+    binds: tuple[str, ...] = ()
     limit_memory: bool = False
     core_bytes: Count = 0
     log_bytes_per_s: Count = LogLimits().bytes_per_s
@@ -74,9 +82,6 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     bundle_entries: Count = BundleLimits().entries
     bundles_kept: Annotated[int, msgspec.Meta(ge=1)] = 16
     bundles_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
-    build_timeout_s: Positive = 600.0
-    environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
-    environments_bytes: Count = EnvironmentLimits().bytes
 
     @property
     def root(self) -> Path:
@@ -85,10 +90,6 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     @property
     def log_limits(self) -> LogLimits:
         return LogLimits(self.log_bytes_per_s, self.log_burst_bytes, self.log_attempt_bytes)
-
-    @property
-    def environment_limits(self) -> EnvironmentLimits:
-        return EnvironmentLimits(self.environments_kept, self.environments_bytes)
 
     @property
     def bundle_limits(self) -> BundleLimits:

@@ -42,6 +42,7 @@ class Workspace:
         made: whether the directory exists and was empty when the slot was last released.
         empty_ns: the directory's change time then; 0 when it was too recent to show later changes.
         broken: its directory could not be cleaned; it is not used again.
+        owner: user and group of its directory and files; None: this process'.
     """
 
     ref: AttemptRef
@@ -52,6 +53,14 @@ class Workspace:
     made: bool = False
     empty_ns: int = 0
     broken: bool = False
+    owner: tuple[int, int] | None = None
+
+    def give_to(self, owner: tuple[int, int] | None) -> None:
+        """Make a user the owner of its directory, which is empty, and files. Raises OSError."""
+        if owner is not None and owner != self.owner:
+            for place in (self.workdir, self.out, self.err):
+                os.chown(place, *owner)
+            self.owner, self.empty_ns = owner, 0
 
 
 class Workspaces:
@@ -70,7 +79,7 @@ class Workspaces:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
-                self.throw(f"{self.attempts}/{name}")
+                self._throw(f"{self.attempts}/{name}")
         for name in os.listdir(self._output):
             number = name.partition(".")[0]
             if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
@@ -90,7 +99,7 @@ class Workspaces:
             except OSError:
                 self._close(slot)
                 raise
-            slot.made, slot.empty_ns = True, 0
+            slot.made, slot.empty_ns, slot.owner = True, 0, None
         slot.ref = ref
         return slot
 
@@ -115,7 +124,7 @@ class Workspaces:
                 slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
                 return False
             slot.made = False
-            self.throw(slot.workdir)
+            self._throw(slot.workdir)
         except FileNotFoundError:
             slot.made = False  # the task deleted it itself
             return False
@@ -153,7 +162,7 @@ class Workspaces:
             for entry in inside:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(self.throw(entry.path))
+                        left.append(self._throw(entry.path))
                     else:
                         os.unlink(entry.path)
             os.rmdir(path)
@@ -172,7 +181,7 @@ class Workspaces:
             if slot.made:
                 os.rmdir(slot.workdir)
 
-    def throw(self, path: str) -> str:
+    def _throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""
         target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
         try:
@@ -190,6 +199,8 @@ def read_error_file(workdir: str) -> str:
     except OSError:
         return ""
     try:
+        if os.fstat(fd).st_uid != os.stat(workdir).st_uid:
+            return ""  # a link to what the task may not read
         return " ".join(os.read(fd, _ERROR_LIMIT).decode(errors="replace").split())
     except OSError:
         return ""

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
 from iris_core.resources import ResourceRequest
-from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Discard, Kill, Prepare
+from iris_worker.agent import Agent, Kill
 from tests.unit.worker.story import SELF, Story, ref_of
 
 
@@ -439,40 +438,3 @@ def test_a_worker_that_ends_gives_a_route_its_time_to_settle_and_its_own_grace(s
     agent.on_order(Order(SELF, 1, stop=told), 0)
     assert agent.settle_ms() == 2000
     assert agent.stop_all(1000, 0) == [Kill(ref, 1000, 2000)]
-
-
-def preparing() -> tuple[Agent, AttemptRef]:
-    """An agent with an attempt that needs an environment and no bundle."""
-    agent, ref = Agent("me"), AttemptRef(1, 0, 0)
-    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), environment=Environment(setup="make"))
-    _, todo = agent.on_order(Order("me", 1, templates=(work,), run=(ref,)), 1)
-    assert todo == [Prepare(ref, work)]
-    return agent, ref
-
-
-def test_a_task_that_is_built_says_so_and_starts_when_it_is_prepared():
-    agent, ref = preparing()
-    agent.on_detail(ref, "builds", 2)
-    assert agent.on_building(ref)
-    assert [(stage.status, stage.detail) for stage in agent.attempts()][-1] == (KernelStatus.PULLING, "builds")
-    assert agent.next_launch() is None
-    agent.on_prepared(ref, 3)
-    assert agent.next_launch().ref == ref
-
-
-def test_a_build_is_killed_when_its_attempt_is_stopped_and_the_end_is_reported_once_it_has_ended():
-    agent, ref = preparing()
-    assert agent.on_building(ref)
-    _, todo = agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)
-    assert todo == [Kill(ref, 100)]
-    assert agent.attempts()[-1].ended is None
-    assert agent.on_prepared(ref, 3) == [Discard(ref)]
-    assert agent.attempts()[-1].ended.cause is Cause.CANCELLED
-    assert agent.next_launch() is None
-
-
-def test_what_is_not_needed_any_more_is_not_built():
-    agent, ref = preparing()
-    agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)
-    assert agent.attempts()[-1].ended.cause is Cause.CANCELLED
-    assert not agent.on_building(ref)

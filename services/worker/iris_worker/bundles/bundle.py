@@ -82,11 +82,19 @@ class BundleStore:
         self._make_room()
 
     def copy(self, digest: str, workdir: str) -> None:
-        """Give an attempt its own copy of an unpacked bundle; slow, for a thread. Raises OSError."""
+        """Give an attempt its own copy of an unpacked bundle, of which the owner of ``workdir`` is the owner; slow, for
+        a thread. Raises OSError.
+        """
         source = self._root / digest
+        os.makedirs(workdir, exist_ok=True)
+        owner = os.stat(workdir)
         os.utime(source)
         shutil.copytree(source, workdir, symlinks=True, dirs_exist_ok=True)
         os.chmod(workdir, 0o700)
+        if owner.st_uid != os.geteuid():
+            for directory, _, files in os.walk(workdir):
+                for path in (directory, *(os.path.join(directory, name) for name in files)):
+                    os.lchown(path, owner.st_uid, owner.st_gid)
 
     def _make_room(self) -> None:
         held = sorted(self._root.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -24,6 +24,8 @@ from iris_core.messages import AttemptRef
 from iris_worker.process import adopt
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
+    Confine,
+    Confined,
     Exit,
     Exited,
     Gone,
@@ -38,6 +40,7 @@ from iris_worker.process.records import (
     Read,
     Ready,
     Spawned,
+    Started,
     StartProbe,
     StartProcess,
     StopProcess,
@@ -73,6 +76,7 @@ class Launcher:
         self._fds: list[int] = []
         self._trouble = ""
         self._handlers: dict[type, Callable[[Any], object]] = {
+            Confine: lambda m: self._send(Confined(self._runner.sandboxes.confine(m))),
             StartProcess: self._start,
             StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
             KillAll: lambda m: self._runner.kill_all(),
@@ -89,6 +93,7 @@ class Launcher:
             self._loop.turn()
             self._flush()
             if self.connection is None and not self._runner.running:
+                self._runner.sandboxes.close()
                 return
 
     def _recover(self) -> None:
@@ -99,7 +104,7 @@ class Launcher:
             if entry.exit is not None or entry.over is not None:
                 continue
             exit_ = adopt.exit_of(entry)
-            if exit_ is None and not self._runner.adopt(ref, entry.started.slot, entry.started.pid):
+            if exit_ is None and not self._adopt(entry.started):
                 exit_ = Exit(known=False)
             if exit_ is None:
                 alive.add(entry.started.slot)
@@ -110,6 +115,9 @@ class Launcher:
                 return
             time.sleep(_ROUND_S)
         _log("processes of an earlier launcher cannot be killed")
+
+    def _adopt(self, started: Started) -> bool:
+        return self._runner.adopt(started.ref, started.slot, started.pid, started.sandbox)
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -204,11 +212,12 @@ class Launcher:
 
     def _start(self, request: StartProcess) -> None:
         """Start an attempt, unless it could not be recorded."""
-        ref, after_s = request.record.ref, _steady_s()
+        record, after_s = request.record, _steady_s()
+        ref = record.ref
         try:
             if self._trouble:
                 raise OSError(self._trouble)
-            pid = self._runner.start(ref, request.record.slot, request.command, request.env, request.limits)
+            pid = self._runner.start(ref, record.slot, request.command, request.env, request.limits, record.sandbox)
         except NotRunnable as error:
             self._on_exit(ref, Exit(error.code, error=str(error)))
         except OSError as error:
@@ -223,7 +232,8 @@ class Launcher:
             if entry is None or entry.started.probe is None:
                 raise ProcessLookupError("the attempt is unknown")
             stored = entry.started.probe
-            self._runner.start_probe(ref, stored.probe.command, stored.env, stored.limits, stderr)
+            sandbox = entry.started.sandbox
+            self._runner.start_probe(ref, stored.probe.command, stored.env, stored.limits, stderr, sandbox)
         except (NotRunnable, OSError) as error:
             self._on_probe_exit(ref, Exit(error=str(error)))
         finally:

@@ -57,21 +57,21 @@ class StoredProbe(_Record, frozen=True):
     settle_ms: int = 0
 
 
+class Sandbox(_Record, frozen=True):
+    """How an attempt's processes are confined, as `Confine` says, and as which user; without one, as the launcher's."""
+
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+
+
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class StoredEnvironment(_Record, frozen=True):
-    """The virtual environment of an attempt: its directory, and whether the process builds it."""
-
-    directory: str
-    building: bool = False
 
 
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
     ports by name, the indices of its devices. Without a ``pid``, and then without times, it is about to be started.
-
-    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt.
+    Without a ``sandbox`` it is not confined.
     """
 
     ref: AttemptRef
@@ -84,7 +84,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports: dict[str, int] = {}
     probe: StoredProbe | None = None
     devices: tuple[int, ...] = ()
-    environment: StoredEnvironment | None = None
+    sandbox: Sandbox | None = None
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -144,6 +144,16 @@ class StartProcess(_Record, frozen=True, tag="start"):
     limits: Limits = ()
 
 
+class Confine(_Record, frozen=True, tag="confine"):
+    """How attempts are confined from now on; answered by `Confined`.
+
+    ``bubblewrap``: the program and its arguments for the namespaces of a slot; empty: there are none.
+    """
+
+    bubblewrap: tuple[str, ...] = ()
+    no_new_privileges: bool = False
+
+
 class StopProcess(_Record, frozen=True, tag="stop"):
     """Send the whole group TERM after ``settle_ms``, and KILL ``grace_ms`` later unless it has ended."""
 
@@ -172,13 +182,21 @@ class PingLauncher(_Record, frozen=True, tag="ping"):
     """Answered by `Pinged`, after the requests before it."""
 
 
-LauncherRequest = StartProcess | StopProcess | KillAll | StartProbe | KillProbe | PingLauncher | Over | Read | Gone
+LauncherRequest = (
+    Confine | StartProcess | StopProcess | KillAll | StartProbe | KillProbe | PingLauncher | Over | Read | Gone
+)
 
 # ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Ready(_Record, frozen=True, tag="ready"):
     """The worker has been sent the records of all attempts."""
+
+
+class Confined(_Record, frozen=True, tag="confined"):
+    """It was tried; ``error``: why it does not work, for a person."""
+
+    error: str = ""
 
 
 class ProbeExited(_Record, frozen=True, tag="probe-exited"):
@@ -196,7 +214,7 @@ class Pinged(_Record, frozen=True, tag="pinged"):
     """The launcher serves requests."""
 
 
-LauncherAnswer = Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pinged
+LauncherAnswer = Confined | Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pinged
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
 
@@ -213,11 +231,6 @@ class StoredProcess:
     exit: Exit | None = None
     over: Stage | None = None
     reused: bool = False
-
-    @property
-    def is_build(self) -> bool:
-        """Whether the process builds the attempt's environment."""
-        return self.started.environment is not None and self.started.environment.building
 
     def records(self) -> Iterator[Started | Exited | Over | Read]:
         yield self.started

@@ -20,8 +20,8 @@ from iris_worker.process import tree
 from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits, hold
 from iris_worker.process.pidfd import exit_status
-from iris_worker.process.records import Exit
-from iris_worker.process.spawn import spawn
+from iris_worker.process.records import Exit, Sandbox
+from iris_worker.process.sandbox import Sandboxes
 
 _LINGER_S = 0.02
 _GIVE_UP_ROUNDS = 500
@@ -71,6 +71,7 @@ class Runner:
     ) -> None:
         self._loop = loop
         self._attempts = f"{root}/attempts"
+        self.sandboxes = Sandboxes(self._attempts)
         self._output = f"{root}/output"
         self._on_exit = on_exit
         self._on_probe_exit = on_probe_exit
@@ -93,14 +94,21 @@ class Runner:
         return len(self._by_ref)
 
     def start(
-        self, ref: AttemptRef, slot: int, command: tuple[str, ...], env: Mapping[str, str], limits: Limits
+        self,
+        ref: AttemptRef,
+        slot: int,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        limits: Limits,
+        sandbox: Sandbox | None = None,
     ) -> int:
         """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
         out = os.open(f"{self._output}/{slot}.out", _FLAGS)
         try:
             err = os.open(f"{self._output}/{slot}.err", _FLAGS)
             try:
-                pid = spawn(command, env, f"{self._attempts}/{slot}", (self._null, out, err))
+                workdir, stdio = f"{self._attempts}/{slot}", (self._null, out, err)
+                pid = self.sandboxes.spawn(slot, sandbox, command, env, workdir, stdio)
             finally:
                 os.close(err)
         finally:
@@ -109,7 +117,7 @@ class Runner:
         hold(pid, limits)
         return pid
 
-    def adopt(self, ref: AttemptRef, slot: int, pid: int) -> bool:
+    def adopt(self, ref: AttemptRef, slot: int, pid: int, sandbox: Sandbox | None = None) -> bool:
         """Adopt a process of the previous launcher; False when it has already ended."""
         try:
             pidfd = os.pidfd_open(pid)
@@ -117,11 +125,19 @@ class Runner:
             return False
         process = Process(ref, slot, pid, pidfd)
         self._add(process)
+        if sandbox is not None:
+            self.sandboxes.adopt(slot, pid)
         self._loop.watch(pidfd, lambda: self._adopted_ended(process))
         return True
 
     def start_probe(
-        self, ref: AttemptRef, command: tuple[str, ...], env: Mapping[str, str], limits: Limits, stderr: int
+        self,
+        ref: AttemptRef,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        limits: Limits,
+        stderr: int,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """Start a probe command in an attempt's directory; it and its group are killed when the attempt ends.
 
@@ -132,7 +148,8 @@ class Runner:
             raise ProcessLookupError("the process has ended")
         if process.probe:
             raise OSError("the last probe could not be killed")
-        process.probe = pid = spawn(command, env, f"{self._attempts}/{process.slot}", (self._null, self._null, stderr))
+        workdir, stdio = f"{self._attempts}/{process.slot}", (self._null, self._null, stderr)
+        process.probe = pid = self.sandboxes.spawn(process.slot, sandbox, command, env, workdir, stdio, beside=True)
         self._probes[pid] = process
         hold(pid, limits)
 
@@ -194,6 +211,7 @@ class Runner:
                 continue
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
+                self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
             process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024))
@@ -273,12 +291,15 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys():
-            process = self._owner(pid)
-            if process is None and self._nobodys(pid, gone):
-                process = ended[0]
-            if process is not None:
-                process.strays[pid] = tree.started_ticks(pid)
+        for process in ended:
+            if init := self.sandboxes.left(process.slot):
+                process.strays[init] = tree.started_ticks(init)
+        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self.sandboxes.pids:
+            owner = self._owner(pid)
+            if owner is None and self._nobodys(pid, gone):
+                owner = ended[0]
+            if owner is not None:
+                owner.strays[pid] = tree.started_ticks(pid)
 
     def _owner(self, pid: int) -> Process | None:
         process = self._by_pid.get(tree.session_of(pid))

@@ -44,6 +44,15 @@ class Children:
             self._fd = -1
 
 
+def children_of(pid: int) -> set[int]:
+    """The children of another process; empty when it has ended, and where the kernel does not provide them."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
+            return set(map(int, file.read().split()))
+    except OSError:
+        return set()
+
+
 def session_of(pid: int) -> int:
     """Its session, which is the process id of its task's first process; 0 when it has ended."""
     try:
@@ -59,6 +68,26 @@ def slot_of(pid: int, attempts: str) -> int | None:
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
             return int(name) if directory == attempts and name.isdigit() else None
     return None
+
+
+def marked(workdir: str) -> dict[str, str]:
+    """An environment by which `slot_of` knows a process that is none of a task."""
+    return {"IRIS_WORKDIR": workdir}
+
+
+def process_namespace(pid: int) -> int:
+    """The id of its process namespace; 0 when it has ended, or cannot be determined."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def namespace_inits() -> dict[int, int]:
+    """The first processes of the process namespaces below this process' own, by the ids of these."""
+    found = {process_namespace(pid): pid for pid in all_pids() if _is_init(pid)}
+    found.pop(0, None)
+    return found
 
 
 def is_probe(pid: int) -> bool:
@@ -108,6 +137,17 @@ def zombie_status(pid: int) -> int | None:
     if fields[:1] != [b"Z"] or os.geteuid() not in (0, _owner_uid(pid)):
         return None
     return int(fields[_EXIT_CODE])
+
+
+def _is_init(pid: int) -> bool:
+    """Whether it is the first process of another process namespace than this process'."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    ids = next((line.split()[1:] for line in lines if line.startswith(b"NSpid:")), [])
+    return len(ids) > 1 and ids[-1] == b"1"
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -1,0 +1,73 @@
+"""The system calls for namespaces and privileges that Python 3.11 does not have. Linux only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+MOUNT, IPC, USER, PID = 0x0002_0000, 0x0800_0000, 0x1000_0000, 0x2000_0000
+"""Flags of clone(2)."""
+_FS = 0x200
+_PR_SET_NO_NEW_PRIVS = 38
+_OWN = ("mnt", "ipc", "pid")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *args: int) -> None:
+    if getattr(_libc, name)(*args):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def forbid_new_privileges() -> None:
+    """Whatever this process starts from now on gains no privileges: programs with the setuid bit run without it."""
+    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def enter_user_namespace() -> None:
+    """Move this process to a user namespace of its own, with capabilities over what is made in it. Raises OSError."""
+    ids = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
+    _call("unshare", USER)
+    Path("/proc/self/setgroups").write_text("deny")
+    for name, number in ids.items():
+        Path("/proc/self", name).write_text(f"{number} {number} 1")
+
+
+def own_namespaces() -> tuple[int, ...]:
+    """Descriptors of the namespaces of this process, with which `enter` returns."""
+    return tuple(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in _OWN)
+
+
+def enter(pidfd: int) -> None:
+    """Enter the mount and IPC namespaces of a process; what is started next is in its process namespace too."""
+    _call("setns", pidfd, MOUNT | IPC | PID)
+
+
+def leave(own: Iterable[int]) -> None:
+    """Return to the namespaces that `own_namespaces` found."""
+    for fd in own:
+        _call("setns", fd, 0)
+
+
+def in_thread(work: Callable[[], int]) -> int:
+    """Run ``work`` in a thread with namespaces and a directory of its own, which end with it. Raises what it raises."""
+    found: list[int | BaseException] = []
+
+    def run() -> None:
+        try:
+            _call("unshare", _FS)
+            found.append(work())
+        except BaseException as error:  # noqa: BLE001
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    [result] = found
+    if isinstance(result, BaseException):
+        raise result
+    return result

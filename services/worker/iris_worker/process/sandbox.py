@@ -1,0 +1,287 @@
+"""Confines the processes of tasks: users of their own, and namespaces that bubblewrap makes.
+
+bubblewrap makes the namespaces of a slot once, and a process of its own that sleeps holds them. The launcher enters
+them, starts the task, and returns, so a task is its child with or without a sandbox: the same signals, exit codes and
+sessions. A sandbox in which an attempt left anything is ended, with all that runs in it.
+Out of scope: what is visible in a sandbox, and who is whom (isolation).
+Source: docs/adr/0039-a-sandbox-is-made-once-per-slot.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from iris_worker.process import namespaces, tree
+from iris_worker.process.records import Confine, Sandbox
+from iris_worker.process.spawn import NotRunnable, spawn
+
+_BUILD_S = 10.0
+_HOLDER = ("/bin/sh", "-c", "echo; exec sleep infinity")
+_READY = b"\n"
+_TEMPORARY = ("tmp", "dev/shm")
+_TRIED = ("/bin/sh", "-c", ":")
+
+
+@dataclass(slots=True, eq=False)
+class _Namespaces:
+    """What bubblewrap made for a slot.
+
+    Attributes:
+        plan: by which it was made. init: the first process inside; all end with it.
+        children: of ``init`` while no task runs. workdir: device and inode of the directory that it shows.
+        temporary: open directories that must be empty, and how many files each had at first.
+        busy: an attempt runs in it.
+    """
+
+    plan: Confine
+    init: int
+    pidfd: int
+    children: set[int]
+    workdir: tuple[int, int]
+    temporary: dict[int, int] = field(default_factory=dict)
+    busy: bool = False
+
+    def is_clean(self, workdir: str) -> bool:
+        """Whether nothing is left in it, and it shows the directory that is there now."""
+        return (
+            tree.children_of(self.init) == self.children
+            and self.workdir == _identity(workdir)
+            and all(_files(fd) == count for fd, count in self.temporary.items())
+        )
+
+    def end(self) -> None:
+        """Kill all that runs in it."""
+        for fd in self.temporary:
+            os.close(fd)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        os.close(self.pidfd)
+
+
+class Sandboxes:
+    """The sandboxes of one worker's slots.
+
+    Args:
+        attempts: the directory of the slots' directories.
+
+    Attributes:
+        pids: the processes of bubblewrap among this process' children.
+    """
+
+    def __init__(self, attempts: str) -> None:
+        self.pids: set[int] = set()
+        self._attempts = attempts
+        self._root = os.geteuid() == 0
+        self._ids = (os.getuid(), os.getgid(), os.getgroups())
+        self._own = namespaces.own_namespaces()
+        self._plan = Confine()
+        self._in_user_namespace = False
+        self._by_slot: dict[int, _Namespaces] = {}
+        self._adopted: dict[int, int] = {}
+        self._inits: dict[int, int] | None = None
+
+    def confine(self, plan: Confine) -> str:
+        """Start attempts as ``plan`` says from now on; returns why that does not work, in words."""
+        self._plan = plan
+        for slot in [slot for slot, held in self._by_slot.items() if not held.busy]:
+            self._end(slot)
+        try:
+            if plan.no_new_privileges:
+                namespaces.forbid_new_privileges()
+            if plan.bubblewrap:
+                self._try()
+        except (OSError, NotRunnable) as error:
+            return str(error)
+        return ""
+
+    def _try(self) -> None:
+        """Start something in a sandbox. Raises OSError, NotRunnable."""
+        if not (self._root or self._in_user_namespace):
+            namespaces.enter_user_namespace()
+            self._in_user_namespace = True
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.spawn(-1, Sandbox(), _TRIED, {}, self._attempts, (null, null, null))
+            self._end(-1)
+        finally:
+            os.close(null)
+
+    # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def spawn(
+        self,
+        slot: int,
+        sandbox: Sandbox | None,
+        command: tuple[str, ...],
+        env: Mapping[str, str],
+        workdir: str,
+        stdio: tuple[int, int, int],
+        *,
+        beside: bool = False,
+    ) -> int:
+        """Start ``command`` as `spawn.spawn` does, confined.
+
+        Args:
+            beside: in the sandbox of the task that runs in the slot.
+
+        Raises NotRunnable, OSError.
+        """
+        if sandbox is None:
+            return spawn(command, env, workdir, stdio)
+        held = self._namespaces(slot, workdir, beside) if self._plan.bubblewrap else None
+
+        def start() -> int:
+            with self._as(sandbox):
+                return spawn(command, env, workdir, stdio)
+
+        if held is None:
+            return start()
+        if self._root:
+            with self._inside(held):
+                return start()
+
+        def enter() -> int:  # who is not root cannot return
+            namespaces.enter(held.pidfd)
+            return start()
+
+        return namespaces.in_thread(enter)
+
+    @contextlib.contextmanager
+    def _inside(self, held: _Namespaces) -> Iterator[None]:
+        try:
+            namespaces.enter(held.pidfd)
+            yield
+        finally:
+            _must(lambda: namespaces.leave(self._own))
+
+    @contextlib.contextmanager
+    def _as(self, sandbox: Sandbox) -> Iterator[None]:
+        """Be another user, whose programs have no way back: exec drops the saved user."""
+        if sandbox.uid is None or sandbox.gid is None:
+            yield
+            return
+        try:
+            os.setgroups(sandbox.groups)
+            os.setresgid(sandbox.gid, sandbox.gid, self._ids[1])
+            os.setresuid(sandbox.uid, sandbox.uid, self._ids[0])
+            yield
+        finally:
+            _must(self._be_self)
+
+    def _be_self(self) -> None:
+        uid, gid, groups = self._ids
+        os.setresuid(uid, uid, uid)
+        os.setresgid(gid, gid, gid)
+        os.setgroups(groups)
+
+    # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _namespaces(self, slot: int, workdir: str, beside: bool) -> _Namespaces:
+        held = self._by_slot.get(slot)
+        if held is not None and not beside and not (self._root and held.plan is self._plan and held.is_clean(workdir)):
+            self._end(slot)
+            held = None
+        if held is None:
+            held = self._by_slot[slot] = self._make(workdir)
+        held.busy = True
+        return held
+
+    def _make(self, workdir: str) -> _Namespaces:
+        """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
+        command = (*self._plan.bubblewrap, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
+        read_end, write_end = os.pipe()
+        try:
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                pid = spawn(command, tree.marked(workdir), "/", (null, write_end, write_end))
+            finally:
+                os.close(write_end)
+                os.close(null)
+            self.pids.add(pid)
+            said = _first_line(read_end)
+        finally:
+            os.close(read_end)
+        if said != _READY:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            raise OSError(f"bubblewrap: {said.decode(errors='replace').strip() or 'no answer'}")
+        init = next(iter(tree.children_of(pid)), 0)
+        if not init:
+            raise OSError("the kernel does not list the children of a process")
+        held = _Namespaces(self._plan, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
+        if self._root:
+            for name in _TEMPORARY:
+                fd = os.open(f"/proc/{init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                held.temporary[fd] = _files(fd)
+        return held
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def left(self, slot: int) -> int:
+        """The process with which all that an attempt left in its sandbox ends; 0 when nothing is left."""
+        held = self._by_slot.get(slot)
+        if held is None:
+            return self._adopted.pop(slot, 0)
+        if self._root and tree.children_of(held.init) == held.children:
+            held.busy = False
+            return 0
+        init = held.init
+        self._end(slot)
+        return init
+
+    def adopt(self, slot: int, pid: int) -> None:
+        """Find the sandbox that an earlier launcher made for a process."""
+        if self._inits is None:
+            self._inits = tree.namespace_inits()
+        init = self._inits.get(tree.process_namespace(pid), 0)
+        if init:
+            self._adopted[slot] = init
+
+    def close(self) -> None:
+        for slot in list(self._by_slot):
+            self._end(slot)
+
+    def _end(self, slot: int) -> None:
+        self._by_slot.pop(slot).end()
+
+
+def directories(path: str) -> list[str]:
+    """The arguments of bubblewrap for the directories above ``path``; what it makes unasked is closed to others."""
+    above = [str(one) for one in reversed(PurePath(path).parents)][1:]
+    return [word for one in above for word in ("--perms", "0755", "--dir", one)]
+
+
+def _must(undo: Callable[[], None]) -> None:
+    """Become oneself again, or end: nothing may go on as somebody else."""
+    try:
+        undo()
+    except OSError as error:
+        raise SystemExit(f"iris launcher: cannot return from a sandbox: {error}") from error
+
+
+def _first_line(fd: int) -> bytes:
+    """What bubblewrap says: an empty line once the namespaces are made, or its error."""
+    said = b""
+    while not said.endswith(b"\n") and select.select([fd], [], [], _BUILD_S)[0]:
+        data = os.read(fd, 4096)
+        if not data:
+            break
+        said += data
+    return said
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def _files(fd: int) -> int:
+    """How many files and directories a temporary file system has."""
+    found = os.fstatvfs(fd)
+    return found.f_files - found.f_ffree

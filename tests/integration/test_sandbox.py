@@ -1,0 +1,240 @@
+"""Confined tasks on real workers: what they cannot do, and that all else is as without a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iris_bus.contract import Connection
+from iris_core.messages import Stop
+from iris_core.spec import Probe
+from iris_core.states import Cause, KernelStatus
+from tests.support import escapes
+from tests.support.escapes import ESCAPES, MODES
+from tests.support.state import FakeState
+from tests.support.worker import WorkerProcess
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="starts workers as root and as another user"),
+]
+
+K = KernelStatus
+USER = 4321
+PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
+SANDBOXED = (MODES[0], MODES[2])
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every user can pass."""
+    made = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-sandbox-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@asynccontextmanager
+async def worker_of(
+    mode: str, state: FakeState, url: str, place: Path, **settings: object
+) -> AsyncIterator[WorkerProcess]:
+    data, shown = place / "w0", place / "shown"
+    shown.mkdir(exist_ok=True)
+    user = USER if mode.startswith("ordinary") else None
+    if user is not None:
+        data.mkdir()
+        os.chown(data, user, user)
+    given = {"run_as": "", "sandbox": "auto", "binds": f"{shown}:ro", "heartbeat_interval_s": 0.2, **settings}
+    if mode not in SANDBOXED:
+        given["bubblewrap"] = "no-such-program"
+    async with WorkerProcess(url, data, user=user, **given) as process:
+        register = await state.registration()
+        wanted = {MODES[0]: "sandbox", MODES[1]: "users", MODES[2]: "sandbox", MODES[3]: "user"}[mode]
+        assert register.attributes["isolation"] == wanted
+        yield process
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture(params=SANDBOXED)
+async def worker(
+    request: pytest.FixtureRequest, state: FakeState, nats_url: str, place: Path
+) -> AsyncIterator[WorkerProcess]:
+    async with worker_of(request.param, state, nats_url, place, stop_grace_s=1) as process:
+        yield process
+
+
+@pytest.fixture
+def mark(place: Path) -> str:
+    """Seconds that only this test's processes sleep."""
+    return f"1000.{int.from_bytes(place.name.encode()[-4:])}"
+
+
+def task_pid(worker: WorkerProcess, mark: str) -> int:
+    """The process of a task that has ``mark`` in its command, as the host sees it."""
+    below = psutil.Process(worker.launcher_pid).children()
+    [found] = [process.pid for process in below if mark in " ".join(process.cmdline())]
+    return found
+
+
+async def until_gone(mark: str) -> None:
+    async with asyncio.timeout(20):
+        while any(mark in " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])):
+            await asyncio.sleep(0.01)
+
+
+# ── escapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_task_is_refused_is_what_the_security_page_says(
+    mode: str, state: FakeState, nats_url: str, place: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WORKERS_SECRET", "a")
+    key, shown = place / "w0.seed", place / "shown"
+    shown.mkdir()
+    shutil.copy(escapes.__file__, shown / "escapes.py")
+    shutil.copy("/usr/bin/id", shown / "id")
+    (shown / "id").chmod(0o4755)
+    key.write_text("SU")
+    key.chmod(0o600)
+    if mode.startswith("ordinary"):
+        os.chown(key, USER, USER)
+    async with worker_of(mode, state, nats_url, place) as worker:
+        other = await state.run("sh", "-c", f"echo private > secret; echo ready; exec sleep {mark}")
+        await state.printed(other, b"ready\n")
+        facts = {
+            "worker": worker.pid,
+            "launcher": worker.launcher_pid,
+            "task": task_pid(worker, mark),
+            "data": str(worker.data),
+            "places": {str(path): os.stat(path).st_dev for path in (worker.data, worker.data / "attempts/0", "/etc")},
+            "file": str(worker.data / "attempts/0/secret"),
+            "output": str(worker.data / "output/0.out"),
+            "key": str(key),
+            "setuid": str(shown / "id"),
+            "secret": "WORKERS_SECRET",
+            "tmp": os.stat("/tmp").st_dev,
+            "left": place.name + "-left",
+        }
+        tried = await state.run(PYTHON, str(shown / "escapes.py"), json.dumps(facts))
+        ended = await state.ended(tried)
+        Path("/tmp", facts["left"]).unlink(missing_ok=True)
+        assert (ended.exit_code, ended.error) == (0, "")
+        succeeded = json.loads(await state.output(tried))
+        assert succeeded == [escape.what for escape in ESCAPES if mode not in escape.refused]
+        assert state.end_of(other) is None
+
+
+# ── all else is as without ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_ends_output_and_errors_of_confined_tasks_are_their_own(state: FakeState, worker: WorkerProcess):
+    commands = {
+        "echo out; echo err > /dev/stderr; exit 7": (7, None, ""),
+        "kill -9 $$": (None, 9, "killed by signal 9 (SIGKILL: perhaps out of memory)"),
+        "echo no luck > $IRIS_ERROR_FILE; exit 1": (1, None, "no luck"),
+        "echo a > /dev/stdout; test $HOME = $IRIS_WORKDIR && test $PWD = $HOME && touch a /tmp/a /dev/shm/a": (
+            0,
+            None,
+            "",
+        ),
+        "test $(ps -o sid= -p $$) = $$": (0, None, ""),
+    }
+    refs = [await state.run("sh", "-c", command) for command in commands]
+    found = [await state.ended(ref) for ref in refs]
+    assert [(end.exit_code, end.signal, end.error) for end in found] == list(commands.values())
+    assert await state.output(refs[0]) == b"out\n"
+    missing = await state.ended(await state.run("no-such-program"))
+    assert (missing.exit_code, missing.error) == (127, "no-such-program: command not found")
+
+
+async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, worker: WorkerProcess, mark: str):
+    leave = f"touch a /tmp/a /var/tmp/a /dev/shm/a; ls /proc | grep -c '^[0-9]'; (setsid sleep {mark} &)"
+    for _ in range(3):
+        ref = await state.run("sh", "-c", f"ls -A . /tmp /var/tmp /dev/shm; {leave}")
+        assert (await state.ended(ref)).exit_code == 0
+        await until_gone(mark)
+        listing = (await state.output(ref)).split()
+        assert b"a" not in listing
+        assert int(listing[-1]) < 10
+
+
+async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):
+    polite = await state.run("sh", "-c", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+    deaf = await state.run("sh", "-c", f"trap '' TERM; echo ready; setsid sleep {mark} & wait; sleep 1000")
+    plain = await state.run("sleep", "1000")
+    for ref in (polite, deaf):
+        await state.printed(ref, b"ready\n")
+    await state.running(plain)
+    await state.order(stop=[Stop(polite, 20_000), Stop(deaf, 100), Stop(plain, 20_000)])
+    found = [await state.ended(ref) for ref in (polite, deaf, plain)]
+    assert [(end.exit_code, end.signal) for end in found] == [(3, None), (None, 9), (None, 15)]
+    await until_gone(mark)
+
+
+@pytest.mark.parametrize("also_launcher", [False, True])
+async def test_a_confined_task_is_adopted_and_ends_with_all_it_started(
+    state: FakeState, worker: WorkerProcess, place: Path, mark: str, also_launcher: bool
+):
+    go = place / "shown" / "go"
+    ref = await state.run(
+        "sh",
+        "-c",
+        f"setsid sleep {mark} & echo before; while ! test -e {go}; do sleep 0.01; done; echo after; exit 7",
+    )
+    await state.printed(ref, b"before\n")
+    if also_launcher:
+        os.kill(worker.launcher_pid, signal.SIGKILL)
+        await worker.ended()
+    else:
+        await worker.kill()
+    await worker.start()
+    register = await state.registration(2)
+    assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
+    go.touch()
+    ended = await state.ended(ref)
+    assert ended.cause is Cause.EXITED if not also_launcher else Cause.WORKER_CRASHED
+    assert await state.output(ref) == b"before\nafter\n"
+    await until_gone(mark)
+
+
+async def test_a_probe_runs_beside_its_task_in_the_same_sandbox(state: FakeState, worker: WorkerProcess):
+    probe = Probe(kind="command", command=("sh", "-c", "test -e /tmp/ready"), interval_s=0.1)
+    ref = await state.run("sh", "-c", "touch /tmp/ready; sleep 1000", probe=probe, ports=("http",))
+    results = lambda: [result for beat in state.beats for result in beat.probes if result.ref == ref]  # noqa: E731
+    await state.until(lambda: any(result.passes for result in results()))
+
+
+# ── settings ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_worker_that_needs_a_sandbox_does_not_start_without(nats_url: str, place: Path):
+    log = place / "log"
+    settings = {"sandbox": "required", "bubblewrap": "no-such-program"}
+    async with WorkerProcess(nats_url, place / "w0", log=log, **settings) as worker:
+        assert await worker.ended() == 2
+    assert "[worker] sandbox: it is required, and cannot be made: no-such-program is not installed" in log.read_text()
+
+
+async def test_a_task_runs_as_the_account_of_who_submitted_it(state: FakeState, nats_url: str, place: Path):
+    settings = {"run_as": "submitter", "accounts": "ann=nobody"}
+    async with worker_of(MODES[0], state, nats_url, place, **settings):
+        ref = await state.run("sh", "-c", "id -un; touch a; echo $USER")
+        assert (await state.ended(ref)).exit_code == 0
+        assert await state.output(ref) == b"nobody\nnobody\n"
+        refused = await state.ended(await state.run("id", user="bob"))
+        assert (refused.exit_code, refused.error) == (126, "user 'bob' has no account on this host ([worker] accounts)")
