@@ -45,7 +45,9 @@ def main(reply: int, options: StartOptions) -> int:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
     except (InvalidOption, BadSetting, DirectoryInUse, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
-    answer(reply, f"started {programs.url} {programs.proxy} {len(programs.hosts())} {programs.settings.ready_s}")
+    settings = programs.settings
+    confined = "confined" if settings.sandbox else "unconfined"
+    answer(reply, f"started {programs.url} {programs.proxy} {len(programs.hosts())} {settings.ready_s} {confined}")
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")

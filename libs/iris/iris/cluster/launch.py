@@ -46,7 +46,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
-    url, proxy, workers, ready_s = rest.split()
+    url, proxy, workers, ready_s, confined = rest.split()
+    if confined != "confined":
+        note("tasks run as you without a sandbox; --sandbox confines them")
     try:
         missing = wait_until_ready(url, proxy, int(workers), float(ready_s), supervisor)
     except KeyboardInterrupt:

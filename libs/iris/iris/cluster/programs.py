@@ -163,4 +163,5 @@ def worker_settings(host: HostProgram, programs: ClusterPrograms, memory_bytes: 
         "worker.memory_bytes": memory_bytes,
         "worker.chips": host.chips,
         "worker.attributes": ",".join(f"{key}={value}" for key, value in host.attributes.items()),
+        **({} if programs.settings.sandbox else {"worker.sandbox": "off", "worker.run_as": "worker"}),
     }
