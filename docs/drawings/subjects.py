@@ -90,7 +90,9 @@ def subjects_document() -> str:
         streams,
         f"Whole objects are kept in the buckets `{subjects.SNAPSHOTS_BUCKET}` and `{subjects.BUNDLES_BUCKET}`.",
         f"The bucket `{subjects.DISCOVERY_BUCKET}` of values by key holds where each deployment answers, as JSON "
-        "(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it.",
+        f"(`Discovery`) under its name: the state service's leader writes it, the proxy and the gateway read it. "
+        f"The bucket `{subjects.KEYS_BUCKET}` holds the keys that sign tokens of tasks: the leader writes it, and the "
+        "gateway reads it.",
         "## Subjects",
         rows,
         "## Events",

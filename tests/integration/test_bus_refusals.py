@@ -7,7 +7,7 @@ import pytest
 
 from iris_bus.contract import Full, Unavailable
 from iris_bus.jetstream import connect
-from iris_core.subjects import STREAMS
+from iris_core.subjects import STORES, STREAMS
 from tests.support.nats_config import configured_nats
 
 pytestmark = pytest.mark.integration
@@ -37,7 +37,7 @@ async def test_no_stream_is_compressed_and_one_that_was_is_so_no_longer(connecti
     config = (await connection._api.info("IRIS_LOGS")).config
     await connection._api.change("STREAM.UPDATE.IRIS_LOGS", {**config, "compression": "s2"})
     await connection.streams.ensure()
-    names = [*(stream.name for stream in STREAMS), "KV_iris-discovery", "OBJ_iris-snapshots", "OBJ_iris-bundles"]
+    names = [*(stream.name for stream in STREAMS), *STORES[len(STREAMS) :]]
     configs = [(await connection._api.info(name)).config for name in names]
     assert {config["compression"] for config in configs} == {"none"}
 

@@ -57,6 +57,7 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.proxy.load": ("proxy state", "state"),
     "iris.service.describe": ("gateway", "state scheduler gateway proxy"),
     "$KV.iris-discovery.a": ("state admin", ""),
+    "$KV.iris-keys.task": ("state admin", ""),
     "$O.iris-bundles.C.x": ("state gateway admin", ""),
     "$O.iris-bundles.M.x": ("state gateway admin", ""),
     "$O.iris-snapshots.C.x": ("state admin", ""),
@@ -77,6 +78,7 @@ READS = {
     "IRIS_EVENTS": f"{KEEPS} gateway",
     "IRIS_LOGS": f"{KEEPS} gateway",
     "KV_iris-discovery": f"{KEEPS} gateway proxy",
+    "KV_iris-keys": f"{KEEPS} gateway",
     "OBJ_iris-bundles": f"{KEEPS} gateway",
 }
 GETS = {"IRIS_EVENTS": OBSERVING, "OBJ_iris-bundles": f"{W1} {W2}"}

@@ -18,7 +18,7 @@ from iris_core.messages import AttemptRef, Ended, Order, ProbeResult, Register, 
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare
+from iris_worker.agent import Agent, Discard, Instruction, Kill, LocalAttempt, Prepare, RenewToken
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from tests.sim.network import Link
 from tests.sim.process import Process
@@ -157,7 +157,7 @@ class Worker:
             elif isinstance(one, Prepare):
                 loop.call_later(0.02, lambda ref=one.ref: self._do(self.agent.on_prepared(ref, self._now_ms())))
             else:
-                assert isinstance(one, Discard)
+                assert isinstance(one, Discard | RenewToken)
         self._launch()
         self._told()
 

@@ -63,12 +63,13 @@ async def house(keyring: Keyring | None = None, **settings: Any) -> AsyncIterato
     numbers = itertools.count(1)
     gateway.new_id = lambda: f"id{next(numbers)}"
     await gateway.feed.wake()
-    following = asyncio.create_task(gateway.discovered.follow())
+    following = [asyncio.create_task(one.follow()) for one in (gateway.discovered, gateway.task_tokens)]
     transport = httpx.ASGITransport(Middleware(gateway, (*ENDPOINTS, *PAGES)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         try:
             yield House(gateway, state, http, memory)
         finally:
-            following.cancel()
+            for task in following:
+                task.cancel()
             await gateway.feed.close()
             await state.stop()

@@ -116,7 +116,7 @@ class JetStreams:
         replicas: int = 1,
         table: Sequence[Stream] = subjects.STREAMS,
         buckets: Sequence[str] = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET),
-        key_values: Sequence[str] = (subjects.DISCOVERY_BUCKET,),
+        key_values: Sequence[str] = (subjects.DISCOVERY_BUCKET, subjects.KEYS_BUCKET),
     ) -> None:
         self._link = link
         self._api = api

@@ -37,10 +37,15 @@ class AttemptRef(_Message, frozen=True, order=True):
 
 
 class Caller(_Message, frozen=True):
-    """The authenticated sender of a request. Roles: user, admin, worker."""
+    """The authenticated sender of a request. Roles: user, admin, worker, task.
+
+    ``attempt`` and ``worker``: of a task, which attempt's token it is, and where that was made.
+    """
 
     user: str = ""
     role: str = "user"
+    attempt: AttemptRef | None = None
+    worker: str = ""
 
 
 class SubmitJob(_Message, frozen=True):
@@ -309,12 +314,27 @@ class LoadReport(_Message, frozen=True):
 # ── what a host is to do: state → worker, a request answered at once by OrderTaken ──────────────────────────────
 
 
+class TaskGrant(_Message, frozen=True):
+    """The right to make tokens for the attempts of one job on one worker; see `iris_core.task_tokens`.
+
+    ``claims``: what it says, packed. ``key``: a secret that signs tokens.
+    """
+
+    job: int
+    claims: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"TaskGrant(job={self.job})"
+
+
 class TaskTemplate(_Message, frozen=True):
     """The part of an order that all tasks of a job share; sent once per order.
 
     ``serves``: for a route, the name of the port that serves its requests; its probe may use another one.
     ``traceparent``: the trace context that the job was submitted with.
     ``settle_ms``: for a route, how long it serves on after it left discovery, when its worker stops by itself.
+    ``grant``: for the tokens of its attempts; None while the signing keys are not known.
     """
 
     job: int
@@ -332,6 +352,7 @@ class TaskTemplate(_Message, frozen=True):
     traceparent: str = ""
     settle_ms: int = 0
     environment: Environment | None = None
+    grant: TaskGrant | None = None
 
 
 class Gang(_Message, frozen=True):
@@ -367,6 +388,7 @@ class Order(_Message, frozen=True):
         register: the state service does not know this incarnation: send Register.
         expires_ms: when the order expires, by the host's monotonic clock; afterwards only its stops are executed. 0:
             never.
+        renewals: for new tokens of the attempts of these jobs that run there.
     """
 
     incarnation: str
@@ -379,6 +401,7 @@ class Order(_Message, frozen=True):
     gangs: tuple[Gang, ...] = ()
     register: bool = False
     expires_ms: int = 0
+    renewals: tuple[TaskGrant, ...] = ()
 
 
 class OrderTaken(_Message, frozen=True):

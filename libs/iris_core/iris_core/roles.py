@@ -17,6 +17,7 @@ from iris_core.subjects import (
     DISCOVERY_BUCKET,
     EVENTS,
     INBOXES,
+    KEYS_BUCKET,
     LOGS,
     SNAPSHOTS_BUCKET,
     STATE_COMMAND,
@@ -52,12 +53,14 @@ _CALLS = {
 """Calls of the JetStream API by what they are for: single messages; also to follow, to replace an object, to declare
 and trim a store, to make it anew."""
 
-_BUNDLES, _SNAPSHOTS, _DISCOVERY = f"OBJ_{BUNDLES_BUCKET}", f"OBJ_{SNAPSHOTS_BUCKET}", f"KV_{DISCOVERY_BUCKET}"
+_BUNDLES, _SNAPSHOTS = f"OBJ_{BUNDLES_BUCKET}", f"OBJ_{SNAPSHOTS_BUCKET}"
+_DISCOVERY, _KEYS = f"KV_{DISCOVERY_BUCKET}", f"KV_{KEYS_BUCKET}"
 _STORED_ON = {
     **{stream.name: stream.subjects for stream in STREAMS},
     _BUNDLES: (f"$O.{BUNDLES_BUCKET}.>",),
     _SNAPSHOTS: (f"$O.{SNAPSHOTS_BUCKET}.>",),
     _DISCOVERY: (f"$KV.{DISCOVERY_BUCKET}.>",),
+    _KEYS: (f"$KV.{KEYS_BUCKET}.>",),
 }
 
 
@@ -88,7 +91,7 @@ ROLES = (
         "state",
         "keeps every record, and all streams",
         stores=dict.fromkeys(STORES, "declare"),
-        writes=(_BUNDLES, _SNAPSHOTS, _DISCOVERY),
+        writes=(_BUNDLES, _SNAPSHOTS, _DISCOVERY, _KEYS),
         answers="all",
         subscribes=(STATE_COMMAND,),
     ),
@@ -96,7 +99,7 @@ ROLES = (
     BusRole(
         "gateway",
         "passes on what people want, and shows them events and output",
-        stores={EVENTS.name: "read", LOGS.name: "read", _DISCOVERY: "read", _BUNDLES: "put"},
+        stores={EVENTS.name: "read", LOGS.name: "read", _DISCOVERY: "read", _KEYS: "read", _BUNDLES: "put"},
         writes=(_BUNDLES,),
         answers="once",
     ),

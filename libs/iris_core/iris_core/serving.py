@@ -13,6 +13,8 @@ import msgspec
 from iris_core.resources import ResourceRequest
 from iris_core.spec import BandName, Constraint, Environment, JobSpec, Probe
 
+TASK_TOKEN = "iristask_"
+"""The beginning of every token of a task, for people and for programs that look for secrets."""
 TOKEN_COOKIE = "iris_token"
 """The cookie in which a browser keeps the token of the dashboard. Browsers send it to every port of a host, so the
 proxy removes it from requests: no route receives it.

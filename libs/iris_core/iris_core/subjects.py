@@ -74,11 +74,14 @@ SNAPSHOTS_BUCKET = "iris-snapshots"
 BUNDLES_BUCKET = "iris-bundles"
 DISCOVERY_BUCKET = "iris-discovery"
 """The key-value bucket that holds `Discovery` as JSON under each deployment's name."""
+KEYS_BUCKET = "iris-keys"
+"""The key-value bucket of the keys that sign tokens of attempts; only the state service and gateways read it."""
 STORES = (
     *(stream.name for stream in STREAMS),
     f"OBJ_{SNAPSHOTS_BUCKET}",
     f"OBJ_{BUNDLES_BUCKET}",
     f"KV_{DISCOVERY_BUCKET}",
+    f"KV_{KEYS_BUCKET}",
 )
 """Every stream on the server by its name there: the streams above, and those of the buckets."""
 

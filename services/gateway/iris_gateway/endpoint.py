@@ -79,6 +79,7 @@ class Endpoint:
     Attributes:
         path: with ``{parameters}`` of one segment each.
         public: answered without authentication. admin: for admins only. page: its refusals are HTML pages.
+        task: a task's token may be used; the state service judges which jobs it reaches.
         body: the type of the JSON body, or a media type; None when there is none.
         problems: codes of its own refusals, besides those of every endpoint.
     """
@@ -94,6 +95,7 @@ class Endpoint:
     admin: bool = False
     problems: tuple[str, ...] = ()
     page: bool = False
+    task: bool = False
 
 
 def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

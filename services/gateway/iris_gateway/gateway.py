@@ -20,6 +20,7 @@ from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
 from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
+from iris_gateway.task_tokens import TaskTokens
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ class Gateway:
     metrics: Metrics
     tracer: Tracer
     keyring: Keyring
+    task_tokens: TaskTokens
     pace: RateLimiter
     intake: RateLimiter
     settings: GatewaySettings

@@ -1,7 +1,8 @@
 """Authenticates a request by its token, from the header or from the dashboard's cookie.
 
-The cookie is accepted for reads, and for the forms of the dashboard's own pages. Source:
-docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md.
+The cookie is accepted for reads, and for the forms of the dashboard's own pages. The token of a task is accepted only
+where an endpoint says so. Source: docs/adr/0036-forms-of-our-own-pages-may-change-jobs.md,
+docs/adr/0040-tokens-of-attempts.md.
 """
 
 from __future__ import annotations
@@ -9,35 +10,46 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from iris_core.messages import Caller
-from iris_core.serving import TOKEN_COOKIE
-from iris_gateway.auth import Keyring, no_form, own_form, own_machine, own_pages
+from iris_core.serving import TASK_TOKEN, TOKEN_COOKIE
+from iris_gateway.auth import ANONYMOUS, bearer_of, checked_user, no_form, own_form, own_machine, own_pages
+from iris_gateway.gateway import Gateway
+from iris_gateway.problem import ProblemResponse
 
 SAFE = frozenset({"GET", "HEAD"})
 
 
-def identify(keyring: Keyring, request: Request) -> Caller:
-    """The caller. Raises Problem unauthenticated, or forbidden for other sites' pages."""
+def identify(gateway: Gateway, request: Request, *, task: bool = False) -> Caller:
+    """The caller. ``task``: it may be a task. Raises Problem unauthenticated, or forbidden for other sites' pages."""
     headers = request.headers
     safe = request.method in SAFE
-    if keyring.open:
+    if gateway.keyring.open:
         own_machine(headers.get("host", ""))
     if not safe:
         own_pages(headers)
     if request.method == "POST":  # a form cannot send other methods that change anything
         no_form(headers)
-    return _caller(keyring, request, with_cookie=safe)
+    return _caller(gateway, request, with_cookie=safe, task=task)
 
 
-def identify_form(keyring: Keyring, request: Request) -> Caller:
+def identify_form(gateway: Gateway, request: Request) -> Caller:
     """The caller who sent a form of the dashboard. Raises Problem as `identify`."""
-    if keyring.open:
+    if gateway.keyring.open:
         own_machine(request.headers.get("host", ""))
     own_form(request.headers)
-    return _caller(keyring, request, with_cookie=True)
+    return _caller(gateway, request, with_cookie=True)
 
 
-def _caller(keyring: Keyring, request: Request, *, with_cookie: bool) -> Caller:
+def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
+    """With authentication off, who the client claims to be."""
+    if gateway.keyring.open:
+        return Caller(user=checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS, role="admin")
     authorization = request.headers.get("authorization")
     if authorization is None and with_cookie and TOKEN_COOKIE in request.cookies:
-        authorization = f"Bearer {request.cookies[TOKEN_COOKIE]}"
-    return keyring.identify(authorization, request.headers.get("x-iris-user", ""))
+        return gateway.keyring.identify(request.cookies[TOKEN_COOKIE])  # a person; a task has no cookie
+    secret = bearer_of(authorization or "")
+    if secret.startswith(TASK_TOKEN):
+        caller = gateway.task_tokens.identify(secret, gateway.now_ms())
+        if not task:
+            raise ProblemResponse("forbidden", "the token of a task is for jobs of its own subtree, and nothing else")
+        return caller
+    return gateway.keyring.identify(secret)

@@ -55,7 +55,7 @@ class PathRoutes:
         request = Request(scope, body.receive)
         endpoint = self._endpoint(request.method)
         scope["iris.page"] = endpoint.page
-        caller = NOBODY if endpoint.public else self._admit(request)
+        caller = NOBODY if endpoint.public else self._admit(request, endpoint)
         if endpoint.admin:
             require_admin(caller)
         try:
@@ -73,8 +73,8 @@ class PathRoutes:
         with tracer.span(f"{endpoint.method} {self._path}", tracer.context(call.request.headers)):
             return await endpoint.handler(call)
 
-    def _admit(self, request: Request) -> Caller:
-        caller = identify(self._gateway.keyring, request)
+    def _admit(self, request: Request, endpoint: Endpoint) -> Caller:
+        caller = identify(self._gateway, request, task=endpoint.task)
         now_s = self._gateway.clock()
         self._gateway.pace.admit(caller.user, now_s)
         if request.method not in SAFE:

@@ -28,7 +28,7 @@ from iris_bus.run import Service, run_service
 from iris_bus.settings import BadSetting
 from iris_bus.telemetry import new_registry
 from iris_bus.tracing import Tracer
-from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET
+from iris_core.subjects import BUNDLES_BUCKET, DISCOVERY_BUCKET, KEYS_BUCKET
 from iris_core.token_file import BadTokenFile
 from iris_gateway.api import ENDPOINTS
 from iris_gateway.auth import Keyring, parse_tokens
@@ -49,6 +49,7 @@ from iris_gateway.processes import Processes
 from iris_gateway.queries import Queries
 from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
+from iris_gateway.task_tokens import TaskTokens
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     gateway = assemble(settings, connection, keyring, service.tracer)
     service.show_itself(gateway.metrics.registry)
     service.spawn(gateway.discovered.follow())
+    service.spawn(gateway.task_tokens.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings, certificate)
@@ -115,6 +117,7 @@ def assemble(
         metrics=Metrics(new_registry()),
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
+        task_tokens=TaskTokens(connection.key_value(KEYS_BUCKET)),
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,

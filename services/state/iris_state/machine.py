@@ -35,7 +35,7 @@ from iris_core.quota import Quota
 from iris_core.request_ids import key_of
 from iris_core.serving import Discovery
 from iris_core.states import WorkerState
-from iris_state import deltas, outbox, views
+from iris_state import deltas, outbox, task_scope, views
 from iris_state.changes import (
     Answered,
     Assigned,
@@ -348,6 +348,11 @@ class Machine:
 
     def _execute_once(self, user_command: UserCommand, reply: str) -> None:
         """Execute each request once, however often it arrives."""
+        try:
+            user_command = task_scope.allowed_command(self.ledger, user_command)
+        except Refused as error:
+            self._answers.append((reply, Answer(error.code.value, views.refusal(error.detail))))
+            return
         request = user_command.request_id
         known = self.ledger.answers.get(request)
         if known is None and key_of(request) in self.ledger.answered_keys:

@@ -6,16 +6,17 @@ docs/ARCHITECTURE.md#storage; docs/design/semantics.md#sessions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from iris_core import codec
+from iris_core import codec, task_tokens
 from iris_core.limits import CHUNK_BYTES
-from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskTemplate
+from iris_core.messages import AttemptRef, Gang, Order, Stop, TaskGrant, TaskTemplate
 from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus, SessionStatus
+from iris_core.task_tokens import SigningKey
 from iris_state import changes as c
 from iris_state.ledger import Ledger
 from iris_state.reactions import complete
@@ -31,15 +32,22 @@ class _Draft:
     start: dict[AttemptRef, None] = field(default_factory=dict)
     stop: dict[AttemptRef, Cause] = field(default_factory=dict)
     incarnation: str = ""
+    renew: bool = False
 
 
 class OrderBook:
-    """The orders of one commit."""
+    """The orders of one commit.
 
-    def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int) -> None:
+    Attributes:
+        keys: those that sign the tokens of attempts; none while they are not known.
+    """
+
+    def __init__(self, ledger: Ledger, stop_grace_ms: int, expires_ms: int, token_life_ms: int) -> None:
+        self.keys: Sequence[SigningKey] = ()
         self._ledger = ledger
         self._stop_grace_ms = stop_grace_ms
         self._expires_ms = expires_ms
+        self._token_life_ms = token_life_ms
         self._drafts: dict[str, _Draft] = {}
         self._new: set[AttemptKey] = set()
 
@@ -116,6 +124,15 @@ class OrderBook:
         """An empty order, which shows whether orders reach a host, and its clock."""
         self._draft(worker)
 
+    def renew_tokens(self, worker: str, now_ms: int) -> None:
+        """Renew the tokens of everything that runs on a host, in good time before they expire; several times, as an
+        order may be lost.
+        """
+        presence = self._ledger.presence[worker]
+        if self.keys and presence.open and now_ms >= presence.renew_ms:
+            presence.renew_ms = now_ms + self._token_life_ms // RENEWALS
+            self._draft(worker).renew = True
+
     def take(self, epoch: int, now_ms: int) -> dict[str, Order]:
         """Each worker's order; then begin the next commit's."""
         drafts, self._drafts = self._drafts, {}
@@ -162,13 +179,14 @@ class OrderBook:
 
     def _write(self, worker: str, draft: _Draft, epoch: int, now_ms: int) -> Order:
         expires_ms = self._expiry(worker, draft, now_ms)
+        key = task_tokens.signing(self.keys, now_ms)
         known = self._ledger.workers.get(worker)
         jobs = dict.fromkeys(ref.job for part in (draft.run, draft.prepare, draft.start) for ref in part)
         gangs = [self._ledger.jobs[number] for number in jobs if self._ledger.jobs[number].is_gang]
         return Order(
             incarnation=draft.incarnation or (known.incarnation if known is not None else ""),
             epoch=epoch,
-            templates=tuple(self._template(number) for number in jobs),
+            templates=tuple(self._template(number, self._grant(key, number, worker, now_ms)) for number in jobs),
             run=tuple(draft.run),
             prepare=tuple(draft.prepare),
             start=tuple(draft.start),
@@ -176,11 +194,23 @@ class OrderBook:
             gangs=tuple(Gang(job.number, self._hosts(job), len(job.tasks[0].attempts) - 1) for job in gangs),
             register=bool(draft.incarnation),
             expires_ms=expires_ms,
+            renewals=self._renewals(key, worker, now_ms) if draft.renew else (),
         )
 
-    def _template(self, number: int) -> TaskTemplate:
+    def _renewals(self, key: SigningKey | None, worker: str, now_ms: int) -> tuple[TaskGrant, ...]:
+        """A grant for each job with an open attempt on a host."""
+        jobs = dict.fromkeys(job for job, _, _ in self._ledger.presence[worker].open)
+        grants = (self._grant(key, number, worker, now_ms) for number in jobs)
+        return tuple(grant for grant in grants if grant is not None)
+
+    def _grant(self, key: SigningKey | None, number: int, worker: str, now_ms: int) -> TaskGrant | None:
+        if key is None:
+            return None
+        return task_tokens.grant(key, number, self._ledger.jobs[number].user, worker, now_ms + self._token_life_ms)
+
+    def _template(self, number: int, grant: TaskGrant | None) -> TaskTemplate:
         """The template of a job's tasks, and for a route the port of requests and its settle time."""
-        made, found = template(self._ledger.jobs[number]), self._ledger.route_for(number)
+        made, found = template(self._ledger.jobs[number], grant), self._ledger.route_for(number)
         if found is None:
             return made
         spec = found[0].spec
@@ -211,20 +241,25 @@ class OrderBook:
 def parts(order: Order) -> Iterator[Order]:
     """The order split into orders of at most `CHUNK_BYTES`, or of one attempt where that is larger.
 
-    Each part is idempotent, so the parts may be executed in any sequence and repeated separately.
+    Each part is idempotent, so the parts may be executed in any sequence and repeated separately. Renewals go with the
+    first.
     """
     refs = [(name, ref) for name in _LISTS for ref in getattr(order, name)]
     if len(refs) < 2 or len(codec.pack(order)) <= CHUNK_BYTES:
         yield order
         return
+    renewals = order.renewals
     for half in (refs[: len(refs) // 2], refs[len(refs) // 2 :]):
         lists = {name: tuple(ref for kind, ref in half if kind == name) for name in _LISTS}
         jobs = {ref.job for name in _LISTS[:3] for ref in lists[name]}
         templates = tuple(template for template in order.templates if template.job in jobs)
         gangs = tuple(gang for gang in order.gangs if gang.job in jobs)
-        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, **lists))
+        yield from parts(msgspec.structs.replace(order, templates=templates, gangs=gangs, renewals=renewals, **lists))
+        renewals = ()
 
 
+RENEWALS = 4
+"""How often tokens are renewed while one lives."""
 _LISTS = ("run", "prepare", "start", "stop")
 
 
@@ -234,7 +269,7 @@ def _withdraw(draft: _Draft, ref: AttemptRef) -> None:
     draft.start.pop(ref, None)
 
 
-def template(job: Job) -> TaskTemplate:
+def template(job: Job, grant: TaskGrant | None = None) -> TaskTemplate:
     """The parts of the template that all tasks of a job share."""
     spec = job.spec
     return TaskTemplate(
@@ -251,4 +286,5 @@ def template(job: Job) -> TaskTemplate:
         probe=spec.probe,
         traceparent=job.traceparent,
         environment=spec.environment if spec.environment != Environment() else None,
+        grant=grant,
     )

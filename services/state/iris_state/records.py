@@ -260,6 +260,7 @@ class Presence:
         heard: it has sent a message since this leader leads. clock_ms: upper bound of its monotonic clock less the
             leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
         orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
+        renew_ms: when this leader next renews the tokens of its attempts.
     """
 
     __slots__ = (
@@ -273,6 +274,7 @@ class Presence:
         "heartbeat_ms",
         "open",
         "orders",
+        "renew_ms",
         "reported_ms",
         "sequence",
         "undelivered",
@@ -285,6 +287,7 @@ class Presence:
         self.clock_ahead_ms = 0
         self.orders: dict[AttemptKey, Ordered] = {}
         self.undelivered = 0
+        self.renew_ms = 0
         self.sequence = -1
         self.answered = False
         self.reported_ms = 0
@@ -297,7 +300,7 @@ class Presence:
         """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""
         self.sequence, self.answered, self.reported_ms = -1, True, 0
         self.orders.clear()
-        self.undelivered = 0
+        self.undelivered = self.renew_ms = 0
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:
         """The host has sent a message, with its monotonic clock at that time."""

@@ -55,7 +55,7 @@ class Round:
         self.changes: list[Change] = []
         self.begun = 0
         self.retention = retention
-        self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms)
+        self.orders = OrderBook(ledger, int(policy.stop_grace_s * 1000), policy.order_expires_ms, policy.task_token_ms)
         self.deltas = DeltaBuilder(ledger, policy.max_building)
         self.deliveries = Deliveries(ledger)
         self.deployments = Reconciler(ledger, policy)

@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import AttemptRef, Ended, Gang, Order, OrderTaken, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.messages import (
+    AttemptRef,
+    Ended,
+    Gang,
+    Order,
+    OrderTaken,
+    ReportTaken,
+    Stage,
+    Stop,
+    TaskGrant,
+    TaskTemplate,
+)
 from iris_core.states import Cause, KernelStatus
 from iris_worker.reports import Reports, fitting
 from iris_worker.seen import SeenAttempts
@@ -77,7 +88,15 @@ class Discard:
     ref: AttemptRef
 
 
-Instruction = Prepare | Kill | Discard
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """Replace the attempt's token by one of this grant."""
+
+    ref: AttemptRef
+    grant: TaskGrant
+
+
+Instruction = Prepare | Kill | Discard | RenewToken
 
 
 class Agent:
@@ -128,7 +147,23 @@ class Agent:
             self._take(ref, templates.get(ref.job), gangs.get(ref.job), True, now_ms, todo)
         for ref in order.start:
             self._start(ref, gangs.get(ref.job), now_ms)
+        if order.renewals:
+            todo += self._renewals(order.renewals)
         return OrderTaken(self.incarnation, monotonic_ms=monotonic_ms), todo
+
+    def _renewals(self, grants: Iterable[TaskGrant]) -> list[Instruction]:
+        """New tokens for the attempts of these jobs that run here, adopted ones too, or are to start."""
+        by_job = {grant.job: grant for grant in grants}
+        todo: list[Instruction] = []
+        for ref, held in self._held.items():
+            grant = by_job.get(ref.job)
+            if grant is None or held.is_over:
+                continue
+            if held.launched:
+                todo.append(RenewToken(ref, grant))
+            elif held.template is not None:
+                held.template = structs.replace(held.template, grant=grant)
+        return todo
 
     def _take(
         self,

@@ -74,6 +74,13 @@ def own(
     return env
 
 
+def token_variables(shared: Mapping[str, str], token: str, file: str) -> dict[str, str]:
+    """The attempt's own token and the file that holds the present one, unless its job brings a token."""
+    if "IRIS_TOKEN" in shared or "IRIS_TOKEN_FILE" in shared:
+        return {}
+    return {"IRIS_TOKEN": token, "IRIS_TOKEN_FILE": file}
+
+
 def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
     """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
     JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as ``torchrun`` sets its own variables

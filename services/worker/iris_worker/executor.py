@@ -18,7 +18,8 @@ from typing import Any
 from msgspec import structs
 
 from iris_bus.settings import BadSetting
-from iris_core.messages import AttemptRef, Ended, Stage, TaskTemplate
+from iris_core import task_tokens
+from iris_core.messages import AttemptRef, Ended, Stage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
@@ -57,7 +58,14 @@ from iris_worker.process.records import (
 )
 from iris_worker.process.spawn import NOT_EXECUTABLE
 from iris_worker.settings import WorkerSettings
-from iris_worker.workspaces import ERROR_FILE, Workspace, Workspaces, read_error_file, write_host_file
+from iris_worker.workspaces import (
+    ERROR_FILE,
+    Workspace,
+    Workspaces,
+    read_error_file,
+    write_host_file,
+    write_token,
+)
 
 STARTS_AT_ONCE = 32
 """Requested of the launcher and not answered yet: enough to keep it busy, and few to begin on an old order."""
@@ -321,7 +329,17 @@ class Executor:
         if held.gang is not None:
             hosts = write_host_file(slot.workdir, environment.host_lines(held.gang, template.resources))
             env |= environment.gang_words(held.gang, held.ref.index, hosts)
+        if template.grant is not None:
+            token = task_tokens.token(template.grant, held.ref)
+            write_token(slot, token)
+            env |= environment.token_variables(shared, token, slot.token_file)
         return env
+
+    def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:
+        """Replace the token of a running attempt; what fails is tried again by the next renewal."""
+        if (slot := self._running.get(ref)) is not None:
+            with contextlib.suppress(OSError):
+                write_token(slot, task_tokens.token(grant, ref))
 
     def kill(self, ref: AttemptRef, grace_ms: int, settle_ms: int) -> None:
         self._launcher.send(StopProcess(ref, grace_ms, settle_ms))

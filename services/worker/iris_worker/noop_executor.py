@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from iris_core.messages import AttemptRef, Ended
+from iris_core.messages import AttemptRef, Ended, TaskGrant
 from iris_core.states import Cause
 from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
@@ -48,6 +48,9 @@ class NoopExecutor:
 
     def trouble(self) -> str:
         return ""
+
+    def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:
+        """Nothing has a token."""
 
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""

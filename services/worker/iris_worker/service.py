@@ -25,7 +25,7 @@ from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE
 from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
 from iris_worker import accelerators, host
-from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare
+from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
 from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
@@ -197,6 +197,8 @@ class WorkerService:
                 self._executor.kill(one.ref, one.grace_ms, one.settle_ms)
             elif isinstance(one, Discard):
                 self._executor.discard(one.ref)
+            elif isinstance(one, RenewToken):
+                self._executor.renew_token(one.ref, one.grant)
             else:
                 self._spawn(self._prepare(one))
         if not self._launching:

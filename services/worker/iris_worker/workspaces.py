@@ -1,9 +1,9 @@
 """Directories of attempts, reused, because making one costs as much as starting a process.
 
 ``attempts/<n>`` is the directory of the attempt in slot n, ``output/<n>.out`` and ``.err`` hold its output until that
-is sent. Output goes to files and not through pipes: a worker that restarts finds them, and a task is never blocked or
-killed because nothing reads its output. A slot is given to the next attempt when no process of the last one is left,
-its output is sent, and its directory is empty again.
+is sent. Output goes to files and not through pipes: a worker that restarts
+finds them, and a task is never blocked or killed because nothing reads its output. A slot is given to the next attempt
+when no process of the last one is left, its output is sent, and its directory is empty again.
 Out of scope: processes; what is read from the files (tail).
 """
 
@@ -21,6 +21,8 @@ from iris_core.messages import AttemptRef
 
 ERROR_FILE = ".iris-error"
 HOST_FILE = ".iris-hosts"
+TOKEN_FILE = ".iris-token"
+_DRAFT = ".new"
 NOBODY = AttemptRef(0, 0, 0)
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _SPARES = 64
@@ -61,6 +63,11 @@ class Workspace:
             for place in (self.workdir, self.out, self.err):
                 os.chown(place, *owner)
             self.owner, self.empty_ns = owner, 0
+
+    @property
+    def token_file(self) -> str:
+        """The file of the attempt's token, where a sandbox shows it."""
+        return f"{self.workdir}/{TOKEN_FILE}"
 
 
 class Workspaces:
@@ -115,6 +122,8 @@ class Workspaces:
 
     def clean(self, slot: Workspace, now_ns: int) -> bool:
         """No process is left in the slot: empty its directory. Whether `empty_trash` has something to delete."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(slot.token_file)
         try:
             seen = os.stat(slot.workdir)
             slot.made = True  # an adopted one was made by an earlier worker process
@@ -190,6 +199,26 @@ class Workspaces:
             os.chmod(path, 0o700)
             os.rename(path, target)
         return target
+
+
+def write_token(slot: Workspace, token: str) -> None:
+    """Replace the file of an attempt's token, for the owner of its directory only; who reads it finds the old or the
+    new one.
+
+    The owner may put anything in its place meanwhile; it is not followed. Raises OSError.
+    """
+    draft = f"{slot.token_file}{_DRAFT}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(draft)
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o400)
+    try:
+        os.write(file, token.encode())
+        owner = os.stat(slot.workdir)
+        if owner.st_uid != os.geteuid():
+            os.fchown(file, owner.st_uid, owner.st_gid)
+    finally:
+        os.close(file)
+    os.rename(draft, slot.token_file)
 
 
 def read_error_file(workdir: str) -> str:

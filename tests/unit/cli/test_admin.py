@@ -24,7 +24,7 @@ def token(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
 def test_each_token_is_printed_once_and_names_its_user_and_role(token, tmp_path: Path):
     made = [token("ada"), token("root@example.org", "--role", "admin"), token("ada")]
     text = (tmp_path / "tokens").read_text()
-    who = [parse_tokens(text).identify(f"Bearer {secret}") for _, secret, _ in made]
+    who = [parse_tokens(text).identify(secret) for _, secret, _ in made]
 
     assert [code for code, _, _ in made] == [0, 0, 0]
     assert who == [Caller("ada", "user"), Caller("root@example.org", "admin"), Caller("ada", "user")]

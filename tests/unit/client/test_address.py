@@ -1,4 +1,5 @@
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,22 @@ def test_a_damaged_file_of_contexts_is_named(tmp_path):
 
     with pytest.raises(InvalidOption, match=str(path)):
         load_contexts(path)
+
+
+def test_a_task_reads_its_token_anew_and_a_person_sends_the_one_they_name(tmp_path: Path):
+    file = tmp_path / "token"
+    file.write_text("iristask_second\n")
+    task = {"IRIS_GATEWAY_URL": "http://gate:8080", "IRIS_TOKEN": "iristask_first", "IRIS_TOKEN_FILE": str(file)}
+    address = find_gateway(environ=task)
+    assert address.bearer() == "iristask_second"
+    file.write_text("iristask_third\n")
+    assert address.bearer() == "iristask_third"
+    file.unlink()
+    assert address.bearer() == "iristask_first"
+    assert find_gateway(environ=task | {"IRIS_TOKEN": "mine"}).bearer() == "mine"
+
+
+def test_a_token_may_be_in_a_file_alone(tmp_path: Path):
+    (tmp_path / "token").write_text("secret\n")
+    environ = {"IRIS_URL": "http://gate:8080", "IRIS_TOKEN_FILE": str(tmp_path / "token")}
+    assert find_gateway(environ=environ).bearer() == "secret"

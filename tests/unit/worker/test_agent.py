@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskTemplate
+from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Kill
+from iris_worker.agent import Agent, Kill, RenewToken
 from tests.unit.worker.story import SELF, Story, ref_of
 
 
@@ -438,3 +438,24 @@ def test_a_worker_that_ends_gives_a_route_its_time_to_settle_and_its_own_grace(s
     agent.on_order(Order(SELF, 1, stop=told), 0)
     assert agent.settle_ms() == 2000
     assert agent.stop_all(1000, 0) == [Kill(ref, 1000, 2000)]
+
+
+def test_what_runs_gets_a_new_token_and_nothing_else_does(story: Story):
+    story.play("""
+        run 1-0-0 -> taken, launch 1-0-0
+        run 1-1-0 -> taken, launch 1-1-0
+    """)
+    agent, grant = story.agent, TaskGrant(1, b"claims", b"key")
+    agent.on_ended(ref_of("1-1-0"), Ended(Cause.EXITED, 0), 0)
+    agent.adopt(Stage(ref_of("1-2-0"), KernelStatus.RUNNING, 0))
+    _, todo = agent.on_order(Order(SELF, 1, renewals=(grant, TaskGrant(9, b"", b""))), 0)
+    assert todo == [RenewToken(ref_of("1-0-0"), grant), RenewToken(ref_of("1-2-0"), grant)]
+
+
+def test_what_starts_later_has_the_newest_grant():
+    agent, ref = Agent("me"), AttemptRef(1, 0, 0)
+    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), bundle="b")
+    agent.on_order(Order("me", 1, templates=(work,), run=(ref,)), 1)
+    agent.on_order(Order("me", 1, renewals=(TaskGrant(1, b"later", b"key"),)), 2)
+    agent.on_prepared(ref, 3)
+    assert agent.next_launch().template.grant == TaskGrant(1, b"later", b"key")

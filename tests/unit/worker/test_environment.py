@@ -41,6 +41,14 @@ def test_the_owners_words_outweigh_the_hosts_and_not_ours():
     assert (shared["PATH"], shared["IRIS_WORKER_ID"], shared["IRIS_TOKEN"]) == ("/opt/bin", "w0", "secret")
 
 
+def test_an_attempt_has_its_own_token_unless_its_job_brings_one():
+    mine = environment.token_variables(environment.common(PLACE, template()), "t", "/w.token")
+    assert mine == {"IRIS_TOKEN": "t", "IRIS_TOKEN_FILE": "/w.token"}
+    for name in mine:
+        brought = environment.common(PLACE, template(**{name: "theirs"}))
+        assert environment.token_variables(brought, "t", "/w.token") == {}
+
+
 def test_no_task_is_taken_for_a_probe():
     assert environment.PROBE_VARIABLE not in environment.common(PLACE, template(IRIS_PROBE="1"))
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from iris_core.messages import AttemptRef, Gang, Order, Stage, TaskTemplate
+from iris_core import task_tokens
+from iris_core.messages import AttemptRef, Caller, Gang, Order, Stage, TaskTemplate
 from iris_core.resources import Device, ResourceRequest
 from iris_core.states import KernelStatus
+from iris_core.task_tokens import SigningKey
 from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
@@ -156,3 +158,22 @@ async def test_an_attempt_has_its_gpu_until_it_has_ended_and_over_a_restart_of_t
     after.kill_all()
     await until(lambda: not after.running)
     assert (told, free, after._devices._held) == (["0\n", "1\n"], 0, {})
+
+
+async def test_a_process_finds_its_token_and_a_renewed_one_where_it_found_the_first(opened: Open, tmp_path: Path):
+    executor, key, out = await opened(), SigningKey("k1", b"1" * 32, 0), tmp_path / "out"
+    first, second = (task_tokens.grant(key, 1, "ann", "w0", life_ms) for life_ms in (1000, 2000))
+    words = f'echo "$IRIS_TOKEN_FILE $IRIS_TOKEN" > {out}.new; mv {out}.new {out}; sleep 1000'
+    template = TaskTemplate(1, "/t", ("sh", "-c", words), {}, 1, ResourceRequest(), grant=first)
+    executor.launch(LocalAttempt(A, template, Stage(A, KernelStatus.PREPARING, 1)))
+    executor.flush()
+    await until(out.exists)
+    file, token = out.read_text().split()
+    assert token == Path(file).read_text() == task_tokens.token(first, A)
+    assert task_tokens.verified(token, {"k1": key}, 0) == Caller("ann", "task", A, "w0")
+    adopted = await opened()
+    adopted.renew_token(A, second)
+    assert Path(file).read_text() == task_tokens.token(second, A) != token
+    adopted.kill_all()
+    await until(lambda: not adopted.running)
+    assert not Path(file).exists()

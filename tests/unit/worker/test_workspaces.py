@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris_core.messages import AttemptRef
-from iris_worker.workspaces import ERROR_FILE, Workspaces, read_error_file
+from iris_worker.workspaces import ERROR_FILE, Workspaces, read_error_file, write_token
 
 A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
 LATER_NS = 1 << 62
@@ -139,3 +139,31 @@ def test_a_slot_whose_directory_cannot_be_made_leaves_no_open_file(slots: Worksp
     with pytest.raises(FileNotFoundError):
         slots.take(A)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_token_is_for_its_user_alone(slots: Workspaces):
+    slot = slots.take(A)
+    for token in ("first", "second"):
+        write_token(slot, token)
+        assert Path(slot.token_file).read_text() == token
+        assert os.stat(slot.token_file).st_mode & 0o777 == 0o400
+
+
+def test_a_token_goes_with_its_attempt_and_stays_with_one_that_is_adopted(slots: Workspaces, tmp_path: Path):
+    ended, adopted = slots.take(A), slots.take(B)
+    for slot in (ended, adopted):
+        write_token(slot, "t")
+    slots.clean(ended, LATER_NS)
+    assert os.listdir(ended.workdir) == []
+    Workspaces(tmp_path).begin({adopted.number}, set())
+    assert Path(adopted.token_file).read_text() == "t"
+
+
+def test_a_task_that_puts_something_in_the_way_of_its_token_gains_nothing(slots: Workspaces, tmp_path: Path):
+    slot, other = slots.take(A), tmp_path / "other"
+    other.write_text("kept")
+    for path in (slot.token_file, f"{slot.token_file}.new"):
+        os.symlink(other, path)
+    write_token(slot, "t")
+    assert (other.read_text(), Path(slot.token_file).read_text()) == ("kept", "t")
+    assert not Path(slot.token_file).is_symlink()

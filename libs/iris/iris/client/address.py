@@ -2,7 +2,8 @@
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the context's. Source: docs/design/interfaces.md#command-line.
+``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's. Source:
+docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from iris.client.contexts import Context, contexts_path, load_contexts
 from iris.client.decode import from_json
 from iris.client.problems import InvalidOption, NoGateway
 from iris_core.codec import Undecodable
+from iris_core.serving import TASK_TOKEN
 
 CLUSTER_FILE = "cluster.json"
 DAMAGE_FILE = "damage.txt"
@@ -26,11 +28,19 @@ DAMAGE_FILE = "damage.txt"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name of the source."""
+    """A gateway: scheme, host and port without a trailing slash; a bearer token, if any; the name of the source.
+
+    ``token_file``: holds the present token, which is replaced before it expires; ``token`` is what it was at first.
+    """
 
     url: str
     token: str = ""
     origin: str = ""
+    token_file: str = ""
+
+    def bearer(self) -> str:
+        """The token to send now; empty for none."""
+        return read_token(self.token_file) or self.token
 
 
 class ClusterFile(msgspec.Struct, frozen=True):
@@ -69,19 +79,35 @@ def find_gateway(
     url: str | None = None, *, context: str | None = None, environ: Mapping[str, str] = os.environ
 ) -> Address:
     """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
-    token = environ.get("IRIS_TOKEN", "")
+    token, file = _token(environ)
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
         for given, origin in sources:
             if given:
-                return Address(check_url(given), token, origin)
+                return Address(check_url(given), token, origin, file)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
-        return Address(check_url(chosen.url), token or chosen.token, "context")
+        return Address(check_url(chosen.url), token or chosen.token, "context", file)
     data = data_dir(environ)
     if cluster := read_cluster(data):
-        return Address(check_url(cluster.url), token, f"the local cluster in {data}")
+        return Address(check_url(cluster.url), token, f"the local cluster in {data}", file)
     raise NoGateway("no gateway is known: start a local one with `iris up`, or say where it is with --url or IRIS_URL")
+
+
+def _token(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The token, and the file to read it from again: the one that a task was given is only the first of several."""
+    token, file = environ.get("IRIS_TOKEN", ""), environ.get("IRIS_TOKEN_FILE", "")
+    if token and not token.startswith(TASK_TOKEN):
+        return token, ""
+    return token or read_token(file), file
+
+
+def read_token(file: str) -> str:
+    """The token in a file; empty without one, and when it cannot be read."""
+    try:
+        return Path(file).read_text("ascii").strip() if file else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def find_context(name: str | None, environ: Mapping[str, str]) -> Context | None:

@@ -39,7 +39,7 @@ class GatewayApi:
     ) -> None:
         found = find_gateway(url, context=None if url else context)
         inside_task = "IRIS_JOB" in os.environ
-        self.address = Address(found.url, found.token if token is None else token, found.origin)
+        self.address = found if token is None else Address(found.url, token, found.origin)
         self.transport = Transport(
             self.address,
             timeout_s=timeout_s,

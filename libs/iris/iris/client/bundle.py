@@ -26,7 +26,18 @@ from iris_core.spec import PackageList
 from iris_core.units import BYTES
 
 SKIPPED = frozenset(
-    {".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".DS_Store"}
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".venv",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".DS_Store",
+        ".iris-token",
+    }
 )
 IGNORE_FILES = (".gitignore", ".irisignore")
 """In one directory, patterns of the later file override those of the earlier one."""

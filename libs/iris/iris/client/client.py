@@ -25,6 +25,7 @@ from iris.client.job_options import CommandLine, JobOptions, TaskOptions, job_sp
 from iris.client.jobs import Job
 from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
+from iris_core.serving import TASK_TOKEN
 from iris_core.spec import JobSpec
 from iris_core.views import DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
 
@@ -42,7 +43,8 @@ class Client(GatewayApi):
 
     Args:
         url: its address; left out, the first of ``IRIS_URL``, ``IRIS_GATEWAY_URL``, the context, the local cluster.
-        token: bearer token; left out, ``IRIS_TOKEN`` or the context's. context: a named gateway.
+        token: bearer token; left out, ``IRIS_TOKEN``, the file ``IRIS_TOKEN_FILE``, or the context's.
+        context: a named gateway.
         timeout_s: how long one answer may take.
         retry_for_s: how long a request is repeated, under one idempotency key, while the gateway restarts or cannot
             reach the state service; 0: never. The log says why it waits.
@@ -73,8 +75,12 @@ class Client(GatewayApi):
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
 
     def seed(self, idempotency_key: str | None) -> str:
-        """The seed of a generated name, so that one idempotency key and owner give the same name each time."""
-        return f"{self.transport.address.token}\0{idempotency_key}" if idempotency_key else ""
+        """The seed of a generated name, so that one idempotency key and owner give the same name each time.
+
+        The attempts of a task have the same owner, and each another token.
+        """
+        token = self.transport.address.token
+        return f"{'' if token.startswith(TASK_TOKEN) else token}\0{idempotency_key}" if idempotency_key else ""
 
     def map(
         self,

@@ -240,8 +240,8 @@ class Transport:
         headers = {"Accept": "application/json", **request.headers}
         if self.position:
             headers[POSITION] = str(self.position)
-        if self.address.token:
-            headers["Authorization"] = f"Bearer {self.address.token}"
+        if token := self.address.bearer():
+            headers["Authorization"] = f"Bearer {token}"
         if request.body is not None and not isinstance(request.body, bytes):
             request.body.seek(0)
         connection.request(request.method, self._prefix + request.target, body=request.body, headers=headers)

@@ -26,6 +26,8 @@ async def put(call: Call) -> Response:
         raise ProblemResponse(
             "unsupported_media_type", f"a bundle is {BYTES}, not {given[:80]!r}", headers={"accept": BYTES}
         )
+    if call.caller.attempt is not None:  # no command follows that would find out that the attempt has ended
+        await call.read("job", job=f"j{call.caller.attempt.job}")
     settings, digest = call.gateway.settings, call.segment("sha256")
     parts = chunks(call.request, settings.bundle_bytes, _BUNDLE_S, settings.body_idle_s)
     new = await call.gateway.bundles.put(call.caller.user, digest, parts)
@@ -36,7 +38,12 @@ _STORED = {"Location": "The bundle."}
 
 ENDPOINTS = (
     Endpoint(
-        "HEAD", "/v1/bundles/{sha256}", head, "Whether a bundle is stored", {200: Answers("It is.", media_types=())}
+        "HEAD",
+        "/v1/bundles/{sha256}",
+        head,
+        "Whether a bundle is stored",
+        {200: Answers("It is.", media_types=())},
+        task=True,
     ),
     Endpoint(
         "PUT",
@@ -48,5 +55,6 @@ ENDPOINTS = (
             201: Answers("It is stored.", media_types=(), headers=_STORED),
         },
         body=BYTES,
+        task=True,
     ),
 )

@@ -121,5 +121,6 @@ ENDPOINTS = (
         _ANSWERS,
         parameters=_PARAMETERS,
         problems=("gone",),
+        task=True,
     ),
 )

@@ -27,9 +27,12 @@ CURSOR = Parameter("cursor", "`next_cursor` of the page before.", {"type": "stri
 PAGING = (LIMIT, CURSOR)
 
 
-def listing(path: str, handler: EndpointHandler, summary: str, kind: Any, *filters: Parameter) -> Endpoint:
+def listing(
+    path: str, handler: EndpointHandler, summary: str, kind: Any, *filters: Parameter, task: bool = False
+) -> Endpoint:
     """An endpoint that answers with one page of type ``kind``."""
-    return Endpoint("GET", path, handler, summary, {200: Answers("One page.", kind)}, parameters=(*filters, *PAGING))
+    answers = {200: Answers("One page.", kind)}
+    return Endpoint("GET", path, handler, summary, answers, parameters=(*filters, *PAGING), task=task)
 
 
 async def view(call: Call, what: str, **arguments: object) -> Response:

@@ -223,14 +223,22 @@ ENDPOINTS = (
         parameters=(_IF_EXISTS, _UNDER),
         body=JobSpec,
         problems=("not_found", "conflict", "idempotency_mismatch", "parent_ended", "forbidden", "over_quota"),
+        task=True,
     ),
     listing(
         "/v1/jobs", listed, "List jobs, newest first", page_of(JobView), _STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT
     ),
-    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}),
-    Endpoint("GET", "/v1/jobs/{job}/tree", tree, "Show a job and all below it", {200: Answers("The tree.", TreeView)}),
-    listing("/v1/jobs/{job}/history", history, "What was decided about a job", page_of(HistoryRow), _TASK),
-    listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS),
+    Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}, task=True),
+    Endpoint(
+        "GET",
+        "/v1/jobs/{job}/tree",
+        tree,
+        "Show a job and all below it",
+        {200: Answers("The tree.", TreeView)},
+        task=True,
+    ),
+    listing("/v1/jobs/{job}/history", history, "What was decided about a job", page_of(HistoryRow), _TASK, task=True),
+    listing("/v1/jobs/{job}/sessions", sessions, "The sessions of a job", page_of(SessionView), _STATUS, task=True),
     Endpoint(
         "POST",
         "/v1/jobs/{job}/cancel",
@@ -239,6 +247,7 @@ ENDPOINTS = (
         {202: Answers("The job; its processes are being stopped.", JobView)},
         body=CancelBody,
         problems=("forbidden",),
+        task=True,
     ),
     Endpoint(
         "POST",
@@ -248,5 +257,6 @@ ENDPOINTS = (
         _MADE,
         body=RerunBody,
         problems=("conflict", "parent_ended", "forbidden", "over_quota"),
+        task=True,
     ),
 )

@@ -284,6 +284,7 @@ ENDPOINTS = (
         "What a task printed",
         _ANSWERS,
         parameters=_PARAMETERS,
+        task=True,
     ),
     Endpoint(
         "GET",
@@ -292,5 +293,6 @@ ENDPOINTS = (
         "What a job's tasks printed",
         _ANSWERS,
         parameters=_PARAMETERS,
+        task=True,
     ),
 )

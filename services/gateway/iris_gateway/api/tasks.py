@@ -42,13 +42,12 @@ async def why_task(call: Call) -> Response:
 
 
 _STATE = Parameter("state", "Only tasks in this state.", {"type": "string", "enum": list(TASK_STATES)})
+_REASONS = {200: Answers("The reasons.", dict[str, Any])}
 
 ENDPOINTS = (
-    listing("/v1/jobs/{job}/tasks", listed, "List a job's tasks by index", page_of(TaskView), _STATE),
-    Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", {200: Answers("The reasons.", dict[str, Any])}),
-    Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}),
-    listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", page_of(AttemptView)),
-    Endpoint(
-        "GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", {200: Answers("The reasons.", dict[str, Any])}
-    ),
+    listing("/v1/jobs/{job}/tasks", listed, "List a job's tasks by index", page_of(TaskView), _STATE, task=True),
+    Endpoint("GET", "/v1/jobs/{job}/why", why_job, "Why a job waits", _REASONS, task=True),
+    Endpoint("GET", "/v1/tasks/{task}", shown, "Show a task", {200: Answers("The task.", TaskView)}, task=True),
+    listing("/v1/tasks/{task}/attempts", attempts, "List a task's attempts", page_of(AttemptView), task=True),
+    Endpoint("GET", "/v1/tasks/{task}/why", why_task, "Why a task waits", _REASONS, task=True),
 )

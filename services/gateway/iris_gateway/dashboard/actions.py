@@ -32,7 +32,7 @@ AT_ONCE = 100
 
 async def confirm_cancel(call: Call) -> Response:
     """A page that lists what would be cancelled, and what cannot be."""
-    caller = identify(call.gateway.keyring, call.request)
+    caller = identify(call.gateway, call.request)
     call = replace(call, caller=caller)
     names = _chosen(call.request.query_params.getlist("job"))
     jobs = msgspec.json.decode(await call.read("named_jobs", names=names, limit=AT_ONCE))["items"]
@@ -95,6 +95,6 @@ async def rerun(call: Call) -> Response:
 
 def _acting(call: Call) -> Call:
     """The call as the caller who sent its form, within the rate of requests. Raises Problem."""
-    caller = identify_form(call.gateway.keyring, call.request)
+    caller = identify_form(call.gateway, call.request)
     call.gateway.pace.admit(caller.user, call.gateway.clock())
     return replace(call, caller=caller)

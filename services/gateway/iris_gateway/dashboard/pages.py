@@ -50,7 +50,7 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
         return rendered(text_of(call.request, template, **{**shared, **await collect(look)}))
 
     async def show(call: Call) -> Response:
-        caller, live = identify(call.gateway.keyring, call.request), call.gateway.live
+        caller, live = identify(call.gateway, call.request), call.gateway.live
         shown = call.request.headers.get("if-none-match")
         if shown is None:
             page = await render(call, caller, again=False)
@@ -73,7 +73,7 @@ def _look(call: Call, caller: Caller, again: bool = False) -> PageData:
 
 async def changes(call: Call) -> Response:
     """Server-sent events: one, at most once a second, when events of the page have happened."""
-    call = replace(call, caller=identify(call.gateway.keyring, call.request))
+    call = replace(call, caller=identify(call.gateway, call.request))
     query, feed = call.request.query_params, call.gateway.feed
     await feed.wake()
     wanted = Filter(within=query.get("within", ""), deployment=query.get("deployment", ""))
@@ -96,7 +96,7 @@ async def _changes(call: Call, events: AsyncIterator[NewEvents]) -> AsyncIterato
 
 async def search(call: Call) -> Response:
     """Redirect to the page of the search result."""
-    caller = identify(call.gateway.keyring, call.request)
+    caller = identify(call.gateway, call.request)
     return RedirectResponse(await page_data.found(_look(call, caller)), 303)
 
 
@@ -120,7 +120,8 @@ async def signed_in(call: Call) -> Response:
     """Accept a token and store it in the cookie."""
     token = first(await fields_of(call.request), "token")
     try:
-        call.gateway.keyring.identify(f"Bearer {token}")
+        if not call.gateway.keyring.open:
+            call.gateway.keyring.identify(token.strip())
     except ProblemResponse:
         return html(call.request, "login.html", 401, title="Sign in", wrong=True)
     response = RedirectResponse("/", 303)

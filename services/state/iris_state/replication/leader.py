@@ -23,6 +23,7 @@ from iris_core.errors import Code
 from iris_core.limits import MESSAGE_BYTES, ROUND_BYTES
 from iris_core.messages import Order, OrderTaken, Ping, Reasons
 from iris_core.tables.deployment import LIVE
+from iris_core.task_tokens import SigningKey
 from iris_state.deliveries import is_awaited
 from iris_state.inputs import Fate
 from iris_state.machine import DeliveryResult, Heartbeat, Input, Load, Output, Request
@@ -34,6 +35,7 @@ from iris_state.replication import spans
 from iris_state.replication.discovery import DiscoveryWriter
 from iris_state.replication.load_queries import LoadQueries
 from iris_state.replication.replica import Replica
+from iris_state.replication.task_keys import TaskKeyStore
 from iris_state.snapshots.snapshotter import Snapshotter
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ DRAIN_S = 10.0
 _CONFIRM_S = 15.0
 _CONFIRM_EVERY_S = 2.0
 _PAUSE_S = 0.05
+_KEYS_S = 1.0
 
 
 class Leader:
@@ -85,6 +88,7 @@ class Leader:
         self._orders: set[asyncio.Task[None]] = set()
         self._unreached: set[str] = set()
         self._discovery: DiscoveryWriter | None = None
+        self._task_keys: Sequence[SigningKey] = ()
         self._snapshots = Snapshotter(
             replica.machine,
             replica.connection,
@@ -107,9 +111,13 @@ class Leader:
         await self._publish_the_rest()
         subscriptions: list[Subscription] = []
         queries = LoadQueries(self._bus, self._policy, self._load_queries)
+        keys = self._open_keys()
         try:
             for subject, callback in self._callbacks().items():
                 subscriptions.append(await self._bus.subscribe(subject, callback))
+            with contextlib.suppress(TimeoutError):  # orders without tokens are better than none
+                async with asyncio.timeout(_KEYS_S):
+                    await keys.known.wait()
             await self._begin()
             self.ready = True
             log.info("leading", extra={"sequence": self._machine.sequence, "epoch": self._machine.ledger.epoch})
@@ -121,6 +129,7 @@ class Leader:
             for subscription in subscriptions:
                 await subscription.close()
             await queries.close()
+            await keys.close()
             await self._snapshots.close()
             if self._discovery is not None:
                 await self._discovery.close()
@@ -129,6 +138,14 @@ class Leader:
             for reply in self._reads.rest():
                 self._bus.publish(reply, refusal(Code.UNAVAILABLE, "this replica leads no more"))
         await self._drain()
+
+    def _open_keys(self) -> TaskKeyStore:
+        bucket = self._replica.connection.key_value(subjects.KEYS_BUCKET)
+        return TaskKeyStore(bucket, self._replica.clock.now_ms, self._policy.task_token_ms, self._use_keys)
+
+    def _use_keys(self, keys: Sequence[SigningKey]) -> None:
+        """Sign tokens with these keys, also after the machine is replaced."""
+        self._task_keys = self._machine.round.orders.keys = keys
 
     async def _publish_the_rest(self) -> None:
         """Publish the events that the previous leader has not published."""
@@ -189,6 +206,7 @@ class Leader:
 
     async def _begin(self) -> None:
         """Send the first messages of a leader."""
+        self._use_keys(self._task_keys)
         first = self._machine.lead(self._replica.clock.now_ms())
         if self._discovery is None:
             bucket = self._replica.connection.key_value(subjects.DISCOVERY_BUCKET)

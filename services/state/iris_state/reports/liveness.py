@@ -49,6 +49,7 @@ def on_heartbeat(
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)
+    orders.renew_tokens(heartbeat.worker, now_ms)
     yield from _health(ledger, policy, heartbeat)
     yield from on_stages(ledger, heartbeat.worker, heartbeat.attempts)
     stop_astray(ledger, orders, heartbeat.worker, heartbeat.attempts)

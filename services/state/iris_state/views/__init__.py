@@ -11,7 +11,7 @@ from typing import Any
 from iris_core import codec
 from iris_core.errors import Code, Mistake, Refused
 from iris_core.messages import AdminCommand, Query
-from iris_state import privacy
+from iris_state import privacy, task_scope
 from iris_state.deployments.records import Deployment
 from iris_state.ledger import Ledger
 from iris_state.records import Job
@@ -55,6 +55,7 @@ def read(ledger: Ledger, query: Query) -> bytes:
     view = READS.get(query.what)
     if view is None:
         raise Refused(Code.NOT_FOUND, f"there is no view {query.what}")
+    task_scope.allowed_query(ledger, query)
     return codec.to_json(privacy.shown(ledger, query, view(ledger, query.arguments)))
 
 

@@ -1,0 +1,80 @@
+"""A task submits children where tokens are wanted, with the token that it was given, and does nothing else with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from iris import Client
+from iris.client.problems import NotAllowed
+from tests.support.cluster import Cluster, settings, start, stop
+
+TOKENS = "".join(
+    f"{user} {role} {sha256(f's-{user}'.encode()).hexdigest()}\n" for user, role in (("ann", "user"), ("root", "admin"))
+)
+PARENT = """
+import json, os, subprocess, sys, urllib.request
+from iris import Client
+from iris.client.problems import NotAllowed
+
+def refused(ask):
+    try:
+        ask()
+    except NotAllowed as problem:
+        return str(problem)
+    return "allowed"
+
+with Client() as client:
+    client.run(["true"], name="by-sdk", cpu="0.1").wait()
+    command = [sys.executable, "-m", "iris.cli", "run", "--name", "by-cli", "--cpu", "0.1", "--", "true"]
+    subprocess.run(command, check=True)
+    bearer = {"Authorization": "Bearer " + os.environ["IRIS_TOKEN"], "Content-Type": "application/json"}
+    body = json.dumps({"name": "/parent/by-http", "command": ["true"]}).encode()
+    url = os.environ["IRIS_GATEWAY_URL"] + "/v1/jobs"
+    with urllib.request.urlopen(urllib.request.Request(url, body, bearer)) as answer:
+        submitted = json.load(answer)
+    client.job("/parent/by-http").wait()
+    print(json.dumps({
+        "user": submitted["user"],
+        "children": sorted(child.job.name for child in client.tree("/parent").children),
+        "token": open(os.environ["IRIS_TOKEN_FILE"]).read(),
+        "other": refused(lambda: client.job("/other")),
+        "logs": refused(lambda: list(client.logs("/other"))),
+        "cancel": refused(lambda: client.cancel("/other")),
+        "root": refused(lambda: client.run(["true"], name="/elsewhere")),
+        "workers": refused(lambda: list(client.workers())),
+        "deployments": refused(lambda: list(client.deployments())),
+    }))
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    data = tmp_path_factory.mktemp("tokens")
+    (data / "tokens").write_text(TOKENS)
+    token_file = json.dumps(str(data / "tokens"))
+    made = start(data / "iris", "--workers", "1", *settings(data, f"[gateway]\ntoken_file = {token_file}\n"))
+    yield made
+    stop(made)
+
+
+def test_a_task_submits_children_with_its_own_token_and_does_nothing_else_with_it(cluster: Cluster):
+    with Client(cluster.url, token="s-ann") as ann:
+        ann.run(["true"], name="/other", user="ann", cpu="0.1").wait(timeout=60)
+        parent = ann.run([sys.executable, "-c", PARENT], name="/parent", user="ann", cpu="0.1")
+        parent.wait(timeout=120)
+        output = [line.line for line in ann.logs("/parent", follow=False)]
+        assert parent.state == "succeeded", "\n".join(output)
+    said = json.loads(output[-1])
+    assert said.pop("children") == ["/parent/by-cli", "/parent/by-http", "/parent/by-sdk"]
+    token, user = said.pop("token"), said.pop("user")
+    assert user == "ann"
+    assert {name: "token of a task" in words for name, words in said.items()} == dict.fromkeys(said, True)
+    with Client(cluster.url, token=token) as late, pytest.raises(NotAllowed, match="has ended"):
+        late.job("/parent")
+    assert all(token not in log.read_text(errors="replace") for log in Path(cluster.data).rglob("*.log"))

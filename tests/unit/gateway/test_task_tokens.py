@@ -1,0 +1,208 @@
+"""Which paths take the token of a task. docs/adr/0040-tokens-of-attempts.md."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import sha256
+
+import pytest
+
+from iris_core import codec, task_tokens
+from iris_core.messages import AttemptRef, Caller
+from iris_core.serving import TOKEN_COOKIE
+from iris_core.subjects import KEYS_BUCKET
+from iris_core.task_tokens import KEYS, SigningKey
+from iris_gateway.api import ENDPOINTS
+from iris_gateway.auth import parse_tokens
+from iris_gateway.dashboard.pages import PAGES
+from iris_gateway.endpoint import Endpoint
+from tests.support.gateway import House, house
+
+HOUR_MS = 3_600_000
+KEY, NEXT = SigningKey("k1", b"1" * 32, 0), SigningKey("k2", b"2" * 32, 0)
+REF = AttemptRef(7, 0, 0)
+TASK = Caller("ada", "task", REF, "w0")
+
+SUBTREE, ANYBODY, REFUSED = "its own subtree", "anybody", "refused"
+"""The decision about a path: the state service judges which job it is, it needs no token, or a task's is refused."""
+DECISIONS = {
+    ("POST", "/v1/jobs"): SUBTREE,
+    ("GET", "/v1/jobs"): REFUSED,
+    ("GET", "/v1/jobs/{job}"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/tree"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/history"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/sessions"): SUBTREE,
+    ("POST", "/v1/jobs/{job}/cancel"): SUBTREE,
+    ("POST", "/v1/jobs/{job}/rerun"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/tasks"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/why"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/logs"): SUBTREE,
+    ("GET", "/v1/jobs/{job}/events"): SUBTREE,
+    ("GET", "/v1/tasks/{task}"): SUBTREE,
+    ("GET", "/v1/tasks/{task}/attempts"): SUBTREE,
+    ("GET", "/v1/tasks/{task}/why"): SUBTREE,
+    ("GET", "/v1/tasks/{task}/logs"): SUBTREE,
+    ("HEAD", "/v1/bundles/{sha256}"): SUBTREE,
+    ("PUT", "/v1/bundles/{sha256}"): SUBTREE,
+    ("POST", "/v1/jobs:plan"): REFUSED,
+    ("GET", "/v1/events"): REFUSED,
+    ("GET", "/v1/workers"): REFUSED,
+    ("GET", "/v1/workers/{worker}"): REFUSED,
+    ("POST", "/v1/workers/{worker}/drain"): REFUSED,
+    ("POST", "/v1/workers/{worker}/undrain"): REFUSED,
+    ("POST", "/v1/workers/{worker}/mark-lost"): REFUSED,
+    ("POST", "/v1/workers/{worker}/forget"): REFUSED,
+    ("GET", "/v1/slices"): REFUSED,
+    ("GET", "/v1/queue"): REFUSED,
+    ("GET", "/v1/sessions"): REFUSED,
+    ("GET", "/v1/sessions/{session}"): REFUSED,
+    ("GET", "/v1/demand"): REFUSED,
+    ("GET", "/v1/dead-letters"): REFUSED,
+    ("GET", "/v1/overview"): REFUSED,
+    ("GET", "/v1/quotas"): REFUSED,
+    ("GET", "/v1/quotas/{user}"): REFUSED,
+    ("PUT", "/v1/quotas/{user}"): REFUSED,
+    ("POST", "/v1/deployments"): REFUSED,
+    ("GET", "/v1/deployments"): REFUSED,
+    ("GET", "/v1/deployments/{deployment}"): REFUSED,
+    ("PATCH", "/v1/deployments/{deployment}"): REFUSED,
+    ("DELETE", "/v1/deployments/{deployment}"): REFUSED,
+    ("GET", "/v1/deployments/{deployment}/routes"): REFUSED,
+    ("GET", "/v1/deployments/{deployment}/history"): REFUSED,
+    ("GET", "/v1/deployments/{deployment}/why"): REFUSED,
+    ("GET", "/v1/deployments/{deployment}/discovery"): REFUSED,
+    ("GET", "/v1/discovery/prometheus"): REFUSED,
+    ("GET", "/v1/meta"): ANYBODY,
+    ("GET", "/v1/openapi.json"): ANYBODY,
+    ("GET", "/healthz"): ANYBODY,
+    ("GET", "/readyz"): ANYBODY,
+    ("GET", "/metrics"): ANYBODY,
+    ("GET", "/"): REFUSED,
+    ("GET", "/jobs"): REFUSED,
+    ("GET", "/jobs/{job}"): REFUSED,
+    ("GET", "/tasks/{task}"): REFUSED,
+    ("GET", "/queue"): REFUSED,
+    ("GET", "/workers"): REFUSED,
+    ("GET", "/workers/{worker}"): REFUSED,
+    ("GET", "/deployments"): REFUSED,
+    ("GET", "/deployments/{deployment}"): REFUSED,
+    ("GET", "/sessions"): REFUSED,
+    ("GET", "/users"): REFUSED,
+    ("GET", "/events"): REFUSED,
+    ("GET", "/system"): REFUSED,
+    ("GET", "/changes"): REFUSED,
+    ("GET", "/search"): REFUSED,
+    ("GET", "/cancel"): REFUSED,
+    ("POST", "/cancel"): REFUSED,
+    ("POST", "/jobs/{job}/rerun"): REFUSED,
+    ("POST", "/theme"): ANYBODY,
+    ("GET", "/login"): ANYBODY,
+    ("POST", "/login"): ANYBODY,
+    ("POST", "/logout"): ANYBODY,
+    ("GET", "/static/{file}"): ANYBODY,
+    ("GET", "/problems"): ANYBODY,
+    ("GET", "/problems/{problem}"): ANYBODY,
+}
+
+
+def made(key: SigningKey = KEY, ref: AttemptRef = REF, life_ms: int = HOUR_MS, now_ms: int = 0) -> str:
+    return task_tokens.token(task_tokens.grant(key, ref.job, "ada", "w0", now_ms + life_ms), ref)
+
+
+async def write_keys(iris: House, *keys: SigningKey) -> None:
+    """Replace the keys in the bucket, and wait until the gateway has read them."""
+    bucket = iris.memory.connect("state").key_value(KEYS_BUCKET)
+    entry = (await bucket.all()).get(KEYS)
+    await bucket.put(KEYS, codec.pack(keys), expected=entry.revision if entry is not None else 0)
+    async with asyncio.timeout(10):
+        while set(iris.gateway.task_tokens.known) != {key.id for key in keys}:
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def iris() -> AsyncIterator[House]:
+    async with house(parse_tokens(f"root admin {sha256(b's-root').hexdigest()}")) as made_:
+        await write_keys(made_, KEY)
+        yield made_
+
+
+def bearer(iris: House, **said: object) -> dict[str, str]:
+    return {"Authorization": f"Bearer {made(now_ms=iris.gateway.now_ms(), **said)}"}  # type: ignore[arg-type]
+
+
+def test_every_path_has_a_decision_about_tokens_of_tasks():
+    assert DECISIONS.keys() == {(one.method, one.path) for one in (*ENDPOINTS, *PAGES)}
+    assert {key for key, decision in DECISIONS.items() if decision is SUBTREE} == {
+        (one.method, one.path) for one in (*ENDPOINTS, *PAGES) if one.task
+    }
+
+
+@pytest.mark.parametrize("endpoint", [*ENDPOINTS, *PAGES], ids=lambda one: f"{one.method} {one.path}")
+async def test_a_tasks_token_is_refused_wherever_that_is_decided(iris: House, endpoint: Endpoint):
+    decision = DECISIONS[endpoint.method, endpoint.path]
+    path = endpoint.path
+    for name in ("job", "task", "worker", "session", "user", "deployment", "sha256", "file", "problem"):
+        path = path.replace(f"{{{name}}}", "j7%2F0" if name == "task" else "j7")
+    headers = bearer(iris)
+    if endpoint.page and endpoint.method == "POST":
+        headers |= {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
+    response = await iris.http.request(endpoint.method, path, headers=headers)
+    if decision is REFUSED:
+        assert response.status_code == 403
+        assert "token of a task" in response.text
+        assert (iris.state.commands, iris.state.queries) == ([], [])
+    else:
+        assert response.status_code not in (401, 403) or endpoint.path == "/login"
+    assert {command.caller for command in iris.state.commands} <= {TASK}
+    assert {query.caller for query in iris.state.queries} <= {TASK}
+
+
+async def test_a_submission_with_a_tasks_token_tells_which_attempt_it_is_of(iris: House):
+    response = await iris.http.post("/v1/jobs", json={"name": "/a/b", "command": ["true"]}, headers=bearer(iris))
+    assert response.status_code == 201
+    assert [command.caller for command in iris.state.commands] == [TASK]
+    assert iris.state.commands[0].spec.user == "ada"
+
+
+async def test_a_task_submits_for_nobody_else(iris: House):
+    body = {"name": "/a/b", "command": ["true"], "user": "root"}
+    assert (await iris.http.post("/v1/jobs", json=body, headers=bearer(iris))).status_code == 403
+
+
+async def test_a_tasks_token_is_no_cookie_and_nothing_to_sign_in_with(iris: House):
+    token = made(now_ms=iris.gateway.now_ms())
+    response = await iris.http.get("/v1/jobs/j7", headers={"Cookie": f"{TOKEN_COOKIE}={token}"})
+    assert response.status_code == 401
+    form = {"Sec-Fetch-Site": "same-origin"}
+    assert (await iris.http.post("/login", data={"token": token}, headers=form)).status_code == 401
+
+
+async def test_expired_and_foreign_tokens_are_refused_in_words(iris: House):
+    for said, words in (
+        ({"life_ms": -HOUR_MS}, "has expired"),
+        ({"key": NEXT}, "a key that is not known any more"),
+        ({"key": SigningKey("k1", b"x" * 32, 0)}, "no token of a task"),
+    ):
+        response = await iris.http.get("/v1/jobs/j7", headers=bearer(iris, **said))
+        assert (response.status_code, response.headers["www-authenticate"]) == (401, 'Bearer realm="iris"')
+        assert words in response.json()["detail"]
+    assert iris.state.queries == []
+
+
+async def test_keys_that_rotate_are_followed(iris: House):
+    await write_keys(iris, KEY, NEXT)
+    for key in (KEY, NEXT):
+        assert (await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))).status_code == 404
+    await write_keys(iris, NEXT)
+    statuses = [(await iris.http.get("/v1/jobs/j7", headers=bearer(iris, key=key))).status_code for key in (KEY, NEXT)]
+    assert statuses == [401, 404]
+
+
+async def test_before_the_keys_are_known_a_task_is_asked_to_try_again():
+    async with house(parse_tokens(f"root admin {sha256(b's-root').hexdigest()}")) as iris:
+        response = await iris.http.get("/v1/jobs/j7", headers=bearer(iris))
+        assert (response.status_code, response.json()["retryable"]) == (503, True)
+
+
+async def test_without_authentication_a_tasks_token_makes_no_difference():
+    async with house() as iris:
+        assert (await iris.http.get("/v1/workers", headers=bearer(iris))).status_code == 200
