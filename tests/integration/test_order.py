@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, cluster_on, environment, expect_worker, until
+from tests.support.worker import UNCONFINED
 
 pytestmark = pytest.mark.integration
 
@@ -31,6 +32,7 @@ def another_host(cluster: Cluster, data: Path, *settings: str) -> Iterator[None]
     """A worker process that `iris up` did not start."""
     seed = cluster.credentials("worker", "tainted").nkey_seed
     given = [f"nats.url={cluster.nats_url}", f"nats.nkey_seed={seed}", f"worker.data={data}", *settings]
+    given += [f"worker.{key}={value}" for key, value in UNCONFINED.items()]
     command = [sys.executable, "-m", "iris_worker", *(word for setting in given for word in ("--set", setting))]
     process = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from iris_bus.child import end_with_parent
 from tests.support.cluster import until
 from tests.support.nats_config import free_ports
+from tests.support.worker import UNCONFINED
 
 _READY_S = 30
 _END_S = 30
@@ -103,7 +104,8 @@ class Fleet:
     def add_worker(self, name: str, *settings: str) -> Member:
         place = (f"worker.id={name}", f"worker.data={self.root / name}", "worker.address=127.0.0.1")
         size = ("worker.cpu_millis=4000", "worker.memory_bytes=8589934592", "worker.disk_bytes=8589934592")
-        return self.add("worker", name, *place, *size, *settings)
+        unconfined = (f"worker.{key}={value}" for key, value in UNCONFINED.items())
+        return self.add("worker", name, *place, *size, *unconfined, *settings)
 
     def of(self, service: str) -> list[Member]:
         return [member for member in self.members if member.service == service]

@@ -23,6 +23,7 @@ import psutil
 from iris import Client
 from tests.support.cluster import IRIS, START_S, STOP_S, Ended, environment, until
 from tests.support.nats_config import ConfiguredServer, free_ports
+from tests.support.worker import UNCONFINED
 
 _NETWORKS = ip_network("198.18.0.0/15")
 _PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare")
@@ -184,7 +185,7 @@ def _start_services(stack: ExitStack, directory: Path, environ: Mapping[str, str
 
 def _start_machine(switch: Switch, number: int, directory: Path, environ: Mapping[str, str]) -> Machine:
     name = f"machine-{number}"
-    told = {"id": name, "data": directory / name, "cpu_millis": 1000, "attributes": "zone=a"}
+    told = {"id": name, "data": directory / name, "cpu_millis": 1000, "attributes": "zone=a", **UNCONFINED}
     command = [*IRIS, "server", "worker", *(word for key in told for word in ("--set", f"worker.{key}={told[key]}"))]
     with (directory / f"{name}.log").open("wb") as log:
         process = ready(switch.stack, [*UNSHARE, *OWN, "sh", "-c", _MACHINE, "sh", *command], environ, log.fileno())

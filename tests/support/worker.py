@@ -11,6 +11,8 @@ from typing import Self
 
 import psutil
 
+UNCONFINED = {"sandbox": "off", "run_as": "worker"}
+"""Settings of a worker of root for tests whose tasks use the test's own directory."""
 _SHOW_INTERPRETER = (
     'mount --bind "$1" /mnt && mount -t tmpfs -o mode=755 none "$2" && mkdir -p "$1" && '
     'mount --bind /mnt "$1" && shift 2 && exec "$@"'
@@ -50,9 +52,7 @@ class WorkerProcess:
         self._log = log
         self._user = user
         self._args = [f"nats.url={url}", f"worker.id={worker}", f"worker.data={data}"]
-        self._args += [
-            f"worker.{key}={value}" for key, value in {"sandbox": "off", "run_as": "worker", **settings}.items()
-        ]
+        self._args += [f"worker.{key}={value}" for key, value in {**UNCONFINED, **settings}.items()]
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> Self:

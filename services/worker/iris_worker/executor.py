@@ -249,7 +249,7 @@ class Executor:
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
             env = self._environment(held, template, slot, ports) | self._devices.variables(devices)
-            sandbox = self._isolation.sandbox(slot.number, template.user)
+            sandbox = self._isolation.sandbox(slot.number, template.user, self._devices.files(devices))
         except OSError as error:
             self._end(slot, cannot_start(error))
             return

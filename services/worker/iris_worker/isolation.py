@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import structs
+
 from iris_bus.settings import BadSetting
 from iris_worker.process.records import Confine, Sandbox
 from iris_worker.process.sandbox import directories
@@ -29,7 +31,9 @@ systems"."""
 _POOL_SIZE = 4_096
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix/store", "/sys")
 _RESOLVERS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf")
-_DEVICES = ("/dev/nvidia*", "/dev/accel*", "/dev/vfio", "/dev/dri", "/dev/kfd", "/dev/infiniband")
+_DEVICES = ("/dev/dri", "/dev/kfd", "/dev/infiniband")
+"""For all tasks; those that are assigned are for their tasks."""
+_ACCELERATORS = ("/dev/nvidia*", "/dev/accel*", "/dev/vfio/*", "/dev/dri/*", "/dev/kfd", "/dev/infiniband/*")
 _OURS = "/etc/iris"
 
 NOTHING = Confine()
@@ -67,8 +71,14 @@ class Isolation:
     def confines(self) -> bool:
         return self.changes_user or self.wanted != NOTHING
 
-    def sandbox(self, slot: int, user: str) -> Sandbox | None:
-        """How an attempt in ``slot`` of the submitting ``user`` is confined. Raises NoAccount, OSError."""
+    def sandbox(self, slot: int, user: str, devices: tuple[str, ...] = ()) -> Sandbox | None:
+        """How an attempt in ``slot`` of the submitting ``user`` with these device files is confined. Raises NoAccount,
+        OSError.
+        """
+        found = self._user(slot, user)
+        return structs.replace(found, devices=devices) if found is not None and devices else found
+
+    def _user(self, slot: int, user: str) -> Sandbox | None:
         if self.uids is not None:
             if slot >= len(self.uids):
                 raise OSError(f"all {len(self.uids)} users of the pool are taken ([worker] run_as)")
@@ -161,7 +171,7 @@ def _account(name: str) -> Sandbox:
 
 def device_groups() -> tuple[int, ...]:
     """The groups, besides root's, that may use this host's accelerators."""
-    found = [os.stat(path) for pattern in _DEVICES for path in glob.glob(f"{pattern}*")]
+    found = [os.stat(path) for pattern in _ACCELERATORS for path in glob.glob(pattern)]
     usable = {one.st_gid for one in found if stat.S_ISCHR(one.st_mode) and one.st_mode & stat.S_IWGRP and one.st_gid}
     return tuple(sorted(usable))
 
@@ -174,7 +184,7 @@ def visible(settings: WorkerSettings, hidden: Iterable[str]) -> tuple[str, ...]:
     words = ["--unshare-pid", "--unshare-ipc", "--proc", "/proc", "--dev", "/dev"]
     for path in ("/dev/shm", "/tmp", "/var/tmp"):
         words += (*directories(path), "--perms", "1777", "--tmpfs", path)
-    devices = [(path, "--dev-bind") for pattern in _DEVICES for path in sorted(glob.glob(pattern))]
+    devices = [(path, "--dev-bind") for path in _DEVICES]
     system = [(path, "--ro-bind") for path in dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix))]
     shown = [*system, *((path, "--ro-bind") for path in _RESOLVERS), *devices, *read_binds(settings.binds)]
     for path, option in shown:

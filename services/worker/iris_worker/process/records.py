@@ -58,11 +58,14 @@ class StoredProbe(_Record, frozen=True):
 
 
 class Sandbox(_Record, frozen=True):
-    """How an attempt's processes are confined, as `Confine` says, and as which user; without one, as the launcher's."""
+    """How an attempt's processes are confined, as `Confine` says: as which user (without one, the launcher's), and with
+    which device files.
+    """
 
     uid: int | None = None
     gid: int | None = None
     groups: tuple[int, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,13 +33,14 @@ class _Namespaces:
     """What bubblewrap made for a slot.
 
     Attributes:
-        plan: by which it was made. init: the first process inside; all end with it.
+        plan: by which it was made. devices: that it shows. init: the first process inside; all end with it.
         children: of ``init`` while no task runs. workdir: device and inode of the directory that it shows.
         temporary: open directories that must be empty, and how many files each had at first.
         busy: an attempt runs in it.
     """
 
     plan: Confine
+    devices: tuple[str, ...]
     init: int
     pidfd: int
     children: set[int]
@@ -47,10 +48,12 @@ class _Namespaces:
     temporary: dict[int, int] = field(default_factory=dict)
     busy: bool = False
 
-    def is_clean(self, workdir: str) -> bool:
-        """Whether nothing is left in it, and it shows the directory that is there now."""
+    def serves(self, plan: Confine, devices: tuple[str, ...], workdir: str) -> bool:
+        """Whether it is as wanted, with the directory that is there now, and nothing is left in it."""
         return (
-            tree.children_of(self.init) == self.children
+            self.plan is plan
+            and self.devices == devices
+            and tree.children_of(self.init) == self.children
             and self.workdir == _identity(workdir)
             and all(_files(fd) == count for fd, count in self.temporary.items())
         )
@@ -134,7 +137,7 @@ class Sandboxes:
         """
         if sandbox is None:
             return spawn(command, env, workdir, stdio)
-        held = self._namespaces(slot, workdir, beside) if self._plan.bubblewrap else None
+        held = self._namespaces(slot, sandbox.devices, workdir, beside) if self._plan.bubblewrap else None
 
         def start() -> int:
             with self._as(sandbox):
@@ -182,19 +185,20 @@ class Sandboxes:
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _namespaces(self, slot: int, workdir: str, beside: bool) -> _Namespaces:
+    def _namespaces(self, slot: int, devices: tuple[str, ...], workdir: str, beside: bool) -> _Namespaces:
         held = self._by_slot.get(slot)
-        if held is not None and not beside and not (self._root and held.plan is self._plan and held.is_clean(workdir)):
+        if held is not None and not beside and not (self._root and held.serves(self._plan, devices, workdir)):
             self._end(slot)
             held = None
         if held is None:
-            held = self._by_slot[slot] = self._make(workdir)
+            held = self._by_slot[slot] = self._make(workdir, devices)
         held.busy = True
         return held
 
-    def _make(self, workdir: str) -> _Namespaces:
+    def _make(self, workdir: str, devices: tuple[str, ...]) -> _Namespaces:
         """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
-        command = (*self._plan.bubblewrap, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
+        shown = [word for path in devices for word in (*directories(path), "--dev-bind", path, path)]
+        command = (*self._plan.bubblewrap, *shown, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
         read_end, write_end = os.pipe()
         try:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -214,7 +218,7 @@ class Sandboxes:
         init = next(iter(tree.children_of(pid)), 0)
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        held = _Namespaces(self._plan, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
+        held = _Namespaces(self._plan, devices, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
         if self._root:
             for name in _TEMPORARY:
                 fd = os.open(f"/proc/{init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
