@@ -28,7 +28,7 @@ from iris_core.messages import (
     WorkerReport,
 )
 from iris_core.resources import ResourceRequest
-from iris_core.spec import Probe
+from iris_core.spec import Environment, Probe
 from iris_core.states import KernelStatus
 
 RETRY_FOR_S = 20.0
@@ -48,12 +48,13 @@ def template(
     probe: Probe | None = None,
     serves: str = "",
     settle_ms: int = 0,
+    environment: Environment | None = None,
     user: str = "ann",
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
     ask = ResourceRequest(memory_bytes=memory_bytes)
     work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
-    return msgspec.structs.replace(work, settle_ms=settle_ms)
+    return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment)
 
 
 class FakeState:

@@ -45,6 +45,7 @@ class LocalAttempt:
     Attributes:
         barrier: whether it is prepared first and started by a later order.
         go: whether the start order has arrived.
+        building: whether a process builds its environment.
         stopping: why it was ordered to end, None otherwise.
         settle_ms: for a route, how long it serves after it has left discovery.
     """
@@ -56,6 +57,7 @@ class LocalAttempt:
     barrier: bool = False
     go: bool = False
     launched: bool = False
+    building: bool = False
     stopping: Cause | None = None
     settle_ms: int = 0
 
@@ -66,7 +68,7 @@ class LocalAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Fetch and unpack the attempt's bundle; answer with `on_prepared` or `on_unprepared`."""
+    """Provide the attempt's bundle and environment; answer with `on_prepared` or `on_unprepared`."""
 
     ref: AttemptRef
     template: TaskTemplate
@@ -184,7 +186,7 @@ class Agent:
             return
         held.settle_ms = template.settle_ms
         self.reports.add(held.stage)
-        if template.bundle is not None:
+        if template.bundle is not None or template.environment is not None:
             self._report(held, K.PULLING, now_ms)
             todo.append(Prepare(ref, template))
         else:
@@ -238,7 +240,7 @@ class Agent:
         if held.is_over or held.stopping is not None:
             return
         held.stopping = why
-        if held.launched:
+        if held.launched or held.building:
             todo.append(Kill(held.ref, grace_ms, settle_ms))
         else:
             if held.stage.status is not K.PULLING:  # a bundle that is still being fetched is discarded afterwards
@@ -288,15 +290,34 @@ class Agent:
         return None
 
     def on_prepared(self, ref: AttemptRef, now_ms: int) -> list[Instruction]:
-        """The bundle is unpacked."""
+        """Its bundle is unpacked, and its environment is there."""
         held = self._held.get(ref)
         if held is None or held.is_over:
+            return [Discard(ref)]
+        held.building = False
+        if held.stopping is not None:
+            self._end(held, now_ms, Ended(held.stopping, error="stopped before it started"))
             return [Discard(ref)]
         self._advance(held, now_ms)
         return []
 
+    def on_building(self, ref: AttemptRef) -> bool:
+        """Its environment is about to be built; False when it is not needed any more."""
+        held = self._held.get(ref)
+        if held is None or held.is_over:
+            return False
+        held.building = True
+        return True
+
+    def on_detail(self, ref: AttemptRef, detail: str, now_ms: int) -> None:
+        """What is done to prepare it, for a person."""
+        held = self._held.get(ref)
+        if held is not None and not held.is_over:
+            held.stage = Stage(ref, K.PULLING, now_ms, detail=detail)
+            self.reports.add(held.stage)
+
     def on_unprepared(self, ref: AttemptRef, ended: Ended, now_ms: int) -> list[Instruction]:
-        """The bundle could not be fetched or unpacked."""
+        """Its bundle or its environment could not be provided."""
         self.on_ended(ref, ended, now_ms)
         return [Discard(ref)]
 

@@ -81,6 +81,25 @@ def token_variables(shared: Mapping[str, str], token: str, file: str) -> dict[st
     return {"IRIS_TOKEN": token, "IRIS_TOKEN_FILE": file}
 
 
+def virtual(path: str, venv: str) -> dict[str, str]:
+    """The variables of an active virtual environment. ``path``: the search path without it."""
+    return {"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:{path}"}
+
+
+def of_build(host: Mapping[str, str], variables: Mapping[str, str], workdir: str, venv: str) -> dict[str, str]:
+    """The environment of a build. There is no cache of packages: one that all jobs share could be poisoned."""
+    return {
+        **host,
+        "PIP_NO_CACHE_DIR": "1",
+        "UV_NO_CACHE": "1",
+        "UV_COMPILE_BYTECODE": "1",
+        **variables,
+        **virtual(host["PATH"], venv),
+        "UV_PROJECT_ENVIRONMENT": venv,
+        "IRIS_WORKDIR": workdir,
+    }
+
+
 def gang_words(gang: Gang, index: int, host_file: str) -> dict[str, str]:
     """The variables by which gang members find each other: hosts by task index, and the first one's address for Iris,
     JAX, torch, MPI and libtpu. A member counts as one process; a launcher such as ``torchrun`` sets its own variables

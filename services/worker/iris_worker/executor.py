@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -23,6 +24,8 @@ from iris_core.messages import AttemptRef, Ended, Stage, TaskGrant, TaskTemplate
 from iris_core.states import Cause, KernelStatus
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
+from iris_worker.builds.plan import BuildPlan
+from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
 from iris_worker.devices import Devices
 from iris_worker.isolation import Isolation, NoAccount, let_in, summary
@@ -52,6 +55,7 @@ from iris_worker.process.records import (
     StartProbe,
     StartProcess,
     StopProcess,
+    StoredEnvironment,
     StoredProbe,
     StoredProcess,
     StoreTrouble,
@@ -72,6 +76,7 @@ STARTS_AT_ONCE = 32
 _CONFINE_S = 30.0
 _JOBS_KEPT = 100
 """Jobs whose environment is cached, of up to 256 KiB each."""
+INTERRUPTED = Ended(Cause.INFRASTRUCTURE, error="its worker was restarted while its environment was built")
 UNKNOWN = "exit code unknown: the process that had started it ended while it ran"
 _CANNOT_START = "could not be started on this host"
 _SIGNALS = {9: " (SIGKILL: perhaps out of memory)", 11: " (SIGSEGV)", 6: " (SIGABRT)", 15: " (SIGTERM)"}
@@ -120,6 +125,7 @@ class Executor:
         worker = host.worker_id(settings)
         self.logs = OutputLogs(worker, settings.log_limits)
         self.slots = Workspaces(root)
+        self.environments = EnvironmentStore(root / "environments", settings.environment_limits, self._throw)
         self.has_trash = False
         self._trouble = ""
         self._silent_after_s = settings.pause_s
@@ -143,6 +149,7 @@ class Executor:
         self._prepared: dict[AttemptRef, Workspace] = {}
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
+        self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._probing: dict[AttemptRef, Callable[[Exit], None]] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -170,10 +177,14 @@ class Executor:
             {entry.started.slot for entry in ended.values() if not entry.reused},
         )
         self.has_trash = True
+        self.environments.begin(
+            (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
+        )
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():
             self._adopt_end(ref, entry)
+        self._launcher.flush()
         return len(alive), len(ended)
 
     async def _confine(self) -> None:
@@ -210,6 +221,9 @@ class Executor:
             self._on_limited(ref, (entry.started.at_ms + entry.started.timeout_ms - self._clock.wall_ms()) / 1000)
         if probe is not None:
             self._probe(entry.started, probe, adopted=True)
+        if entry.is_build:  # the order that says what to start afterwards is lost
+            self._builds[ref] = lambda exit_: self._interrupted(slot)
+            self.kill(ref, 0, 0)
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess) -> None:
         """Report an end with the registration, and send the output that is not stored yet."""
@@ -223,7 +237,7 @@ class Executor:
         slot.ref = ref
         self.logs.follow(slot, self._clock.steady_s(), entry.positions)
         if stage is None and entry.exit is not None:
-            stage = self._over(slot, describe(slot, entry.exit))
+            stage = self._over(slot, INTERRUPTED if entry.is_build else describe(slot, entry.exit))
         assert stage is not None
         assert stage.ended is not None
         self._agent.adopt(was_started(entry), stage)
@@ -242,7 +256,8 @@ class Executor:
         except OSError as error:
             self._agent.on_ended(held.ref, cannot_start(error), self._clock.wall_ms())
             return
-        self.logs.follow(slot, began_s)
+        if not self.logs.follows(held.ref):  # its environment was built, with output
+            self.logs.follow(slot, began_s)
         try:
             limits = memory_limits(template.resources) if self._limit_memory else ()
             ports = self._take_ports(held, template.ports)
@@ -253,12 +268,34 @@ class Executor:
         except OSError as error:
             self._end(slot, cannot_start(error))
             return
+        directory = self.environments.used_by(held.ref)
         started = Started(
             *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
-            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices, sandbox),
+            *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
+            environment=StoredEnvironment(directory) if directory else None,
+            sandbox=sandbox,
         )
-        self._starting[held.ref], self._running[held.ref] = started, slot
-        self._launcher.send(StartProcess(started, template.command, env, limits))
+        self._start(slot, StartProcess(started, template.command, env, limits))
+
+    def _start(self, slot: Workspace, request: StartProcess) -> None:
+        self._starting[slot.ref], self._running[slot.ref] = request.record, slot
+        self._launcher.send(request)
+
+    def build(
+        self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, place: Path, on_end: Callable[[Exit], None]
+    ) -> None:
+        """Run the build of a prepared attempt's environment in ``place``; it has the limits of the attempt, and its
+        output is the beginning of the attempt's.
+        """
+        slot, now_s = self._prepared[ref], self._clock.steady_s()
+        self.logs.follow(slot, now_s)
+        stored = StoredEnvironment(place.name, building=True)
+        started = Started(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None, environment=stored)
+        env = environment.of_build(self._place.host, plan.variables, slot.workdir, f"{place}/venv")
+        limits = memory_limits(template.resources) if self._limit_memory else ()
+        self._builds[ref] = on_end
+        self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits))
+        self.flush()
 
     @property
     def room(self) -> int:
@@ -273,6 +310,9 @@ class Executor:
     def _on_spawned(self, spawned: Spawned) -> None:
         ref, now_s = spawned.ref, self._clock.steady_s()
         started = self._starting.pop(ref)
+        if ref in self._builds:
+            self._on_room()
+            return
         self._agent.on_started(ref, spawned.at_ms)
         self._on_started(now_s - started.after_s)
         if started.timeout_ms is not None:
@@ -333,6 +373,8 @@ class Executor:
             token = task_tokens.token(template.grant, held.ref)
             write_token(slot, token)
             env |= environment.token_variables(shared, token, slot.token_file)
+        if directory := self.environments.used_by(held.ref):
+            env |= environment.virtual(env["PATH"], f"{self.environments.path(directory)}/venv")
         return env
 
     def renew_token(self, ref: AttemptRef, grant: TaskGrant) -> None:
@@ -371,17 +413,45 @@ class Executor:
 
     def discard(self, ref: AttemptRef) -> None:
         """Delete what was prepared for an attempt that will not start."""
+        if self.end_prepared(ref, Ended(Cause.CANCELLED)):
+            return
+        self.environments.release(ref)
         slot = self._prepared.pop(ref, None)
         if slot is not None:
             self._clean(slot)
             self.slots.give(slot, printed=False)
+
+    def with_tail(self, ref: AttemptRef, ended: Ended) -> Ended:
+        """The end of a prepared attempt with the last lines of its build."""
+        return structs.replace(ended, stderr_tail=last_lines(self._prepared[ref].err))
+
+    def _interrupted(self, slot: Workspace) -> None:
+        """The build of an earlier worker process has ended."""
+        self.environments.discard(self.environments.used_by(slot.ref))
+        self._end(slot, INTERRUPTED)
+
+    def _throw(self, path: str) -> None:
+        self.slots.throw(path)
+        self.has_trash = True
+
+    def end_prepared(self, ref: AttemptRef, ended: Ended) -> bool:
+        """End a prepared attempt with output of its build; False when it has none."""
+        if not self.logs.follows(ref) or ref not in self._prepared:
+            return False
+        self._end(self._prepared.pop(ref), ended)
+        return True
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_exited(self, exited: Exited) -> None:
         ref = exited.ref
         slot = self._running.pop(ref)
-        self._end(slot, describe(slot, exited.exit))
+        if (on_end := self._builds.pop(ref, None)) is not None:
+            if exited.exit.code == 0:  # the next record of the attempt is that of its own process
+                self._launcher.record(Gone((ref,)))
+            on_end(exited.exit)
+        else:
+            self._end(slot, describe(slot, exited.exit))
         if self._starting.pop(ref, None) is not None:
             self._on_room()
 
@@ -390,6 +460,7 @@ class Executor:
         self._prober.end(slot.ref)
         self._ports.free(slot.ref, self._clock.steady_s())
         self._devices.free(slot.ref)
+        self.environments.release(slot.ref)
         self._over(slot, self._agent.as_reported(slot.ref, ended))
         self._finish(slot, ended)
 
@@ -505,6 +576,8 @@ def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) ->
 def was_started(entry: StoredProcess) -> Stage:
     """The stage of an attempt of an earlier worker process before its end; without a process it was not started."""
     started = entry.started
+    if entry.is_build:
+        return Stage(started.ref, KernelStatus.PULLING, started.at_ms)
     return Stage(started.ref, KernelStatus.RUNNING if started.pid else KernelStatus.PREPARING, started.at_ms)
 
 

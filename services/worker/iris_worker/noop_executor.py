@@ -55,6 +55,10 @@ class NoopExecutor:
     def discard(self, ref: AttemptRef) -> None:
         """Nothing was prepared."""
 
+    def end_prepared(self, ref: AttemptRef, ended: Ended) -> bool:
+        """Nothing was built."""
+        return False
+
     def stored(self, batch: Batch) -> None:
         """Nothing was printed."""
 

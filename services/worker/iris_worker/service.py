@@ -23,9 +23,10 @@ from iris_bus.tracing import Tracer
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE
-from iris_core.messages import AttemptRef, Order, Register, ReportTaken, Stage
+from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
 from iris_worker import accelerators, host
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
+from iris_worker.builds.builder import Builder
 from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
@@ -82,6 +83,7 @@ class WorkerService:
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
+        self._builder = self._open_builder()
         self._launching = False
         self._change = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -132,6 +134,12 @@ class WorkerService:
         store = BundleStore(settings.root / "bundles", settings.bundle_limits, settings.bundles_kept)
         blobs = connection.blobs(subjects.BUNDLES_BUCKET)
         return Fetcher(blobs, store, settings.bundles_at_once, self._clock, self.metrics)
+
+    def _open_builder(self) -> Builder | None:
+        if isinstance(self._executor, NoopExecutor):
+            return None
+        timeout_s = self.settings.build_timeout_s
+        return Builder(self._executor, self.agent, self._clock, self.metrics, timeout_s, self._changed)
 
     async def run(self) -> None:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
@@ -227,7 +235,7 @@ class WorkerService:
         self._limits[ref] = self._loop.call_later(retry_for_s, lambda: self._do(self.agent.on_timeout(ref)))
 
     async def _prepare(self, ask: Prepare) -> None:
-        """Fetch an attempt's bundle into its directory."""
+        """Fetch an attempt's bundle into its directory, and provide its environment."""
         ended = None
         if isinstance(self._executor, Executor):
             try:
@@ -235,12 +243,21 @@ class WorkerService:
             except OSError as error:
                 ended = cannot_start(error)
             else:
-                ended = await self._fetcher.bring(ask.template.bundle or "", workdir)
+                ended = await self._provide(ask.ref, ask.template, workdir)
         now_ms = self._clock.wall_ms()
         if ended is None:
             self._do(self.agent.on_prepared(ask.ref, now_ms))
+        elif self._executor.end_prepared(ask.ref, ended):
+            self._executor.flush()
         else:
             self._do(self.agent.on_unprepared(ask.ref, ended, now_ms))
+
+    async def _provide(self, ref: AttemptRef, template: TaskTemplate, workdir: str) -> Ended | None:
+        """What an attempt needs before it starts; returns its end when that failed."""
+        ended = None if template.bundle is None else await self._fetcher.bring(template.bundle, workdir)
+        if ended is not None or template.environment is None or self._builder is None:
+            return ended
+        return await self._builder.provide(ref, template, template.environment, workdir)
 
     def _changed(self) -> None:
         """End of a round: wake the tasks that may have something to send."""

@@ -11,6 +11,7 @@ from iris_core import codec
 from iris_core.limits import ATTEMPTS, WORKER_BYTES
 from iris_core.resources import DeclaredCapacity
 from iris_core.spec import Attribute
+from iris_worker.builds.store import EnvironmentLimits
 from iris_worker.bundles.manifest import BundleLimits
 from iris_worker.output.quota import LogLimits
 
@@ -50,6 +51,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             last lines. A worker holds as much on disk for an attempt, no more.
         bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
         bundles_at_once: downloads and copies under way at a time.
+        build_timeout_s: for building one environment; shorter than preparing_timeout_s of [state].
+        environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
     """
 
     id: str = ""
@@ -82,6 +85,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     bundle_entries: Count = BundleLimits().entries
     bundles_kept: Annotated[int, msgspec.Meta(ge=1)] = 16
     bundles_at_once: Annotated[int, msgspec.Meta(ge=1)] = 4
+    build_timeout_s: Positive = 600.0
+    environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
+    environments_bytes: Count = EnvironmentLimits().bytes
 
     @property
     def root(self) -> Path:
@@ -90,6 +96,10 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     @property
     def log_limits(self) -> LogLimits:
         return LogLimits(self.log_bytes_per_s, self.log_burst_bytes, self.log_attempt_bytes)
+
+    @property
+    def environment_limits(self) -> EnvironmentLimits:
+        return EnvironmentLimits(self.environments_kept, self.environments_bytes)
 
     @property
     def bundle_limits(self) -> BundleLimits:

@@ -86,7 +86,7 @@ class Workspaces:
         """A worker starts: everything goes to the trash except slots of live attempts and output that is not sent."""
         for name in os.listdir(self.attempts):
             if not (name.isdigit() and int(name) in alive):
-                self._throw(f"{self.attempts}/{name}")
+                self.throw(f"{self.attempts}/{name}")
         for name in os.listdir(self._output):
             number = name.partition(".")[0]
             if not (number.isdigit() and (int(number) in alive or int(number) in unreported)):
@@ -133,7 +133,7 @@ class Workspaces:
                 slot.empty_ns = seen.st_ctime_ns if now_ns - seen.st_ctime_ns > _CLOCK_TICK_NS else 0
                 return False
             slot.made = False
-            self._throw(slot.workdir)
+            self.throw(slot.workdir)
         except FileNotFoundError:
             slot.made = False  # the task deleted it itself
             return False
@@ -171,7 +171,7 @@ class Workspaces:
             for entry in inside:
                 with contextlib.suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(self._throw(entry.path))
+                        left.append(self.throw(entry.path))
                     else:
                         os.unlink(entry.path)
             os.rmdir(path)
@@ -190,7 +190,7 @@ class Workspaces:
             if slot.made:
                 os.rmdir(slot.workdir)
 
-    def _throw(self, path: str) -> str:
+    def throw(self, path: str) -> str:
         """Move a file or directory to the trash, and return its new path."""
         target = f"{self._trash}/{os.getpid()}-{next(_THROWN)}"
         try:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from iris_core.messages import AttemptRef, Ended, Order, ReportTaken, Stage, Stop, TaskGrant, TaskTemplate
 from iris_core.resources import ResourceRequest
+from iris_core.spec import Environment
 from iris_core.states import Cause, KernelStatus
-from iris_worker.agent import Agent, Kill, RenewToken
+from iris_worker.agent import Agent, Discard, Kill, Prepare, RenewToken
 from tests.unit.worker.story import SELF, Story, ref_of
 
 
@@ -459,3 +460,40 @@ def test_what_starts_later_has_the_newest_grant():
     agent.on_order(Order("me", 1, renewals=(TaskGrant(1, b"later", b"key"),)), 2)
     agent.on_prepared(ref, 3)
     assert agent.next_launch().template.grant == TaskGrant(1, b"later", b"key")
+
+
+def preparing() -> tuple[Agent, AttemptRef]:
+    """An agent with an attempt that needs an environment and no bundle."""
+    agent, ref = Agent("me"), AttemptRef(1, 0, 0)
+    work = TaskTemplate(1, "/t", ("true",), {}, 1, ResourceRequest(), environment=Environment(setup="make"))
+    _, todo = agent.on_order(Order("me", 1, templates=(work,), run=(ref,)), 1)
+    assert todo == [Prepare(ref, work)]
+    return agent, ref
+
+
+def test_a_task_that_is_built_says_so_and_starts_when_it_is_prepared():
+    agent, ref = preparing()
+    agent.on_detail(ref, "builds", 2)
+    assert agent.on_building(ref)
+    assert [(stage.status, stage.detail) for stage in agent.attempts()][-1] == (KernelStatus.PULLING, "builds")
+    assert agent.next_launch() is None
+    agent.on_prepared(ref, 3)
+    assert agent.next_launch().ref == ref
+
+
+def test_a_build_is_killed_when_its_attempt_is_stopped_and_the_end_is_reported_once_it_has_ended():
+    agent, ref = preparing()
+    assert agent.on_building(ref)
+    _, todo = agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)
+    assert todo == [Kill(ref, 100)]
+    assert agent.attempts()[-1].ended is None
+    assert agent.on_prepared(ref, 3) == [Discard(ref)]
+    assert agent.attempts()[-1].ended.cause is Cause.CANCELLED
+    assert agent.next_launch() is None
+
+
+def test_what_is_not_needed_any_more_is_not_built():
+    agent, ref = preparing()
+    agent.on_order(Order("me", 1, stop=(Stop(ref, 100),)), 2)
+    assert agent.attempts()[-1].ended.cause is Cause.CANCELLED
+    assert not agent.on_building(ref)

@@ -94,6 +94,10 @@ class OutputLogs:
     def __len__(self) -> int:
         return len(self._live) + len(self._finishing)
 
+    def follows(self, ref: AttemptRef) -> bool:
+        """Whether the output of an attempt is read that has not ended."""
+        return ref in self._live
+
     def follow(self, slot: Workspace, now_s: float, positions: tuple[int, int] = (0, 0)) -> None:
         """Read an attempt's output, from ``positions`` on when an earlier worker process stored the rest."""
         ref = slot.ref

@@ -71,10 +71,19 @@ class Sandbox(_Record, frozen=True):
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class StoredEnvironment(_Record, frozen=True):
+    """The virtual environment of an attempt: its directory, and whether the process builds it."""
+
+    directory: str
+    building: bool = False
+
+
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
     ports by name, the indices of its devices. Without a ``pid``, and then without times, it is about to be started.
     Without a ``sandbox`` it is not confined.
+
+    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt.
     """
 
     ref: AttemptRef
@@ -87,6 +96,7 @@ class Started(_Record, frozen=True, tag="started"):
     ports: dict[str, int] = {}
     probe: StoredProbe | None = None
     devices: tuple[int, ...] = ()
+    environment: StoredEnvironment | None = None
     sandbox: Sandbox | None = None
 
 
@@ -234,6 +244,11 @@ class StoredProcess:
     exit: Exit | None = None
     over: Stage | None = None
     reused: bool = False
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the process builds the attempt's environment."""
+        return self.started.environment is not None and self.started.environment.building
 
     def records(self) -> Iterator[Started | Exited | Over | Read]:
         yield self.started

@@ -1,0 +1,130 @@
+"""The virtual environments on this host's disk, by the key of their build; the least recently used are deleted first.
+
+Each is built in its own directory, where it stays, because its scripts hold its path. It counts once a file named
+after the key says where it is; that file appears at once, by renaming it. Whatever no such file names is deleted when
+a worker starts. Out of scope: what is built (plan), and by whom (builder).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from iris_core import codec
+from iris_core.messages import AttemptRef
+
+_SUFFIX = ".json"
+
+
+class Published(msgspec.Struct, frozen=True):
+    """The content of a key's file. ``directory``: its name. ``bytes``: of all its files."""
+
+    directory: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentLimits:
+    """How much is kept; the environments of live attempts are kept in any case."""
+
+    count: int = 64
+    bytes: int = 32 << 30
+
+
+class EnvironmentStore:
+    """The directory ``environments`` of a worker. Raises OSError when the disk fails.
+
+    Args:
+        throw: moves a directory to the trash.
+    """
+
+    def __init__(self, root: Path, limits: EnvironmentLimits, throw: Callable[[str], object]) -> None:
+        self._root = root
+        self._limits = limits
+        self._throw = throw
+        self._users: dict[AttemptRef, str] = {}
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def begin(self, used: Iterable[tuple[AttemptRef, str]]) -> None:
+        """A worker starts: ``used`` are directories of attempts that live; unfinished builds are deleted."""
+        self._users.update(used)
+        known = {entry.directory for _, entry in self._entries()} | set(self._users.values())
+        for path in self._root.iterdir():
+            if path.is_dir() and path.name not in known:
+                self._throw(str(path))
+
+    def path(self, directory: str) -> str:
+        return str(self._root / directory)
+
+    def find(self, key: str) -> str | None:
+        """The directory of a finished build, which counts as used now; None without one."""
+        path = self._root / f"{key}{_SUFFIX}"
+        with contextlib.suppress(FileNotFoundError, codec.Undecodable):
+            directory = codec.from_json(path.read_bytes(), Published).directory
+            os.utime(path)
+            return directory if (self._root / directory).is_dir() else None
+        return None
+
+    def new(self) -> str:
+        """The name of a new directory for a build."""
+        return Path(tempfile.mkdtemp(prefix="", dir=self._root)).name
+
+    def size(self, directory: str) -> int:
+        """Bytes of all its files; slow, for a thread."""
+        return sum(_size(path) for path in (self._root / directory).rglob("*"))
+
+    def publish(self, key: str, directory: str, size: int) -> None:
+        """The build is finished: keep it, and delete what is beyond the limits."""
+        file = self._root / f"{key}{_SUFFIX}"
+        draft = file.with_suffix(".new")
+        draft.write_bytes(codec.to_json(Published(directory, size)))
+        draft.rename(file)
+        self._make_room(key)
+
+    def discard(self, directory: str) -> None:
+        """The build has failed."""
+        self._throw(self.path(directory))
+
+    def use(self, ref: AttemptRef, directory: str) -> None:
+        """An attempt needs an environment until it is released."""
+        self._users[ref] = directory
+
+    def used_by(self, ref: AttemptRef) -> str:
+        """The directory that an attempt needs; empty when it needs none."""
+        return self._users.get(ref, "")
+
+    def release(self, ref: AttemptRef) -> None:
+        self._users.pop(ref, None)
+
+    def _make_room(self, newest: str) -> None:
+        used = set(self._users.values())
+        entries = sorted(self._entries(), key=lambda found: found[0].stat().st_mtime_ns)
+        count, size = len(entries), sum(entry.bytes for _, entry in entries)
+        for path, entry in entries:
+            if count <= self._limits.count and size <= self._limits.bytes:
+                return
+            if entry.directory in used or path.stem == newest:
+                continue
+            path.unlink()
+            self._throw(self.path(entry.directory))
+            count, size = count - 1, size - entry.bytes
+
+    def _entries(self) -> list[tuple[Path, Published]]:
+        found = []
+        for path in self._root.glob(f"*{_SUFFIX}"):
+            with contextlib.suppress(codec.Undecodable):
+                found.append((path, codec.from_json(path.read_bytes(), Published)))
+        return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

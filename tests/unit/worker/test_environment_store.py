@@ -1,0 +1,80 @@
+"""Which environments stay on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from iris_core.messages import AttemptRef
+from iris_worker.builds.store import EnvironmentLimits, EnvironmentStore
+
+A, B = AttemptRef(1, 0, 0), AttemptRef(2, 0, 0)
+
+
+def opened(root: Path, count: int = 2, size: int = 1 << 30) -> EnvironmentStore:
+    return EnvironmentStore(root, EnvironmentLimits(count, size), shutil.rmtree)
+
+
+def built(store: EnvironmentStore, key: str, at_s: int = 0, size: int = 10) -> str:
+    """Publish an environment of one file, last used at a time."""
+    directory = store.new()
+    Path(store.path(directory), "file").write_bytes(b"x" * size)
+    store.publish(key, directory, store.size(directory))
+    os.utime(Path(store.path("")) / f"{key}.json", (at_s, at_s))
+    return directory
+
+
+def test_what_was_published_is_found_by_the_next_worker_and_what_was_not_is_deleted(tmp_path: Path):
+    store = opened(tmp_path)
+    kept, unfinished = built(store, "a"), store.new()
+    again = opened(tmp_path)
+    again.begin([])
+    assert (again.find("a"), again.find("b")) == (kept, None)
+    assert not Path(again.path(unfinished)).exists()
+
+
+def test_a_build_that_still_runs_for_the_last_worker_is_not_deleted_under_it(tmp_path: Path):
+    directory = opened(tmp_path).new()
+    store = opened(tmp_path)
+    store.begin([(A, directory)])
+    assert Path(store.path(directory)).exists()
+    assert store.used_by(A) == directory
+
+
+def test_the_least_recently_used_is_deleted_first(tmp_path: Path):
+    store = opened(tmp_path)
+    first, second = built(store, "a", 1), built(store, "b", 2)
+    assert store.find("a") == first  # used now
+    third = built(store, "c", 3)
+    assert [store.find(key) for key in "abc"] == [first, None, third]
+    assert not Path(store.path(second)).exists()
+
+
+def test_what_an_attempt_uses_is_kept_until_it_has_ended(tmp_path: Path):
+    store = opened(tmp_path, count=1)
+    first = built(store, "a", 1)
+    store.use(A, first)
+    store.use(B, first)
+    store.release(B)
+    built(store, "b", 2)
+    assert store.find("a") == first
+    store.release(A)
+    last = built(store, "c", 4_000_000_000)
+    assert [store.find(key) for key in "abc"] == [None, None, last]
+
+
+@pytest.mark.parametrize(("size", "left"), [(25, "bc"), (15, "c"), (5, "c")])
+def test_the_bytes_of_all_are_limited_and_the_newest_is_kept_in_any_case(tmp_path: Path, size: int, left: str):
+    store = opened(tmp_path, count=9, size=size)
+    for at_s, key in enumerate("abc"):
+        built(store, key, at_s)
+    assert "".join(key for key in "abc" if store.find(key)) == left
+
+
+def test_a_key_whose_directory_is_gone_is_built_again(tmp_path: Path):
+    store = opened(tmp_path)
+    shutil.rmtree(store.path(built(store, "a")))
+    assert store.find("a") is None
