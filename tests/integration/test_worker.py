@@ -150,12 +150,19 @@ async def test_the_most_memory_a_task_held_is_known(state: FakeState, worker: Wo
     assert 300 << 20 <= ended.peak_rss_bytes < 400 << 20
 
 
-async def test_memory_of_the_worker_is_not_taken_for_the_tasks(state: FakeState, worker: WorkerProcess):
-    assert (await state.ended(await state.run("true"))).peak_rss_bytes == 0
+@pytest.mark.parametrize(("cgroups", "most"), [("false", 0), ("true", 8 << 20)])
+async def test_memory_of_the_worker_is_not_taken_for_the_tasks(
+    state: FakeState, nats_url: str, tmp_path: Path, cgroups: str, most: int
+):
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups=cgroups):
+        await state.registration()
+        assert (await state.ended(await state.run("true"))).peak_rss_bytes <= most
 
 
-async def test_a_task_may_be_held_to_the_memory_it_asked_for(state: FakeState, nats_url: str, tmp_path: Path):
-    async with WorkerProcess(nats_url, tmp_path / "w0", limit_memory="true"):
+async def test_a_task_may_be_held_to_the_memory_it_asked_for_without_control_groups(
+    state: FakeState, nats_url: str, tmp_path: Path
+):
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false", limit_memory="rlimit"):
         await state.registration()
         greedy = ("python3", "-c", "x = bytearray(300 << 20)")
         assert (await state.ended(await state.run(*greedy, memory_bytes=400 << 20))).exit_code == 0

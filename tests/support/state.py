@@ -45,6 +45,7 @@ def template(
     ports: tuple[str, ...] = (),
     timeout_ms: int | None = None,
     memory_bytes: int = 0,
+    resources: ResourceRequest | None = None,
     probe: Probe | None = None,
     serves: str = "",
     settle_ms: int = 0,
@@ -52,7 +53,7 @@ def template(
     user: str = "ann",
 ) -> TaskTemplate:
     """What a job runs, with little to say."""
-    ask = ResourceRequest(memory_bytes=memory_bytes)
+    ask = resources or ResourceRequest(memory_bytes=memory_bytes)
     work = TaskTemplate(job, name, command, env or {}, replicas, ask, user, bundle, ports, timeout_ms, probe, serves)
     return msgspec.structs.replace(work, settle_ms=settle_ms, environment=environment)
 

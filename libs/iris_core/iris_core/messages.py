@@ -153,6 +153,18 @@ class Query(_Message, frozen=True):
 # ── reports: worker → state ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class TaskUsage(_Message, frozen=True):
+    """What the processes of an attempt have used together; without a control group, the first one and its children.
+
+    ``memory_limit_bytes``: the memory limit for which the kernel has killed one of them; 0: none was killed.
+    """
+
+    cpu_ms: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    memory_limit_bytes: int = 0
+
+
 class Ended(_Message, frozen=True):
     """How an attempt's process ended on its worker.
 
@@ -171,6 +183,7 @@ class Ended(_Message, frozen=True):
     stderr_tail: str = ""
     peak_rss_bytes: int = 0
     dropped_bytes: int = 0
+    usage: TaskUsage | None = None
 
 
 class Stage(_Message, frozen=True):
@@ -254,6 +267,15 @@ class ProbeResult(_Message, frozen=True):
     detail: str = ""
 
 
+class LiveUsage(_Message, frozen=True):
+    """What the processes of a running attempt use: the memory they hold now, and the most they have held."""
+
+    ref: AttemptRef
+    usage: TaskUsage
+    rss_bytes: int = 0
+    peak_bytes: int = 0
+
+
 class HeartbeatMessage(_Message, frozen=True):
     """A heartbeat: all attempts that run on this host or whose end is not yet acknowledged.
 
@@ -261,6 +283,7 @@ class HeartbeatMessage(_Message, frozen=True):
         monotonic_ms: the host's monotonic clock when the list was made; 0: unknown, and then no attempt counts as
             missing because the list lacks it.
         probes: of every running attempt whose job has a probe.
+        usage: of every running attempt that has a control group.
     """
 
     worker: str
@@ -272,6 +295,7 @@ class HeartbeatMessage(_Message, frozen=True):
     detail: str = ""
     monotonic_ms: int = 0
     probes: tuple[ProbeResult, ...] = ()
+    usage: tuple[LiveUsage, ...] = ()
 
 
 # ── the load of deployments: proxy → state ──────────────────────────────────────────────────────────────────────

@@ -20,8 +20,10 @@ from msgspec import structs
 
 from iris_bus.settings import BadSetting
 from iris_core import task_tokens
-from iris_core.messages import AttemptRef, Ended, Stage, TaskGrant, TaskTemplate
+from iris_core.messages import AttemptRef, Ended, Stage, TaskGrant, TaskTemplate, TaskUsage
+from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
+from iris_core.units import show_bytes
 from iris_worker import environment, host
 from iris_worker.agent import Agent, LocalAttempt, end_stage
 from iris_worker.builds.plan import BuildPlan
@@ -33,8 +35,9 @@ from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
 from iris_worker.ports import PortUse
 from iris_worker.probes.prober import Prober
+from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.client import LauncherClient, LauncherGone
-from iris_worker.process.limits import Limits, memory_limits
+from iris_worker.process.limits import Limits, group_limits, memory_limits
 from iris_worker.process.records import (
     Confine,
     Confined,
@@ -139,7 +142,7 @@ class Executor:
         self._on_limited = on_limited
         self._on_change = on_change
         self._launcher = LauncherClient(root, self._on_answers, on_gone)
-        self._limit_memory = settings.limit_memory
+        self._settings = settings
         self._isolation = isolation or Isolation()
         self.isolated = summary(self._isolation, "")
         self._confined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -259,7 +262,7 @@ class Executor:
         if not self.logs.follows(held.ref):  # its environment was built, with output
             self.logs.follow(slot, began_s)
         try:
-            limits = memory_limits(template.resources) if self._limit_memory else ()
+            limits, cgroup = self._limits(template.resources)
             ports = self._take_ports(held, template.ports)
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
@@ -275,7 +278,7 @@ class Executor:
             environment=StoredEnvironment(directory) if directory else None,
             sandbox=sandbox,
         )
-        self._start(slot, StartProcess(started, template.command, env, limits))
+        self._start(slot, StartProcess(started, template.command, env, limits, cgroup))
 
     def _start(self, slot: Workspace, request: StartProcess) -> None:
         self._starting[slot.ref], self._running[slot.ref] = request.record, slot
@@ -292,10 +295,23 @@ class Executor:
         stored = StoredEnvironment(place.name, building=True)
         started = Started(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None, environment=stored)
         env = environment.of_build(self._place.host, plan.variables, slot.workdir, f"{place}/venv")
-        limits = memory_limits(template.resources) if self._limit_memory else ()
+        limits, cgroup = self._limits(template.resources)
         self._builds[ref] = on_end
-        self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits))
+        self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup))
         self.flush()
+
+    @property
+    def cgroup(self) -> str:
+        """The control groups of attempts: ``v1 cpu memory pids``, or ``none`` and why."""
+        return self._launcher.cgroup if self._settings.cgroups else "none: set so"
+
+    def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
+        """The limits of each process of an attempt, and of its control group."""
+        found, how = self.cgroup.split(), self._settings.limit_memory
+        limits = memory_limits(ask) if how == "rlimit" and "memory" not in found else ()
+        if found[0] == "none:":
+            return limits, None
+        return limits, group_limits(ask, self._settings.pids_limit, memory=how != "off")
 
     @property
     def room(self) -> int:
@@ -545,9 +561,9 @@ class Executor:
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:
     """An exit as the end in a report."""
-    peak = exit_.peak_rss_bytes
+    peak, usage = exit_.peak_rss_bytes, exit_.usage
     if not exit_.known:
-        return Ended(Cause.WORKER_CRASHED, error=UNKNOWN, peak_rss_bytes=peak)
+        return Ended(Cause.WORKER_CRASHED, error=UNKNOWN, peak_rss_bytes=peak, usage=usage)
     if exit_.error and exit_.code is None:
         return Ended(Cause.INFRASTRUCTURE, error=f"{_CANNOT_START}: {exit_.error}")
     if exit_.error:
@@ -555,11 +571,18 @@ def describe(slot: Workspace, exit_: Exit) -> Ended:
             os.write(slot.err, f"iris: {exit_.error}\n".encode(errors="replace"))
         return Ended(Cause.EXITED, exit_.code, error=exit_.error)
     if exit_.code == 0:
-        return Ended(Cause.EXITED, 0, peak_rss_bytes=peak)
-    error = read_error_file(slot.workdir)
+        return Ended(Cause.EXITED, 0, peak_rss_bytes=peak, usage=usage)
+    error = out_of_memory(peak, usage) or read_error_file(slot.workdir)
     if not error and exit_.signal is not None:
         error = f"killed by signal {exit_.signal}{_SIGNALS.get(exit_.signal, '')}"
-    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak)
+    return Ended(Cause.EXITED, exit_.code, exit_.signal, error, last_lines(slot.err), peak, usage=usage)
+
+
+def out_of_memory(peak_bytes: int, usage: TaskUsage | None) -> str:
+    """The error of an attempt of which a process was killed for its memory limit; empty for another."""
+    if usage is None or not usage.memory_limit_bytes:
+        return ""
+    return f"memory limit {show_bytes(usage.memory_limit_bytes)} reached, peak {show_bytes(peak_bytes)}"
 
 
 def stored_probe(template: TaskTemplate, env: dict[str, str], limits: Limits) -> StoredProbe | None:

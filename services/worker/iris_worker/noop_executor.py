@@ -20,6 +20,7 @@ class NoopExecutor:
         self.logs = OutputLogs(worker)
         self.has_trash = False
         self.isolated = ("none", "no process is started")
+        self.cgroup = ""
         self._on_change = on_change
         self._agent = agent
         self._clock = clock

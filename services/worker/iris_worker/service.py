@@ -145,10 +145,11 @@ class WorkerService:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
-        word, sentence = self._executor.isolated
+        (word, sentence), cgroup = self._executor.isolated, self._executor.cgroup
         if self.settings.detect:
-            self._about = ({"isolation": word, **self._about[0]}, self._about[1])
-        log.info("started: %s", sentence, extra={"worker": self.id, "alive": alive, "ended": ended})
+            self._about = ({"isolation": word, "cgroup": cgroup, **self._about[0]}, self._about[1])
+        about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
+        log.info("started: %s", sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results)

@@ -45,7 +45,11 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         sandbox: "auto" confines tasks with bubblewrap where that works, "required" ends a worker where it does not,
             "off" never does. bubblewrap: the program.
         binds: further paths that confined tasks see, for example ``/data`` or, read-only, ``/mnt/models:ro``.
-        limit_memory: hold every process of a task to the memory the task asked for. core_bytes: of a core file.
+        cgroups: run each task in a control group of its own, where the host lets us.
+        limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit memory; "rlimit"
+            elsewhere too, each of its processes by the address space it may write to; "off" nowhere.
+        pids_limit: processes and threads of one task, where control groups limit them; 0: no limit. The default is a
+            quarter of what the smallest Linux has for all of a host. core_bytes: of a core file.
         log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
             waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its
             last lines. A worker holds as much on disk for an attempt, no more.
@@ -76,7 +80,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     sandbox: Literal["auto", "off", "required"] = "auto"
     bubblewrap: str = "bwrap"
     binds: tuple[str, ...] = ()
-    limit_memory: bool = False
+    cgroups: bool = True
+    limit_memory: Literal["cgroup", "rlimit", "off"] = "cgroup"
+    pids_limit: Count = 8192
     core_bytes: Count = 0
     log_bytes_per_s: Count = LogLimits().bytes_per_s
     log_burst_bytes: Count = LogLimits().burst_bytes

@@ -47,6 +47,9 @@ class LauncherGone(Exception):
 class LauncherClient:
     """Sends requests in order, without waiting.
 
+    Attributes:
+        cgroup: what the launcher has said of its control groups.
+
     Args:
         on_answers: called with the answers that have arrived together, in order.
         on_gone: called once when the connection is lost.
@@ -62,6 +65,7 @@ class LauncherClient:
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
         self._urgent = self._waits = False
+        self.cgroup = ""
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
@@ -106,6 +110,7 @@ class LauncherClient:
                 answers = self._answers()
                 for number, answer in enumerate(answers, 1):
                     if isinstance(answer, Ready):
+                        self.cgroup = answer.cgroup
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)
                         return table.entries

@@ -22,6 +22,7 @@ from iris_bus.subreaper import adopt_orphans
 from iris_core import codec
 from iris_core.messages import AttemptRef
 from iris_worker.process import adopt
+from iris_worker.process.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
     Confine,
@@ -40,7 +41,6 @@ from iris_worker.process.records import (
     Read,
     Ready,
     Spawned,
-    Started,
     StartProbe,
     StartProcess,
     StopProcess,
@@ -70,7 +70,8 @@ class Launcher:
         self._loop = EventLoop()
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
-        self._runner = Runner(self._loop, str(root), self._on_exit, self._on_probe_exit)
+        self._groups, self._cgroup = _find_groups(root)
+        self._runner = Runner(self._loop, str(root), self._groups, self._on_exit, self._on_probe_exit)
         self._attempts = str(root / "attempts")
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
@@ -93,31 +94,32 @@ class Launcher:
             self._loop.turn()
             self._flush()
             if self.connection is None and not self._runner.running:
-                self._runner.sandboxes.close()
-                return
+                break
+        self._runner.close()
 
     def _recover(self) -> None:
         """Adopt what the previous launcher left, and kill what it has not recorded."""
         self._store.recover()
-        alive = set()
+        alive, groups = set(), set()
         for ref, entry in self._store.table.entries.items():
             if entry.exit is not None or entry.over is not None:
                 continue
             exit_ = adopt.exit_of(entry)
-            if exit_ is None and not self._adopt(entry.started):
+            if exit_ is None and not self._runner.adopt(entry.started):
                 exit_ = Exit(known=False)
             if exit_ is None:
                 alive.add(entry.started.slot)
+                groups.add(entry.started.cgroup.number if entry.started.cgroup is not None else -1)
             else:
                 self._store.add(Exited(ref, exit_))
         for _ in range(_ROUNDS):
-            if not adopt.kill_orphans(self._attempts, alive):
+            left = adopt.kill_orphans(self._attempts, alive)
+            if self._groups is not None:
+                left += self._groups.kill_others(groups)
+            if not left:
                 return
             time.sleep(_ROUND_S)
         _log("processes of an earlier launcher cannot be killed")
-
-    def _adopt(self, started: Started) -> bool:
-        return self._runner.adopt(started.ref, started.slot, started.pid, started.sandbox)
 
     # ── the worker ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +134,7 @@ class Launcher:
         for entry in self._store.table.entries.values():
             for record in entry.records():
                 self._send(record)
-        self._send(Ready())
+        self._send(Ready(self._cgroup))
 
     def _disconnect(self) -> None:
         """The worker is gone, and nobody waits for its probes."""
@@ -217,13 +219,15 @@ class Launcher:
         try:
             if self._trouble:
                 raise OSError(self._trouble)
-            pid = self._runner.start(ref, record.slot, request.command, request.env, request.limits, record.sandbox)
+            pid, cgroup = self._runner.start(
+                ref, record.slot, request.command, request.env, request.limits, record.sandbox, request.cgroup
+            )
         except NotRunnable as error:
             self._on_exit(ref, Exit(error.code, error=str(error)))
         except OSError as error:
             self._on_exit(ref, Exit(error=str(error)))
         else:
-            self._record(Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000))
+            self._record(Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup))
 
     def _start_probe(self, request: StartProbe) -> None:
         ref, stderr = request.ref, self._fds.pop(0)
@@ -249,6 +253,15 @@ class Launcher:
         data = self._store.add(record)
         if self.connection is not None:
             self._outbox += data
+
+
+def _find_groups(root: Path) -> tuple[Cgroups | None, str]:
+    """The control groups, and what the worker says of them."""
+    try:
+        groups = open_groups(root)
+    except NoGroups as error:
+        return None, f"none: {error}"
+    return groups, groups.about
 
 
 def _log(text: str) -> None:

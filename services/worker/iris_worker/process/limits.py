@@ -1,6 +1,6 @@
 """Kernel limits of a task: inherited from this process, or set once the task runs.
 
-Out of scope: control groups, which hold whole groups and need a host that delegates them.
+See also: `cgroup` limits all processes of an attempt together, where the host lets it.
 Source: docs/design/reliability.md#security.
 """
 
@@ -10,6 +10,7 @@ import contextlib
 import resource
 
 from iris_core.resources import ResourceRequest
+from iris_worker.process.cgroup_files import Cgroup
 
 Limits = tuple[tuple[int, int], ...]
 """Resource and value, each soft and hard."""
@@ -25,8 +26,16 @@ def prepare_process(core_bytes: int) -> None:
 
 
 def memory_limits(ask: ResourceRequest) -> Limits:
-    """Limit each process of a task to the memory that the task requested; without a request there is no limit."""
+    """Limit each process of a task to the memory that the task requested; without a request there is no limit.
+
+    What a process has reserved counts, not what it uses, which stops programs with many threads.
+    """
     return ((resource.RLIMIT_DATA, ask.memory_bytes),) if ask.memory_bytes else ()
+
+
+def group_limits(ask: ResourceRequest, pids: int, *, memory: bool) -> Cgroup:
+    """Limit the control group of a task to what the task requested; ``memory`` False: but its memory."""
+    return Cgroup(ask.memory_bytes if memory else 0, ask.cpu_millis, ask.cpu_limit_millis, pids)
 
 
 def hold(pid: int, limits: Limits) -> None:

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import structs
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, Stage
+from iris_core.messages import AttemptRef, Stage, TaskUsage
 from iris_core.spec import Probe
+from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.limits import Limits
 
 SOCKET = "launcher"
@@ -41,6 +42,7 @@ class Exit(_Record, frozen=True):
     peak_rss_bytes: int = 0
     known: bool = True
     error: str = ""
+    usage: TaskUsage | None = None
 
 
 class StoredProbe(_Record, frozen=True):
@@ -80,8 +82,8 @@ class StoredEnvironment(_Record, frozen=True):
 
 class Started(_Record, frozen=True, tag="started"):
     """An attempt's first process: the interval (monotonic time of this boot) in which it was started, its slot, its
-    ports by name, the indices of its devices. Without a ``pid``, and then without times, it is about to be started.
-    Without a ``sandbox`` it is not confined.
+    ports by name, the indices of its devices, its control group. Without a ``pid``, and then without times, it is about
+    to be started. Without a ``sandbox`` it is not confined.
 
     A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt.
     """
@@ -98,6 +100,7 @@ class Started(_Record, frozen=True, tag="started"):
     devices: tuple[int, ...] = ()
     environment: StoredEnvironment | None = None
     sandbox: Sandbox | None = None
+    cgroup: Cgroup | None = None
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -108,6 +111,7 @@ class Spawned(_Record, frozen=True, tag="spawned"):
     after_s: float
     before_s: float
     at_ms: int
+    cgroup: Cgroup | None = None
 
 
 class Exited(_Record, frozen=True, tag="exited"):
@@ -149,12 +153,16 @@ ProcessRecord = Started | Spawned | Exited | Over | Read | Gone | Boot
 
 
 class StartProcess(_Record, frozen=True, tag="start"):
-    """Record an attempt, then start its process; answered by `Spawned` or `Exited`."""
+    """Record an attempt, then start its process; answered by `Spawned` or `Exited`.
+
+    ``cgroup``: the limits of its control group; None: it has none.
+    """
 
     record: Started
     command: tuple[str, ...]
     env: dict[str, str]
     limits: Limits = ()
+    cgroup: Cgroup | None = None
 
 
 class Confine(_Record, frozen=True, tag="confine"):
@@ -203,7 +211,12 @@ LauncherRequest = (
 
 
 class Ready(_Record, frozen=True, tag="ready"):
-    """The worker has been sent the records of all attempts."""
+    """The worker has been sent the records of all attempts.
+
+    ``cgroup``: the version and the controllers of control groups, ``v1 cpu memory pids``, or ``none`` and why.
+    """
+
+    cgroup: str = "none: the launcher is older"
 
 
 class Confined(_Record, frozen=True, tag="confined"):
@@ -281,7 +294,9 @@ class ProcessTable:
     def _spawned(self, record: Spawned) -> None:
         if (entry := self.entries.get(record.ref)) is not None:
             pid, after_s, before_s, at_ms = record.pid, record.after_s, record.before_s, record.at_ms
-            entry.started = structs.replace(entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms)
+            entry.started = structs.replace(
+                entry.started, pid=pid, after_s=after_s, before_s=before_s, at_ms=at_ms, cgroup=record.cgroup
+            )
 
     def _exited(self, record: Exited) -> None:
         if (entry := self.entries.get(record.ref)) is not None:

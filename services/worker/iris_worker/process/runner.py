@@ -1,8 +1,8 @@
 """Starts processes, stops each with all its descendants, and collects their exits.
 
-An attempt has ended when its first process and all descendants are gone: when the first one ends, the rest of its group
-and the descendants outside it are killed. SIGCHLD signals an end (`reap`), for adopted processes their pidfd. Out of
-scope: what is recorded about it, and output, which the files of the slot hold.
+An attempt has ended when its first process and all descendants are gone: when the first one ends, its control group is
+killed; without one, the rest of its process group, and the descendants outside it. SIGCHLD signals an end (`reap`), for
+adopted processes their pidfd. Out of scope: what is recorded about it, and output, which the files of the slot hold.
 Source: docs/design/reliability.md#security, docs/design/semantics.md#tasks-and-attempts.
 """
 
@@ -12,20 +12,27 @@ import contextlib
 import os
 import resource
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from iris_core.messages import AttemptRef
+from msgspec import structs
+
+from iris_core.messages import AttemptRef, TaskUsage
 from iris_worker.process import tree
+from iris_worker.process.cgroup import Cgroups, Group
+from iris_worker.process.cgroup_files import Cgroup, GroupUsage
 from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits, hold
 from iris_worker.process.pidfd import exit_status
-from iris_worker.process.records import Exit, Sandbox
+from iris_worker.process.records import Exit, Sandbox, Started
 from iris_worker.process.sandbox import Sandboxes
 
 _LINGER_S = 0.02
+_LEAVE_S = 0.01
+"""How long this process stays in the control group of an attempt that it has started, which may end before."""
 _GIVE_UP_ROUNDS = 500
 _SAMPLE_S = 5.0
+_BLOCK = 512
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -37,6 +44,7 @@ class Process:
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
         probe: the process group of a probe's command that runs beside it; 0 while none does.
+        group, probe_group: their control groups; None without.
         sampled: the most memory it was seen to hold.
     """
 
@@ -47,6 +55,8 @@ class Process:
     exit: Exit | None = None
     strays: dict[int, int] = field(default_factory=dict)
     probe: int = 0
+    group: Group | None = None
+    probe_group: Group | None = None
     sampled: int = 0
     rounds: int = 0
     terminated: bool = False
@@ -57,7 +67,7 @@ class Runner:
     """All processes of one worker.
 
     Args:
-        root: the worker's data directory.
+        root: the worker's data directory. groups: control groups; None where there are none.
         on_exit: called once for each attempt that has ended, with the exit of its first process.
         on_probe_exit: called for each probe's command that has ended.
     """
@@ -66,13 +76,17 @@ class Runner:
         self,
         loop: EventLoop,
         root: str,
+        groups: Cgroups | None,
         on_exit: Callable[[AttemptRef, Exit], None],
         on_probe_exit: Callable[[AttemptRef, Exit], None],
     ) -> None:
         self._loop = loop
         self._attempts = f"{root}/attempts"
-        self.sandboxes = Sandboxes(self._attempts)
+        self.sandboxes = Sandboxes(self._attempts, groups.go_home if groups is not None else lambda: None)
         self._output = f"{root}/output"
+        self._groups = groups
+        self._leaving = False
+        self._dying: list[Group] = []
         self._on_exit = on_exit
         self._on_probe_exit = on_probe_exit
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -101,32 +115,68 @@ class Runner:
         env: Mapping[str, str],
         limits: Limits,
         sandbox: Sandbox | None = None,
-    ) -> int:
-        """Start an attempt's process and return its id. Raises NotRunnable, OSError."""
+        cgroup: Cgroup | None = None,
+    ) -> tuple[int, Cgroup | None]:
+        """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError."""
+        workdir = f"{self._attempts}/{slot}"
+        held = self.sandboxes.prepare(slot, sandbox, workdir)
+        with self._output_of(slot) as stdio, self._taken(cgroup) as group:
+            pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio)
+        self._add(Process(ref, slot, pid, group=group))
+        hold(pid, limits)
+        return pid, group.limits if group is not None else None
+
+    @contextlib.contextmanager
+    def _taken(self, limits: Cgroup | None) -> Iterator[Group | None]:
+        """A control group in which this process is while it starts another one; given back when that fails."""
+        groups = self._groups
+        if groups is None:
+            yield None
+            return
+        if limits is None:
+            groups.go_home()
+            yield None
+            return
+        group = groups.take(limits)
+        try:
+            yield group
+        except BaseException:
+            groups.give(group)
+            raise
+        if not self._leaving:
+            self._leaving = True
+            self._loop.call_later(_LEAVE_S, self._leave)
+
+    def _leave(self) -> None:
+        assert self._groups is not None
+        self._leaving = False
+        self._groups.leave()
+
+    @contextlib.contextmanager
+    def _output_of(self, slot: int) -> Iterator[tuple[int, int, int]]:
+        """The standard descriptors of an attempt's process."""
         out = os.open(f"{self._output}/{slot}.out", _FLAGS)
         try:
             err = os.open(f"{self._output}/{slot}.err", _FLAGS)
             try:
-                workdir, stdio = f"{self._attempts}/{slot}", (self._null, out, err)
-                pid = self.sandboxes.spawn(slot, sandbox, command, env, workdir, stdio)
+                yield self._null, out, err
             finally:
                 os.close(err)
         finally:
             os.close(out)
-        self._add(Process(ref, slot, pid))
-        hold(pid, limits)
-        return pid
 
-    def adopt(self, ref: AttemptRef, slot: int, pid: int, sandbox: Sandbox | None = None) -> bool:
+    def adopt(self, started: Started) -> bool:
         """Adopt a process of the previous launcher; False when it has already ended."""
         try:
-            pidfd = os.pidfd_open(pid)
+            pidfd = os.pidfd_open(started.pid)
         except OSError:
             return False
-        process = Process(ref, slot, pid, pidfd)
+        process = Process(started.ref, started.slot, started.pid, pidfd)
+        if self._groups is not None and started.cgroup is not None:
+            process.group = self._groups.adopt(started.cgroup)
         self._add(process)
-        if sandbox is not None:
-            self.sandboxes.adopt(slot, pid)
+        if started.sandbox is not None:
+            self.sandboxes.adopt(started.slot, started.pid)
         self._loop.watch(pidfd, lambda: self._adopted_ended(process))
         return True
 
@@ -149,9 +199,17 @@ class Runner:
         if process.probe:
             raise OSError("the last probe could not be killed")
         workdir, stdio = f"{self._attempts}/{process.slot}", (self._null, self._null, stderr)
-        process.probe = pid = self.sandboxes.spawn(process.slot, sandbox, command, env, workdir, stdio, beside=True)
+        held = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True)
+        with self._taken(process.group.limits if process.group is not None else None) as process.probe_group:
+            process.probe = pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio)
         self._probes[pid] = process
         hold(pid, limits)
+
+    def close(self) -> None:
+        """Nothing runs: remove what was made for attempts."""
+        self.sandboxes.close()
+        if self._groups is not None:
+            self._groups.close()
 
     def kill_probe(self, ref: AttemptRef) -> None:
         process = self._by_ref.get(ref)
@@ -168,6 +226,9 @@ class Runner:
         process = self._probes.pop(pid)
         process.probe = 0
         signal_group(pid, signal.SIGKILL)
+        if process.probe_group is not None:
+            self._dying.append(process.probe_group)
+            process.probe_group = None
         self._on_probe_exit(process.ref, to_exit(status, 0))
 
     def _add(self, process: Process) -> None:
@@ -193,11 +254,13 @@ class Runner:
     def kill_all(self) -> None:
         """Kill all attempts without a grace period."""
         for process in self._by_ref.values():
-            signal_group(process.pid, signal.SIGKILL)
+            self._kill(process)
 
     def _sample(self) -> None:
         """Record the memory use of all attempts, at intervals."""
         for process in self._by_ref.values():
+            if process.group is not None:
+                continue
             process.sampled = max(process.sampled, tree.peak_rss_bytes(process.pid))
         self._loop.call_later(_SAMPLE_S, self._sample)
 
@@ -214,11 +277,11 @@ class Runner:
                 self.sandboxes.pids.discard(pid)
                 self._unowned.pop(pid, None)
                 continue
-            process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024))
+            process.exit = to_exit(status, self._peak(process, usage.ru_maxrss * 1024), usage)
             ended.append(process)
         if ended:
             self._sweep(ended)
-        if self._lingering:
+        if self._lingering or self._dying:
             self._settle()
 
     def _peak(self, process: Process, reported: int) -> int:
@@ -238,7 +301,10 @@ class Runner:
         self._settle()
 
     def _kill(self, process: Process) -> None:
-        signal_group(process.pid, signal.SIGKILL)
+        if process.group is None or self._groups is None:
+            signal_group(process.pid, signal.SIGKILL)
+        else:
+            self._groups.kill(process.group)
 
     # ── descendants ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,7 +317,8 @@ class Runner:
     def _settle(self) -> None:
         """Check attempts with remaining processes again; what cannot be killed is given up after some time."""
         self._lingering = self._settled(self._lingering)
-        if self._lingering and not self._watching:
+        self._dying = [group for group in self._dying if not self._give(group)]
+        if (self._lingering or self._dying) and not self._watching:
             self._watching = True
             self._loop.call_later(_LINGER_S, self._watch)
 
@@ -261,7 +328,11 @@ class Runner:
         Descendants outside the group are searched after the group is empty, because then it cannot create new ones.
         """
         empty = [process for process in ended if self._clear(process)]
-        self._look_for_strays(ended)
+        for process in ended:
+            if (process.group is None or process in empty) and (init := self.sandboxes.left(process.slot)):
+                process.strays[init] = tree.started_ticks(init)
+        if ungrouped := [process for process in ended if process.group is None]:
+            self._look_for_strays(ungrouped)
         for process in empty:
             if not process.strays or process.rounds > _GIVE_UP_ROUNDS:
                 self._over(process)
@@ -270,15 +341,20 @@ class Runner:
     def _clear(self, process: Process) -> bool:
         """Kill the remaining processes; True when none is left, or only unreaped zombies of others."""
         process.rounds += 1
-        group = signal_group(process.pid, signal.SIGKILL)
-        if process.probe:
-            group |= signal_group(process.probe, signal.SIGKILL)
+        if process.group is not None and self._groups is not None:
+            left = self._groups.kill(process.group)
+            if process.probe_group is not None:
+                left |= self._groups.kill(process.probe_group)
+        else:
+            left = signal_group(process.pid, signal.SIGKILL)
+            if process.probe:
+                left |= signal_group(process.probe, signal.SIGKILL)
         process.strays = {
             pid: ticks for pid, ticks in process.strays.items() if signal_process(pid, ticks, signal.SIGKILL)
         }
-        if not group and not process.strays:
+        if not left and not process.strays:
             return True
-        if process.rounds > _GIVE_UP_ROUNDS or (process.rounds > 1 and is_bare(process)):
+        if process.rounds > _GIVE_UP_ROUNDS or (process.group is None and process.rounds > 1 and is_bare(process)):
             process.strays.clear()
             return True
         return False
@@ -291,9 +367,6 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for process in ended:
-            if init := self.sandboxes.left(process.slot):
-                process.strays[init] = tree.started_ticks(init)
         for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self.sandboxes.pids:
             owner = self._owner(pid)
             if owner is None and self._nobodys(pid, gone):
@@ -319,7 +392,18 @@ class Runner:
         if process.killer is not None:
             process.killer.cancel()
         assert process.exit is not None
+        if process.group is not None and self._groups is not None:
+            process.group.spoilt |= process.rounds > _GIVE_UP_ROUNDS
+            process.exit = with_usage(process.exit, self._groups.end(process.group))
         self._on_exit(process.ref, process.exit)
+
+    def _give(self, group: Group) -> bool:
+        """Whether a probe's control group is empty, and was given back."""
+        assert self._groups is not None
+        if self._groups.kill(group):
+            return False
+        self._groups.give(group)
+        return True
 
 
 def is_bare(process: Process) -> bool:
@@ -337,11 +421,24 @@ def wait_any() -> tuple[int, int, resource.struct_rusage] | None:
     return found if found[0] else None
 
 
-def to_exit(status: int, peak_rss_bytes: int) -> Exit:
-    """The exit for a wait status."""
+def to_exit(status: int, peak_rss_bytes: int, usage: resource.struct_rusage | None = None) -> Exit:
+    """The exit for a wait status, and for what the process and the children that it waited for have used."""
+    used = None
+    if usage is not None:
+        cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
+        used = TaskUsage(cpu_ms, usage.ru_inblock * _BLOCK, usage.ru_oublock * _BLOCK)
     if os.WIFSIGNALED(status):
-        return Exit(None, os.WTERMSIG(status), peak_rss_bytes)
-    return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes)
+        return Exit(None, os.WTERMSIG(status), peak_rss_bytes, usage=used)
+    return Exit(os.WEXITSTATUS(status), None, peak_rss_bytes, usage=used)
+
+
+def with_usage(exit_: Exit, group: GroupUsage) -> Exit:
+    """An exit with what all processes of its control group have used."""
+    before = exit_.usage or TaskUsage()
+    io = group.io or (before.read_bytes, before.written_bytes)
+    used = TaskUsage(group.cpu_us // 1000, *io, group.limit_bytes)
+    alone = 0 if group.limit_bytes else exit_.peak_rss_bytes  # it includes libraries, which others are charged for
+    return structs.replace(exit_, peak_rss_bytes=max(alone, group.peak_bytes), usage=used)
 
 
 def signal_group(group: int, number: int) -> bool:

@@ -72,13 +72,15 @@ class Sandboxes:
 
     Args:
         attempts: the directory of the slots' directories.
+        leave_group: called before a process is started that outlives the attempt for which it is needed.
 
     Attributes:
         pids: the processes of bubblewrap among this process' children.
     """
 
-    def __init__(self, attempts: str) -> None:
+    def __init__(self, attempts: str, leave_group: Callable[[], None] = lambda: None) -> None:
         self.pids: set[int] = set()
+        self._leave_group = leave_group
         self._attempts = attempts
         self._root = os.geteuid() == 0
         self._ids = (os.getuid(), os.getgid(), os.getgroups())
@@ -110,34 +112,42 @@ class Sandboxes:
             self._in_user_namespace = True
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self.spawn(-1, Sandbox(), _TRIED, {}, self._attempts, (null, null, null))
+            held = self.prepare(-1, Sandbox(), self._attempts)
+            self.spawn(held, Sandbox(), _TRIED, {}, self._attempts, (null, null, null))
             self._end(-1)
         finally:
             os.close(null)
 
     # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def prepare(self, slot: int, sandbox: Sandbox | None, workdir: str, *, beside: bool = False) -> _Namespaces | None:
+        """The namespaces for the next process of a slot; ``beside``: a task runs in them. Raises OSError."""
+        if sandbox is None or not self._plan.bubblewrap:
+            return None
+        held, devices = self._by_slot.get(slot), sandbox.devices
+        if held is not None and not beside and not (self._root and held.serves(self._plan, devices, workdir)):
+            self._end(slot)
+            held = None
+        if held is None:
+            held = self._by_slot[slot] = self._make(workdir, devices)
+        held.busy = True
+        return held
+
     def spawn(
         self,
-        slot: int,
+        held: _Namespaces | None,
         sandbox: Sandbox | None,
         command: tuple[str, ...],
         env: Mapping[str, str],
         workdir: str,
         stdio: tuple[int, int, int],
-        *,
-        beside: bool = False,
     ) -> int:
-        """Start ``command`` as `spawn.spawn` does, confined.
-
-        Args:
-            beside: in the sandbox of the task that runs in the slot.
+        """Start ``command`` as `spawn.spawn` does, confined in what `prepare` returned.
 
         Raises NotRunnable, OSError.
         """
         if sandbox is None:
             return spawn(command, env, workdir, stdio)
-        held = self._namespaces(slot, sandbox.devices, workdir, beside) if self._plan.bubblewrap else None
 
         def start() -> int:
             with self._as(sandbox):
@@ -185,18 +195,9 @@ class Sandboxes:
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _namespaces(self, slot: int, devices: tuple[str, ...], workdir: str, beside: bool) -> _Namespaces:
-        held = self._by_slot.get(slot)
-        if held is not None and not beside and not (self._root and held.serves(self._plan, devices, workdir)):
-            self._end(slot)
-            held = None
-        if held is None:
-            held = self._by_slot[slot] = self._make(workdir, devices)
-        held.busy = True
-        return held
-
     def _make(self, workdir: str, devices: tuple[str, ...]) -> _Namespaces:
         """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
+        self._leave_group()
         shown = [word for path in devices for word in (*directories(path), "--dev-bind", path, path)]
         command = (*self._plan.bubblewrap, *shown, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
         read_end, write_end = os.pipe()

@@ -1,0 +1,388 @@
+"""Control groups of attempts: one holds all processes of an attempt, limits them together, and ends them together.
+
+A process is born in the group of its parent, so the launcher waits in an empty group, and the process that it starts is
+a member from its first instruction. To move a process takes a grace period of RCU on an idle host (8 ms), so the
+launcher moves on before the next start, or a moment after this one (`leave`), and limits that could hit the launcher
+are set then. A task that has ended before leaves its group to the next one.
+
+Version 1 has a hierarchy for each controller. Where version 2 is mounted beside them without controllers, its groups
+tell the members, and kill them at once.
+Out of scope: whose group it is, and when it ends (runner).
+Source: docs/adr/0038-a-control-group-for-each-attempt.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec import structs
+
+from iris_worker.process import cgroup_files as files
+from iris_worker.process.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupUsage
+
+_REUSE_BYTES = 32 << 20
+"""A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
+_SPARES = 64
+_READ_BYTES = 1 << 16
+_NOTHING = Cgroup()
+
+
+class NoGroups(Exception):
+    """Control groups cannot be made here; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """One group.
+
+    Attributes:
+        limits: of the attempt that has it; None while none has.
+        values: of the files that were written.
+        over: it held more memory than its limit before that was set. spoilt: it is not used again.
+    """
+
+    number: int
+    limits: Cgroup | None = None
+    values: CgroupValues = field(default_factory=dict)
+    over: bool = False
+    spoilt: bool = False
+
+
+class Cgroups:
+    """The groups of one launcher, which is this process. Raises OSError.
+
+    Args:
+        version: of the controllers. homes: where the launcher was started.
+        bases: the directories of its groups, by controller.
+    """
+
+    def __init__(self, version: int, homes: Collection[str], bases: dict[str, str]) -> None:
+        self._version = version
+        self._homes = homes
+        self._bases = bases
+        self._directories = tuple(dict.fromkeys(bases.values()))
+        self._members = bases.get(UNIFIED) or self._directories[0]
+        self._here: Group | None = None
+        self._spares: list[Group] = []
+        self._next = 1 + max((number for base in self._directories for number in _numbers(base)), default=-1)
+        self._kills = os.path.exists(f"{self._members}/{self._move().number}/cgroup.kill")
+        self.go_home()
+
+    @property
+    def about(self) -> str:
+        """``v1 cpu memory pids``: the version of the controllers, and which there are."""
+        return " ".join([f"v{self._version}", *(name for name in self._bases if name not in (UNIFIED, "cpuacct"))])
+
+    # ── the life of a group ─────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, limits: Cgroup) -> Group:
+        """A group for the next process that is started: this process is in it now. Raises OSError."""
+        group = self._here
+        if group is None or group.limits is not None or group.spoilt:
+            group = self._move()
+        self._write(group, files.early_files(limits, self._version))
+        cpu_us, io = self._cpu_us(group.number), self._io(group.number) or (0, 0)
+        group.limits = structs.replace(limits, number=group.number, cpu_us=cpu_us, io=io)
+        return group
+
+    def leave(self) -> None:
+        """Leave a group that is taken, so that its limits can be set."""
+        if self._here is not None and self._here.limits is not None:
+            try:
+                self._move()
+            except OSError:
+                self.go_home()
+
+    def go_home(self) -> None:
+        """Return to where this process was started."""
+        if self._here is None:
+            return
+        for home in self._homes:
+            with contextlib.suppress(OSError):
+                _put(f"{home}/cgroup.procs", "0")
+        self._enter(None)
+
+    def end(self, group: Group) -> GroupUsage:
+        """Give a group back, and return what its processes have used."""
+        usage = self.usage(group)
+        group.spoilt |= bool(usage.limit_bytes) or usage.peak_bytes > _REUSE_BYTES
+        self.give(group)
+        return usage
+
+    def give(self, group: Group) -> None:
+        """No process is left in it: the next attempt may have it."""
+        group.limits = None
+        if group is not self._here:
+            self._keep(group)
+
+    def adopt(self, limits: Cgroup) -> Group | None:
+        """The group of an attempt that an earlier launcher has started; None when it is not there."""
+        if not os.path.isdir(f"{self._members}/{limits.number}"):
+            return None
+        group = Group(limits.number, limits, spoilt=True)
+        self._limit(group, limits)
+        return group
+
+    def kill_others(self, alive: Collection[int]) -> int:
+        """Kill what is in groups of earlier launchers but these; returns how many still hold a process."""
+        kept = {group.number for group in self._spares} | set(alive)
+        others = {number for base in self._directories for number in _numbers(base)} - kept
+        left = [number for number in others if self.kill(Group(number))]
+        for number in others.difference(left):
+            self._remove(number)
+        return len(left)
+
+    def close(self) -> None:
+        """Remove all groups that are empty."""
+        self.go_home()
+        for base in self._directories:
+            _remove(base)
+
+    def _move(self) -> Group:
+        """Enter an empty group."""
+        group = self._spares.pop() if self._spares else self._make()
+        try:
+            self._write(group, files.late_files(_NOTHING, self._version))
+            for base in self._directories:
+                _put(f"{base}/{group.number}/cgroup.procs", "0")
+        except OSError:
+            self._remove(group.number)
+            raise
+        self._enter(group)
+        return group
+
+    def _enter(self, group: Group | None) -> None:
+        """This process is in ``group`` now, and its old one can be limited or used again."""
+        old, self._here = self._here, group
+        if old is not None and old.limits is not None:
+            self._limit(old, old.limits)
+        elif old is not None:
+            self._keep(old)
+
+    def _limit(self, group: Group, limits: Cgroup) -> None:
+        """Set the limits under which this process must not come."""
+        for key, value in files.late_files(limits, self._version).items():
+            try:
+                self._write(group, {key: value})
+            except OSError as error:  # otherwise a group above has a lower limit, which version 1 does not let exceed
+                group.over |= error.errno == errno.EBUSY
+        if group.over:
+            self.kill(group)
+
+    def _keep(self, group: Group) -> None:
+        if group.spoilt or len(self._spares) >= _SPARES:
+            self._remove(group.number)
+        else:
+            self._spares.append(group)
+
+    def _make(self) -> Group:
+        group = Group(self._next)
+        self._next += 1
+        for base in self._directories:
+            os.mkdir(f"{base}/{group.number}", 0o755)
+        for (controller, name), value in files.ONCE[self._version].items():
+            with contextlib.suppress(OSError):
+                _put(f"{self._bases.get(controller)}/{group.number}/{name}", value)
+        return group
+
+    def _remove(self, number: int) -> None:
+        for base in self._directories:
+            _remove(f"{base}/{number}")
+
+    def _write(self, group: Group, values: CgroupValues) -> None:
+        """Write what differs from what was written before."""
+        for key, value in values.items():
+            base = self._bases.get(key[0])
+            if base is not None and group.values.get(key, files.DEFAULTS[self._version][key]) != value:
+                _put(f"{base}/{group.number}/{key[1]}", value)
+                group.values[key] = value
+
+    # ── what is in it ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def kill(self, group: Group) -> bool:
+        """Kill all its processes; False when there was none."""
+        pids = self._pids(group.number)
+        if not pids:
+            return False
+        if group is self._here:
+            self.leave()
+        if self._kills:
+            _put(f"{self._members}/{group.number}/cgroup.kill", "1")
+            return True
+        with contextlib.suppress(OSError):
+            self._write(group, {("pids", "pids.max"): "0"})  # none is born while they are killed
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return True
+
+    def _pids(self, number: int) -> list[int]:
+        """Its members, and those of groups that they have made in it, without this process."""
+        me = os.getpid()
+        found = (_get(f"{path}/cgroup.procs").split() for path in _tree(f"{self._members}/{number}"))
+        return [int(pid) for pids in found for pid in pids if int(pid) != me]
+
+    def usage(self, group: Group) -> GroupUsage:
+        """What its processes use, and have used since `take`."""
+        before = group.limits or _NOTHING
+        peak, io = self._amount(group, files.PEAK), self._io(group.number)
+        killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
+        cache = 0
+        if peak > _REUSE_BYTES:
+            table = self._table(group, files.STAT)
+            cache = sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
+        return GroupUsage(
+            cpu_us=max(0, self._cpu_us(group.number) - before.cpu_us),
+            peak_bytes=peak if killed else max(0, peak - cache),
+            limit_bytes=before.memory_limit_bytes if killed else 0,
+            io=(io[0] - before.io[0], io[1] - before.io[1]) if io is not None else None,
+        )
+
+    def _cpu_us(self, number: int) -> int:
+        if (base := self._bases.get("cpuacct")) is not None:
+            return int(_get(f"{base}/{number}/cpuacct.usage") or 0) // 1000
+        return files.flat_keyed(_get(f"{self._members}/{number}/cpu.stat")).get("usage_usec", 0)
+
+    def _io(self, number: int) -> tuple[int, int] | None:
+        base = self._bases.get("io")
+        return files.io_bytes(_get(f"{base}/{number}/io.stat")) if base is not None else None
+
+    def _amount(self, group: Group, names: dict[int, str]) -> int:
+        return int(_get(self._memory_file(group, names)) or 0)
+
+    def _table(self, group: Group, names: dict[int, str]) -> dict[str, int]:
+        return files.flat_keyed(_get(self._memory_file(group, names)))
+
+    def _memory_file(self, group: Group, names: dict[int, str]) -> str:
+        return f"{self._bases.get('memory', '')}/{group.number}/{names[self._version]}"
+
+
+# ── finding them ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def open_groups(root: Path) -> Cgroups:
+    """The groups of the launcher of the worker with this data directory. Raises NoGroups."""
+    seen = os.stat(root)
+    name = f"iris-{seen.st_dev:x}-{seen.st_ino:x}"  # another launcher of this host has another
+    own = files.own_directories(_get("/proc/self/mountinfo"), _get("/proc/self/cgroup"))
+    homes = {key: own[key] for key in (*files.WANTED[1], UNIFIED) if key in own}
+    if UNIFIED in homes:
+        homes.pop("cpuacct", None)  # version 2 counts too, and each hierarchy is a move more for each start
+    try:
+        if set(homes) == {UNIFIED}:
+            return Cgroups(2, homes.values(), _bases_2(homes[UNIFIED], name))
+        return Cgroups(1, homes.values(), _bases_1(homes, name))
+    except OSError as error:
+        raise NoGroups(f"{error.filename}: {error.strerror}") from error
+
+
+def _bases_1(homes: dict[str, str], name: str) -> dict[str, str]:
+    """Directories below the present groups of this process, in each hierarchy where it may make one."""
+    bases: dict[str, str] = {}
+    refused = OSError(errno.ENOENT, "not mounted", "/sys/fs/cgroup")
+    for key, home in homes.items():
+        try:
+            bases[key] = _base(home, name)
+        except OSError as error:
+            refused = error
+    if not bases:
+        raise refused
+    if "cpu" in bases:  # all tasks together weigh what all processors do, not what one process beside them does
+        _put(f"{bases['cpu']}/cpu.shares", str(1024 * (os.cpu_count() or 1)))
+    return bases
+
+
+def _bases_2(own: str, name: str) -> dict[str, str]:
+    """A directory in the group above, where that is delegated to us, or else in the root group.
+
+    Only a group without processes can have controllers for the groups in it, so it is not in that of this process.
+    """
+    above = [str(path) for path in (Path(own), *Path(own).parents) if (path / "cgroup.procs").exists()]
+    roots = [path for path in above[-1:] if not os.path.exists(f"{path}/cgroup.events")]
+    parents = [*(path for path in above[1:2] if _is_delegated(path)), *roots]
+    if not parents:
+        raise NoGroups(f"{own}: the group above it is not delegated")
+    base = _base(parents[0], name, enable=True)
+    usable = _get(f"{base}/cgroup.controllers").split()
+    _enable(base)
+    return {key: base for key in (*files.WANTED[2], UNIFIED) if key in usable or key == UNIFIED}
+
+
+def _is_delegated(path: str) -> bool:
+    for attribute in ("user.delegate", "trusted.delegate"):  # set by systemd
+        with contextlib.suppress(OSError):
+            if os.getxattr(path, attribute) == b"1":
+                return True
+    return os.geteuid() != 0 and os.access(f"{path}/cgroup.procs", os.W_OK)
+
+
+def _base(parent: str, name: str, enable: bool = False) -> str:
+    if enable:
+        _enable(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(f"{parent}/{name}", 0o755)
+    return f"{parent}/{name}"
+
+
+def _enable(parent: str) -> None:
+    """Let groups in this one have controllers, where it has them itself."""
+    for controller in files.WANTED[2]:
+        with contextlib.suppress(OSError):
+            _put(f"{parent}/cgroup.subtree_control", f"+{controller}")
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _put(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    except OSError as error:
+        error.filename = path
+        raise
+    finally:
+        os.close(fd)
+
+
+def _get(path: str) -> str:
+    """The contents of a file; empty when it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        parts = []
+        while part := os.read(fd, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts).decode()
+    except OSError:  # its group was removed
+        return ""
+    finally:
+        os.close(fd)
+
+
+def _tree(directory: str) -> Iterable[str]:
+    """A group, and the groups in it."""
+    try:
+        has_groups = os.stat(directory).st_nlink > 2
+    except FileNotFoundError:
+        return ()
+    return [path for path, _, _ in os.walk(directory)] if has_groups else (directory,)
+
+
+def _remove(directory: str) -> None:
+    """Remove a group and the groups in it; what still has a process stays, for the next launcher."""
+    for path, _, _ in os.walk(directory, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+def _numbers(base: str) -> list[int]:
+    return [int(name) for name in os.listdir(base) if name.isdigit()]

@@ -1,0 +1,176 @@
+"""Tasks in control groups of their own, with the controllers of this host; skipped where it lets us make none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from iris_bus.contract import Connection
+from iris_core.messages import Stop
+from iris_core.resources import ResourceRequest
+from iris_core.states import Cause
+from iris_worker.process.cgroup import NoGroups, open_groups
+from tests.support.state import FakeState
+from tests.support.worker import WorkerProcess
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", autouse=True)
+def controllers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    try:
+        groups = open_groups(tmp_path_factory.mktemp("groups"))
+    except NoGroups as error:
+        pytest.skip(f"control groups: {error}")
+    groups.close()
+    if not {"v1", "cpu", "memory", "pids"} <= set(groups.about.split()):
+        pytest.skip(f"control groups: {groups.about}")
+    return groups.about
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture
+async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, pids_limit=64) as process:
+        await state.registration()
+        yield process
+
+
+def groups_of(pid: int | str) -> dict[str, str]:
+    """The control groups of a process, by controller."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    return {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def number_from(path: Path) -> int:
+    """What a task wrote there, once it has."""
+    async with asyncio.timeout(20):
+        while not (path.exists() and path.read_text().strip().isdigit()):
+            await asyncio.sleep(0.01)
+    return int(path.read_text())
+
+
+GREEDY = "import sys; sys.stderr.write('eats\\n'); x = bytearray(200 << 20)"
+
+
+async def test_a_task_that_reaches_its_memory_limit_ends_with_the_limit_and_its_peak(
+    state: FakeState, worker: WorkerProcess
+):
+    ended = await state.ended(await state.run("python3", "-c", GREEDY, memory_bytes=64 << 20))
+    assert (ended.cause, ended.signal) == (Cause.EXITED, signal.SIGKILL)
+    assert ended.error == "memory limit 64MiB reached, peak 64MiB"
+    assert ended.usage is not None
+    assert (ended.usage.memory_limit_bytes, ended.stderr_tail) == (64 << 20, "eats")
+
+
+async def test_a_task_of_which_only_a_child_was_killed_for_memory_says_so(state: FakeState, worker: WorkerProcess):
+    ref = await state.run("sh", "-c", f'python3 -c "{GREEDY}"; exit 3', memory_bytes=64 << 20)
+    ended = await state.ended(ref)
+    assert (ended.exit_code, ended.error) == (3, "memory limit 64MiB reached, peak 64MiB")
+
+
+async def test_a_task_without_a_memory_request_is_not_limited(state: FakeState, worker: WorkerProcess):
+    ended = await state.ended(await state.run("python3", "-c", GREEDY))
+    assert (ended.exit_code, ended.error) == (0, "")
+    assert 200 << 20 <= ended.peak_rss_bytes < 300 << 20
+
+
+async def test_a_processor_limit_is_the_groups_quota_and_a_request_its_share(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ask = ResourceRequest(cpu_millis=500, cpu_limit_millis=1500)
+    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000", resources=ask)
+    path = f"/sys/fs/cgroup/cpu{groups_of(await number_from(tmp_path / 'pid'))['cpu']}"
+    assert Path(f"{path}/cpu.shares").read_text() == "512\n"
+    async with asyncio.timeout(20):  # the launcher leaves the group before it sets what would slow it too
+        while Path(f"{path}/cpu.cfs_quota_us").read_text() != "150000\n":
+            await asyncio.sleep(0.01)
+    await state.order(stop=[Stop(ref, 0)])
+    await state.ended(ref)
+
+
+async def test_a_fork_bomb_is_contained_and_its_neighbours_are_well(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/bomb; bomb() {{ bomb | bomb & }}; bomb; sleep 1000")
+    pid = await number_from(tmp_path / "bomb")
+    path = f"/sys/fs/cgroup/pids{groups_of(pid)['pids']}/pids"
+    async with asyncio.timeout(20):
+        while int(Path(f"{path}.current").read_text()) < 60:
+            await asyncio.sleep(0.01)
+    assert Path(f"{path}.max").read_text() == "64\n"
+    assert (await state.ended(await state.run("sh", "-c", "echo well | cat"))).exit_code == 0
+    await state.order(stop=[Stop(ref, 0)])
+    await state.ended(ref)
+    assert not lives(pid)
+
+
+async def test_a_daemon_that_hides_from_its_task_ends_with_it(state: FakeState, worker: WorkerProcess, tmp_path: Path):
+    hide = f"env -i setsid sh -c '(setsid sh -c \"echo \\$\\$ > {tmp_path}/left; exec sleep 1000\" &)'"
+    ref = await state.run("sh", "-c", f"{hide}; while ! test -s {tmp_path}/left; do sleep 0.01; done")
+    pid = await number_from(tmp_path / "left")
+    await state.ended(ref)
+    assert not lives(pid)
+
+
+async def test_a_task_keeps_its_group_and_limits_when_its_worker_and_its_launcher_are_killed(
+    state: FakeState, worker: WorkerProcess, tmp_path: Path
+):
+    daemon = f"setsid env -i sh -c 'echo $$ > {tmp_path}/left; exec sleep 1000' &"
+    eat = f'while ! test -e {tmp_path}/go; do sleep 0.01; done; python3 -c "{GREEDY}"; exit 3'
+    ref = await state.run("sh", "-c", f"echo $$ > {tmp_path}/pid; {daemon} {eat}", memory_bytes=64 << 20)
+    pid, left = await number_from(tmp_path / "pid"), await number_from(tmp_path / "left")
+    before = groups_of(pid)
+    await worker.kill()
+    await worker.start()
+    await state.registration(2)
+    os.kill(worker.launcher_pid, signal.SIGKILL)
+    await worker.ended()
+    await worker.start()
+    register = await state.registration(3)
+    assert [stage.ref for stage in register.attempts] == [ref]
+    assert groups_of(pid) == before == groups_of(left)
+    (tmp_path / "go").touch()
+    ended = await state.ended(ref)
+    assert ended.usage is not None
+    assert ended.usage.memory_limit_bytes == 64 << 20
+    assert not lives(left)
+
+
+async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_group_behind(
+    state: FakeState, worker: WorkerProcess, controllers: str, tmp_path: Path
+):
+    assert state.registered[-1].attributes["cgroup"] == controllers
+    await state.ended(await state.run("sh", "-c", "cat /proc/self/cgroup > ../../groups"))
+    held = [line.split(":", 2) for line in (worker.data / "groups").read_text().splitlines()]
+    [path] = [path for _, names, path in held if names == "pids"]
+    assert await worker.stop() == 0
+    async with asyncio.timeout(20):
+        while worker.launchers():
+            await asyncio.sleep(0.01)
+    assert not Path(f"/sys/fs/cgroup/pids{path}").parent.exists()
+
+
+async def test_a_worker_without_control_groups_says_so_and_runs_tasks(state: FakeState, nats_url: str, tmp_path: Path):
+    async with WorkerProcess(nats_url, tmp_path / "w0", cgroups="false"):
+        await state.registration()
+        assert state.registered[-1].attributes["cgroup"] == "none: set so"
+        ref = await state.run("cat", "/proc/self/cgroup")
+        assert (await state.ended(ref)).exit_code == 0
+        assert b"iris-" not in await state.output(ref)
