@@ -72,7 +72,11 @@ class JobView(View, kw_only=True):
 class AttemptView(View, kw_only=True):
     """One attempt. ``state`` is a task state; ``stage`` the kernel status; counters are before and after.
 
-    ``output_dropped_bytes``: bytes of its output that are not in the log.
+    Attributes:
+        output_dropped_bytes: bytes of its output that are not in the log.
+        rss_bytes: what its processes hold now, while it runs; ``peak_rss_bytes``: the most they held.
+        cpu_ms, read_bytes, written_bytes: what they have used; of a running one as of the last heartbeat.
+        memory_limit_reached_bytes: the memory limit for which one of them was killed.
     """
 
     number: int
@@ -95,6 +99,20 @@ class AttemptView(View, kw_only=True):
     preemption_count: tuple[int, int]
     open: bool
     output_dropped_bytes: int = 0
+    rss_bytes: int | None = None
+    cpu_ms: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
+    memory_limit_reached_bytes: int | None = None
+
+
+class OutOfMemoryView(View, kw_only=True):
+    """The last attempt of a task, of which a process was killed for the memory limit; what to request instead."""
+
+    task: str
+    limit_bytes: int
+    peak_bytes: int
+    suggested_bytes: int
 
 
 class TaskView(View, kw_only=True):

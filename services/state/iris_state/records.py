@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import AttemptRef
+from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec
@@ -69,6 +69,7 @@ class Attempt(msgspec.Struct, array_like=True, gc=False):
     dropped_bytes: int = 0
     suspect: bool = False
     detail: str = ""
+    usage: TaskUsage | None = None
 
     @property
     def is_open(self) -> bool:
@@ -261,6 +262,7 @@ class Presence:
             leader's time, from its last message; None: unknown. clock_ahead_ms: its time of day less the leader's.
         orders: the orders to start its open attempts. undelivered: consecutive orders that did not reach it.
         renew_ms: when this leader next renews the tokens of its attempts.
+        usage: what its running attempts use, from its newest heartbeat.
     """
 
     __slots__ = (
@@ -278,6 +280,7 @@ class Presence:
         "reported_ms",
         "sequence",
         "undelivered",
+        "usage",
     )
 
     def __init__(self, heartbeat_ms: int) -> None:
@@ -295,6 +298,7 @@ class Presence:
         self.building = 0
         self.committed = NOTHING
         self.detail = ""
+        self.usage: dict[AttemptRef, LiveUsage] = {}
 
     def begin(self) -> None:
         """The host has restarted: its heartbeat numbers, and possibly its clock, start again."""

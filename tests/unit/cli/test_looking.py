@@ -7,6 +7,7 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.quota import describe
+from iris.cli.commands.why import explain_lines
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {
@@ -162,6 +163,14 @@ def test_an_event_is_printed_with_its_time_and_exit_code(iris):
 def test_why_tells_how_much_of_a_running_job_runs_and_since_when(iris):
     assert iris("why", "/train/0") == "/train/0 has ended: failed\n"
     assert iris("why", "/train") == "/train is running: 1 of 4 tasks, 3 pending, started 2d ago\n"
+
+
+def test_why_suggests_what_to_request_for_a_task_that_reached_its_memory_limit():
+    short = {"task": "/a/0", "limit_bytes": 512 << 20, "peak_bytes": 511 << 20, "suggested_bytes": 1 << 30}
+    assert explain_lines({"task": "/a/0", "state": "failed", "out_of_memory": short}, of_task=True)[1:] == [
+        "  /a/0: memory limit 512MiB reached, peak 511MiB",
+        "    what to do: request more memory, for example --memory 1GiB",
+    ]
 
 
 def test_show_reads_the_whole_history_of_a_job_to_tell_the_newest(capfd):

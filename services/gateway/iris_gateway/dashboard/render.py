@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -109,6 +109,21 @@ def clock(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S}"
 
 
+def used(tasks: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """The most memory and time of processors that a last attempt of these tasks has used, and of which task."""
+    last = [(task["index"], task["attempts"][-1]) for task in tasks if task["attempts"]]
+    found = []
+    for words, key, show in (("most memory", "peak_rss_bytes", show_bytes), ("most cpu time", "cpu_ms", _span_of_ms)):
+        amount, index = max(((attempt[key] or 0, -index) for index, attempt in last), default=(0, 0))
+        if amount:
+            found.append((words, f"{show(amount)}, by task {-index}"))
+    return found
+
+
+def _span_of_ms(milliseconds: int) -> str:
+    return drawing.duration(milliseconds / 1000)
+
+
 @cache
 def environment() -> Environment:
     """The templates."""
@@ -132,6 +147,7 @@ def environment() -> Environment:
         "counted": counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
+        "used": used,
     }
     made.globals |= {
         "span": span,

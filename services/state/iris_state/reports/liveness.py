@@ -46,6 +46,7 @@ def on_heartbeat(
         return  # a heartbeat older than one already handled adds nothing
     presence.sequence, presence.detail = heartbeat.sequence, heartbeat.detail
     presence.clock_ahead_ms = heartbeat.at_ms - now_ms
+    presence.usage = {live.ref: live for live in heartbeat.usage}
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)

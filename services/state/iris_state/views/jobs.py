@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
-from iris_core.views import JobView, Page, TreeView, moment
+from iris_core.views import JobView, OutOfMemoryView, Page, TreeView, moment
 from iris_state.history import entries, newest, parts, row_of
 from iris_state.index import Field, has
 from iris_state.ledger import Ledger
@@ -197,6 +197,7 @@ def why(ledger: Ledger, arguments: dict[str, Any]) -> dict[str, Any]:
         "replicas": len(record.tasks),
         "task_counts": {display_name(state): n for state, n in record.counted().items()},
         "interrupted": interrupted,
+        "out_of_memory": _out_of_memory(record, [index] if arguments.get("task") else range(len(record.tasks))),
         "history": newest(record, index, WHY_ROWS),
     }
 
@@ -210,6 +211,18 @@ def note_of_task(record: Job, task: Task) -> str | None:
         return "waiting for its gang to stop: task 0, its leader, is done"
     done = sum(other.waits_for_gang for other in record.tasks)
     return f"done, waiting for its gang: {done} of {len(record.tasks)} tasks are done"
+
+
+def _out_of_memory(record: Job, indices: Iterable[int]) -> OutOfMemoryView | None:
+    """The first of these tasks whose last attempt reached its memory limit and failed."""
+    for index in indices:
+        last = next(reversed(record.tasks[index].attempts), None)
+        if last is not None and last.usage is not None and last.usage.memory_limit_bytes and last.exit_code != 0:
+            limit, name = last.usage.memory_limit_bytes, f"{record.name}/{index}"
+            return OutOfMemoryView(
+                task=name, limit_bytes=limit, peak_bytes=last.peak_rss_bytes, suggested_bytes=2 * limit
+            )
+    return None
 
 
 def _first_that_waits(ledger: Ledger, record: Job) -> int:

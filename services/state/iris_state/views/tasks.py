@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from iris_core import codec
+from iris_core.messages import AttemptRef, LiveUsage
 from iris_core.states import TaskState, display_name
 from iris_core.views import AttemptView, Page, TaskView, moment
 from iris_state.ledger import Ledger
@@ -29,7 +29,7 @@ def task_view(ledger: Ledger, record: Job, index: int) -> TaskView:
         failure_count=task.failure_count,
         preemption_count=task.preemption_count,
         worker=last.worker if last is not None and task.state is not TaskState.PENDING else None,
-        attempts=_newest(task.attempts),
+        attempts=_newest(ledger, record, index),
         exit_code=last.exit_code if last is not None else None,
         error=shortened(_error(task), MAX_TEXT) or None,
         log_subject=f"{record.id}.{index}",
@@ -47,12 +47,12 @@ def _error(task: Task) -> str:
     return task.attempts[-1].error
 
 
-def _newest(made: Sequence[Attempt]) -> list[AttemptView]:
+def _newest(ledger: Ledger, record: Job, index: int) -> list[AttemptView]:
     """The newest attempts that fit, oldest first; always the last one."""
     shown: list[AttemptView] = []
     left = ATTEMPT_BYTES
-    for attempt in reversed(made):
-        view = attempt_view(attempt)
+    for attempt in reversed(record.tasks[index].attempts):
+        view = attempt_view(attempt, _live(ledger, record, index, attempt))
         left -= len(codec.to_json(view))
         if shown and left < 0:
             break
@@ -60,7 +60,15 @@ def _newest(made: Sequence[Attempt]) -> list[AttemptView]:
     return shown[::-1]
 
 
-def attempt_view(attempt: Attempt) -> AttemptView:
+def _live(ledger: Ledger, record: Job, index: int, attempt: Attempt) -> LiveUsage | None:
+    """What an open attempt uses, as of its host's newest heartbeat."""
+    presence = ledger.presence.get(attempt.worker) if attempt.is_open else None
+    return presence.usage.get(AttemptRef(record.number, index, attempt.number)) if presence is not None else None
+
+
+def attempt_view(attempt: Attempt, live: LiveUsage | None) -> AttemptView:
+    usage = attempt.usage or (live.usage if live is not None else None)
+    peak = attempt.peak_rss_bytes or (live.peak_bytes if live is not None else 0)
     return AttemptView(
         number=attempt.number,
         state=display_name(attempt.shown),
@@ -73,7 +81,12 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         signal=attempt.signal,
         error=shortened(attempt.error, MAX_TEXT) or None,
         stderr_tail=shortened(attempt.stderr_tail, MAX_TEXT) or None,
-        peak_rss_bytes=attempt.peak_rss_bytes or None,
+        peak_rss_bytes=peak or None,
+        rss_bytes=live.rss_bytes if live is not None else None,
+        cpu_ms=usage.cpu_ms if usage is not None else None,
+        read_bytes=usage.read_bytes if usage is not None else None,
+        written_bytes=usage.written_bytes if usage is not None else None,
+        memory_limit_reached_bytes=(usage.memory_limit_bytes or None) if usage is not None else None,
         assigned_at=moment(attempt.assigned_ms),
         building_at=moment(attempt.building_ms),
         started_at=moment(attempt.started_ms),
@@ -104,4 +117,4 @@ def attempts(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     after = behind(arguments)
     start = 0 if after is None else after + 1
     rows = enumerate(record.tasks[index].attempts[start:], start)
-    return page(rows, attempt_view, arguments)
+    return page(rows, lambda made: attempt_view(made, _live(ledger, record, index, made)), arguments)

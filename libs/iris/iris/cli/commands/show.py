@@ -13,12 +13,12 @@ import click
 from iris.cli.options import NAME, connected, form_option
 from iris.cli.parsing import CliCommand
 from iris.cli.tables import Column, Row, print_facts, print_object, print_table, state_word
-from iris.cli.times import show_moment, span_between, standing
+from iris.cli.times import show_moment, show_span, span_between, standing
 from iris.client.api import is_task
 from iris.client.client import Client
 from iris.client.transport import in_path
 from iris_core.resources import REQUESTED
-from iris_core.units import show_bytes
+from iris_core.units import show_bytes, show_cores
 
 _TASKS_SHOWN = 40
 _JUDGEMENTS_SHOWN = 20
@@ -56,6 +56,7 @@ ATTEMPTS = (
     Column("END", outcome),
     Column("RAN", lambda attempt: span_between(attempt["started_at"], attempt["finished_at"]), right=True),
     Column("PEAK", lambda attempt: show_bytes(attempt["peak_rss_bytes"]) if attempt["peak_rss_bytes"] else ""),
+    Column("CPU", lambda attempt: show_span(attempt["cpu_ms"] / 1000) if attempt.get("cpu_ms") else "", right=True),
     Column("ERROR", lambda attempt: attempt["error"] or ""),
     Column("STAGE", lambda attempt: attempt["stage"].lower(), wide=True),
     Column("STARTED", lambda attempt: show_moment(attempt["started_at"]), wide=True),
@@ -136,6 +137,8 @@ def show_resources(requested: dict[str, Any]) -> str:
     """``2 cpu, 4GiB memory, 4 x tpu v5litepod-16``."""
     asked = ((resource, requested.get(resource.name, 0)) for resource in REQUESTED)
     parts = [f"{resource.unit.show(amount)} {resource.words}" for resource, amount in asked if amount]
+    if limit := requested.get("cpu_limit_millis"):
+        parts.append(f"at most {show_cores(limit)} cpu")
     device = requested.get("device")
     return ", ".join([*parts, f"{device['count']} x {device['kind']} {device['variant']}"] if device else parts)
 

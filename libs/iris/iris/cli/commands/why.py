@@ -15,6 +15,7 @@ from iris.client.client import Client
 from iris.client.jobs import TERMINAL
 from iris.client.transport import in_path
 from iris_core.reasons import EXPLANATIONS
+from iris_core.units import show_bytes
 
 _GIVEN_UP = frozenset({"GIVE_UP", "EXPIRED"})
 _GIVEN_UP_SHOWN = 3
@@ -80,7 +81,19 @@ def explain_lines(found: Row, of_task: bool) -> list[str]:
         lines.append(f"  {found['task']}: {found['note']}")
     if found["state" if of_task else "job_state"] not in ENDED:
         lines += interruption_lines(found, of_task)
-    return lines + ([f"  {found['error']}"] if found.get("error") else [])
+    return lines + ([f"  {found['error']}"] if found.get("error") else []) + memory_lines(found)
+
+
+def memory_lines(found: Row) -> list[str]:
+    """What to request for a task that was killed for its memory."""
+    short = found.get("out_of_memory")
+    if not short:
+        return []
+    limit, peak, more = (show_bytes(short[f"{name}_bytes"]) for name in ("limit", "peak", "suggested"))
+    return [
+        f"  {short['task']}: memory limit {limit} reached, peak {peak}",
+        f"    what to do: request more memory, for example --memory {more}",
+    ]
 
 
 def show_fact(value: object) -> str:
