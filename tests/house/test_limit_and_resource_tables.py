@@ -72,7 +72,7 @@ def test_every_limit_that_all_users_share_is_a_setting_and_told():
 
 NAMED_BESIDE_THE_TABLE = {
     "memory_bytes": {"iris_worker.process.limits", "iris_worker.host", "iris.cluster.programs"},
-    "cpu_millis": {"iris_worker.host", "iris.cluster.programs"},
+    "cpu_millis": {"iris_worker.process.limits", "iris_worker.host", "iris.cluster.programs"},
     "disk_bytes": {"iris_worker.host"},
 }
 """Where a resource is enforced, found, or given to a simulated host."""

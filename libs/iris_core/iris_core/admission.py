@@ -16,7 +16,7 @@ from iris_core import codec, constraints, topology
 from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
-from iris_core.resources import CHIPS, REQUESTED
+from iris_core.resources import CHIPS, CPU, REQUESTED
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, JobSpec
 
 MAX_RETRIES = 10_000
@@ -120,6 +120,13 @@ def _resources(spec: JobSpec) -> Iterator[Mistake]:
     ask = spec.resources
     for resource in REQUESTED:
         yield from _amount(pointer_to("resources", resource.name), getattr(ask, resource.name), 0, resource.largest)
+    yield from _amount("/resources/cpu_limit_millis", ask.cpu_limit_millis, 0, CPU.largest)
+    if ask.is_limited_below_request:
+        limit = CPU.unit.show(ask.cpu_limit_millis)
+        message = f"the limit of {limit} cores is below the request"
+        yield Mistake(
+            pointer="/resources/cpu_limit_millis", code="out_of_range", message=message, hint=f"request {limit} too"
+        )
     if ask.device is None:
         return
     yield from _amount("/resources/device/count", ask.device.count, 1, CHIPS.largest)

@@ -57,7 +57,7 @@ RESOURCES = (
 """In the order of the fields of `Amount`, which is their order on the wire: rows are only added, at the end."""
 
 RESOURCE = {resource.name: resource for resource in RESOURCES}
-CHIPS = RESOURCE["chips"]
+CPU, CHIPS = RESOURCE["cpu_millis"], RESOURCE["chips"]
 REQUESTED = tuple(resource for resource in RESOURCES if resource.requested)
 """The resources that a task requests by name."""
 
@@ -71,12 +71,20 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The amounts one task holds while it is placed; 0 requests nothing."""
+    """The amounts one task holds while it is placed; 0 requests nothing.
+
+    ``cpu_limit_millis``: the most it may use, also of processors that are idle; 0: no limit. It decides no placement.
+    """
 
     cpu_millis: int = 1000
     memory_bytes: int = 0
     disk_bytes: int = 0
     device: Device | None = None
+    cpu_limit_millis: int = 0
+
+    @property
+    def is_limited_below_request(self) -> bool:
+        return 0 < self.cpu_limit_millis < self.cpu_millis
 
     @property
     def amount(self) -> Amount:
@@ -143,7 +151,7 @@ def _guard() -> None:
     for shape, has, wants in (
         (Amount, Amount.__struct_fields__, names),
         (DeclaredCapacity, set(DeclaredCapacity.__struct_fields__), set(names)),
-        (ResourceRequest, {*ResourceRequest.__struct_fields__} - {"device"}, requested),
+        (ResourceRequest, {*ResourceRequest.__struct_fields__} - {"device", "cpu_limit_millis"}, requested),
         (ResourceOptions, {*ResourceOptions.__annotations__}, {resource.word for resource in REQUESTED}),
     ):
         if has != wants:

@@ -27,6 +27,7 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
             "env": {"A": "1"},
             "replicas": 3,
             "cpu": 0.5,
+            "cpu_limit": "1.5",
             "memory": "4GiB",
             "disk": "1GB",
             "gpu": "H100x8",
@@ -52,7 +53,7 @@ def test_everything_that_can_be_said_arrives_in_the_specification():
         user="ann",
         env={"A": "1"},
         replicas=3,
-        resources=ResourceRequest(500, 4 << 30, 10**9, Device("gpu", "H100", 8)),
+        resources=ResourceRequest(500, 4 << 30, 10**9, Device("gpu", "H100", 8), cpu_limit_millis=1500),
         constraints=(
             Constraint("zone", ConstraintOp.EQ, "eu-1"),
             Constraint("fast", ConstraintOp.EXISTS, mode="preferred"),

@@ -51,6 +51,8 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"replicas": 0}, "/replicas", "out_of_range"),
         ({"replicas": 10_001}, "/replicas", "out_of_range"),
         ({"resources": ResourceRequest(cpu_millis=-1)}, "/resources/cpu_millis", "out_of_range"),
+        ({"resources": ResourceRequest(cpu_limit_millis=-1)}, "/resources/cpu_limit_millis", "out_of_range"),
+        ({"resources": ResourceRequest(cpu_limit_millis=999)}, "/resources/cpu_limit_millis", "out_of_range"),
         ({"resources": ResourceRequest(memory_bytes=1 << 60)}, "/resources/memory_bytes", "out_of_range"),
         ({"resources": ResourceRequest(disk_bytes=-5)}, "/resources/disk_bytes", "out_of_range"),
         ({"resources": ResourceRequest(device=Device("gpu", "H100", 0))}, "/resources/device/count", "out_of_range"),

@@ -17,7 +17,7 @@ from iris.client.constraints import Mode, parse_constraint
 from iris.client.decode import from_builtins
 from iris.client.job_names import full_name
 from iris.client.problems import InvalidOption
-from iris.client.units import PARSERS, parse_duration, parse_gpu
+from iris.client.units import PARSERS, parse_cpu, parse_duration, parse_gpu
 from iris_core.codec import Undecodable
 from iris_core.resources import REQUESTED, Device, ResourceOptions, ResourceRequest
 from iris_core.spec import (
@@ -40,12 +40,14 @@ TPU_GROUP = "tpu-name"
 class TaskOptions(ResourceOptions, total=False):
     """Options of every task, of a job or of a deployment's routes.
 
-    Sizes are bytes or texts like ``4GiB``, ``cpu`` cores. ``user``: the owner; by default the token's user, else the
-    calling user. ``packages``: the file of the bundle that lists packages, found when a ``workdir`` is sent; they are
-    installed unless ``setup``, a shell command, does that instead, or is empty. ``python``: its version.
+    Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores. ``user``: the owner; by default the
+    token's user, else the calling user. ``packages``: the file of the bundle that lists packages, found when a
+    ``workdir`` is sent; they are installed unless ``setup``, a shell command, does that instead, or is empty.
+    ``python``: its version.
     """
 
     user: str | None
+    cpu_limit: float | str | None
     env: Mapping[str, str]
     gpu: str | int | None
     tpu: str | None
@@ -220,7 +222,10 @@ def read_resources(options: JobOptions, device: Device | None, reading: OptionRe
 def read_amounts(options: TaskOptions, reading: OptionReader) -> dict[str, int]:
     """The given amounts, by the fields of `ResourceRequest`."""
     given = {resource: str(text) for resource in REQUESTED if (text := options.get(resource.word)) is not None}
-    return {resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()}
+    found = {resource.name: reading.read(partial(PARSERS[resource.unit], text), 0) for resource, text in given.items()}
+    if (limit := options.get("cpu_limit")) is not None:
+        found["cpu_limit_millis"] = reading.read(partial(parse_cpu, str(limit)), 0)
+    return found
 
 
 def read_constraints(options: TaskOptions, reading: OptionReader) -> tuple[Constraint, ...]:

@@ -37,6 +37,8 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
         asked = getattr(spec.resources, resource.name)
         if asked != getattr(plain, resource.name):
             options[resource.word] = exact(resource.unit, asked)
+    if limit := spec.resources.cpu_limit_millis:
+        options["cpu_limit"] = exact(CORES, limit)
     hosts = 1
     if device := spec.resources.device:
         options[device.kind] = _device(device)

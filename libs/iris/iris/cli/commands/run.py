@@ -49,6 +49,7 @@ def resource_option(resource: Resource) -> Callable[[F], F]:
 TASK_OPTIONS = (
     click.option("--user", help="Owner of the job.", metavar="USER"),
     *(resource_option(resource) for resource in REQUESTED),
+    click.option("--cpu-limit", help="Most processors that one task may use.  [default: no limit]", metavar="N"),
     click.option("--gpu", help="GPUs of one task, for example H100x8.", metavar="GPU"),
     click.option("--tpu", help="A TPU slice, for example v5litepod-16; one task on each of its hosts.", metavar="TPU"),
     click.option(
