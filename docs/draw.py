@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from drawings.alerts import alerts_document
+from drawings.architecture import architecture_document
 from drawings.cli import cli_document
 from drawings.configuration import configuration_document
 from drawings.dashboards import DASHBOARDS, dashboard_document
@@ -26,6 +27,7 @@ from drawings.subjects import subjects_document
 ROOT = Path(__file__).resolve().parents[1]
 DRAWINGS: dict[str, Callable[[], str]] = {
     "docs/cli.md": cli_document,
+    "docs/images/architecture.svg": architecture_document,
     "docs/configuration.md": configuration_document,
     "docs/http.md": http_document,
     "docs/metrics.md": metrics_document,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
 
 
 def note(source: str) -> str:
@@ -30,5 +30,5 @@ def anchor(heading: str) -> str:
 
 
 def link_targets(text: str) -> list[str]:
-    """What the links of a page lead to besides the page itself, without anchors."""
+    """What the links and pictures of a page lead to besides the page itself, without anchors."""
     return _LINK.findall(text)

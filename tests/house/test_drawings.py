@@ -6,6 +6,7 @@ import pytest
 
 import draw
 import iris
+from drawings.architecture import architecture_document
 from drawings.cli import cli_document
 from drawings.configuration import SECTIONS, configuration_document
 from drawings.http import http_document
@@ -16,6 +17,7 @@ from drawings.subjects import subjects_document
 from iris.cli.root import COMMANDS
 from iris_bus import settings
 from iris_core import subjects
+from iris_core.roles import ROLES
 from iris_core.tables import job, task
 from iris_gateway.api import ENDPOINTS
 
@@ -37,6 +39,25 @@ def test_every_row_of_a_table_is_drawn():
 def test_every_subject_is_drawn():
     text = subjects_document()
     assert [row.pattern for row in subjects.SUBJECTS if f"| `{row.pattern}` |" not in text] == []
+
+
+BUCKETS = (subjects.SNAPSHOTS_BUCKET, subjects.BUNDLES_BUCKET, subjects.DISCOVERY_BUCKET)
+
+
+def test_the_architecture_shows_every_service_and_what_is_kept_between_them():
+    text = architecture_document()
+    services = {role.name for role in ROLES} - {"admin", "observer"}
+    assert [name for name in services if f">{name}</text>" not in text] == []
+    assert [stream.name for stream in subjects.STREAMS if f">{stream.name}: " not in text] == []
+    assert [bucket for bucket in BUCKETS if f">{bucket}<" not in text] == []
+    direct = {one.message for one in subjects.SUBJECTS if one.reader.startswith("state (leader)")}
+    assert [message for message in direct if message not in text] == []
+
+
+def test_the_architecture_has_another_arrow_when_the_table_has_another_message(monkeypatch):
+    row = subjects.Subject("iris.x", subjects.MessagePattern.CORE, "proxy", "scheduler", "Surprise")
+    monkeypatch.setattr(subjects, "SUBJECTS", (*subjects.SUBJECTS, row))
+    assert "Surprise" in architecture_document()
 
 
 def test_every_section_of_the_settings_is_drawn():

@@ -9,7 +9,7 @@ import pytest
 from drawings.markdown import anchor
 from tests.house.repository import ROOT, sources, texts
 
-MARKDOWN_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+MARKDOWN_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*$", re.MULTILINE)
 LONGEST_FUNCTION = 80
 
