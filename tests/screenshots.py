@@ -46,13 +46,19 @@ PAGES = {
     "login": "/login",
 }
 README = {"overview": "/", "job": PAGES["job-sweep"]}
-README_SIZE = (1180, 760)
+README_SIZE = (1320, 780)
 
 
 async def draw(widths: tuple[int, ...], themes: tuple[str, ...], names: tuple[str, ...], readme: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="iris-screenshots-") as profile:
         async with house() as iris, listening(iris) as http, browser(Path(profile), "--hide-scrollbars") as page:
             await show_example(iris, time.time_ns() // 1_000_000)
+            if readme:
+                await page.prefer("light")
+                for name, path in README.items():
+                    await page.resize(*README_SIZE)
+                    await opened(page, f"{http.base_url}{path}")
+                    await save(page, ROOT / "docs" / "images" / f"{name}.png", *README_SIZE)
             for theme in themes:
                 await page.prefer(theme)
                 for name in names:
@@ -61,12 +67,6 @@ async def draw(widths: tuple[int, ...], themes: tuple[str, ...], names: tuple[st
                     for width in widths:
                         await page.resize(width)
                         await save(page, ROOT / "screenshots" / f"{name}-{theme}-{width}.png", width)
-            if readme:
-                await page.prefer("light")
-                for name, path in README.items():
-                    await page.resize(*README_SIZE)
-                    await opened(page, f"{http.base_url}{path}")
-                    await save(page, ROOT / "docs" / "images" / f"{name}.png", *README_SIZE)
 
 
 async def opened(page: Page, url: str) -> None:

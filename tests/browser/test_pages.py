@@ -10,23 +10,16 @@ from pathlib import Path
 import pytest
 
 from iris_gateway.auth import parse_tokens
-from tests.house.repository import ROOT
 from tests.support.browser import Page, browser
 from tests.support.fake_state import attempt_of
 from tests.support.gateway import House, house, listening
 from tests.support.pages import fill
+from tests.support.seen import AXE, CONTRASTS, CUT, VIOLATIONS
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium on PATH"),
 ]
-
-
-INJECTED = """
-    const script = document.createElement("script");
-    script.textContent = "document.title = 1";
-    document.body.append(script);
-"""
 
 
 @pytest.fixture
@@ -66,9 +59,6 @@ async def test_what_somebody_has_focused_and_selected_survives_an_update(iris: H
 
 PATHS = ("/", "/jobs", "/jobs/%2Fa", "/tasks/%2Fa%2F0", "/queue", "/workers", "/workers/w%200", "/deployments")
 PATHS += ("/deployments/chat", "/sessions", "/users", "/events", "/login", "/jobs/%2Fnope", "/cancel?job=j1", "/system")
-CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th')].filter(
-    (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow !== 'ellipsis'
-    && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
 
 
 async def opened(iris: House, page: Page, theme: str) -> AsyncIterator[str]:
@@ -92,34 +82,12 @@ async def test_no_page_is_wider_than_its_window_or_cuts_a_word(iris: House, page
     assert [one for one in page.complaints if "404" not in one] == []
 
 
-CONTRASTS = """(() => {
-  const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
-  const light = (rgb) => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
-  const rgb = (text) => { const all = text.match(/[\\d.]+/g).map(Number);
-    return all.length < 4 || all[3] ? all : null; };
-  const ground = (one) => { for (let at = one; at; at = at.parentElement) {
-    const found = rgb(getComputedStyle(at).backgroundColor); if (found) return found; } return [255, 255, 255]; };
-  const texts = [...document.querySelectorAll('body *')].filter((one) => one.checkVisibility()
-    && !one.closest('svg') && [...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
-  return texts.map((one) => { const [a, b] = [light(rgb(getComputedStyle(one).color)), light(ground(one))];
-    return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]; }).filter(([r]) => r < 4.5);
-})()"""
-
-
-AXE = ROOT / ".axe" / "node_modules" / "axe-core" / "axe.min.js"
-VIOLATIONS = """axe.run({resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations.map(
-    (one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120))])))"""
-
-
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not in .axe; .ci/run puts it there")
-async def test_axe_finds_nothing_on_any_page(iris: House, page: Page):
-    async with listening(iris) as http:
-        for path in PATHS:
-            await page.open(f"{http.base_url}{path}")
-            assert await page.shows("</footer>")
-            await page.loaded()
-            await page.value(AXE.read_text())
-            assert (path, await page.value(VIOLATIONS)) == (path, "[]")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_on_any_page(iris: House, page: Page, theme: str):
+    async for path in opened(iris, page, theme):
+        await page.value(AXE.read_text())
+        assert (path, await page.value(VIOLATIONS)) == (path, "[]")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

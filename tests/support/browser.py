@@ -15,7 +15,9 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-u
 
 
 class Page:
-    """One tab. ``complaints``: what the browser has written to its console, violated policies included."""
+    """One tab. ``complaints``: what the browser has written to its console, violated policies included. ``asked``: the
+    addresses it has requested.
+    """
 
     def __init__(self, write: asyncio.StreamWriter) -> None:
         self._write = write
@@ -23,6 +25,7 @@ class Page:
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self.session = ""
         self.complaints: list[str] = []
+        self.asked: list[str] = []
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -37,6 +40,8 @@ class Page:
     def received(self, message: dict[str, Any]) -> None:
         if message.get("method") == "Log.entryAdded":
             self.complaints.append(message["params"]["entry"]["text"])
+        elif message.get("method") == "Network.requestWillBeSent":
+            self.asked.append(message["params"]["request"]["url"])
         future = self._waiting.pop(message.get("id", 0), None)
         if future is not None and not future.done():
             future.set_result(message.get("result", {}))
@@ -124,7 +129,7 @@ async def browser(profile: Path, *flags: str) -> AsyncIterator[Page]:
         target = await page.send("Target.createTarget", url="about:blank")
         attached = await page.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page.session = attached["sessionId"]
-        for domain in ("Page", "DOM", "Log"):
+        for domain in ("Page", "DOM", "Log", "Network"):
             await page.send(f"{domain}.enable")
         yield page
     finally:

@@ -121,7 +121,16 @@ class Story:
         return ledger, told
 
 
-async def show_example(iris: House, now_ms: int) -> None:
+async def happen(iris: House, ledger: Ledger, at_ms: int, *changes: c.Change) -> None:
+    """Apply changes to a ledger that a gateway shows, and publish their events."""
+    for change in changes:
+        apply(ledger, change, at_ms)
+        facts, ledger.facts = ledger.facts, []
+        for event in events(facts, 1):
+            await iris.state.streams.publish(event.subject, event.data)
+
+
+async def show_example(iris: House, now_ms: int) -> Ledger:
     """Let a gateway show the example, as it is at ``now_ms``."""
     story = example(now_ms)
     ledger, told = story.applied()
@@ -144,6 +153,7 @@ async def show_example(iris: House, now_ms: int) -> None:
         await iris.state.print(job, index, text, attempt=attempt, stream=stream, at_ms=at_ms, offset=offset)
     show(iris, ledger)
     await _describe(iris, now_ms)
+    return ledger
 
 
 def _number(ledger: Ledger, name: str) -> int:

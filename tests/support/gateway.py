@@ -44,12 +44,14 @@ async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClien
     serving = asyncio.create_task(server.serve([socket]))
     await server.ready.wait()
     url = f"http://127.0.0.1:{socket.getsockname()[1]}"
-    async with httpx.AsyncClient(base_url=url, timeout=10) as http:
-        yield http
-    await house.gateway.feed.close()
-    house.gateway.discovered.close()
-    server.should_exit = True
-    await serving
+    try:
+        async with httpx.AsyncClient(base_url=url, timeout=10) as http:
+            yield http
+    finally:
+        await house.gateway.feed.close()
+        house.gateway.discovered.close()
+        server.should_exit = True
+        await serving
 
 
 @asynccontextmanager

@@ -18,6 +18,13 @@ JOBS = 10_000
 BIG = JOBS + 1
 """The number of the job with 10,000 tasks, /sweep/big."""
 TASKS = 10_000
+LARGE_PATHS = (
+    *("/", "/jobs", "/jobs?state=failed", "/jobs?user=user7", "/jobs?label=team%3Dteam3", "/jobs?since=hour"),
+    *(f"/jobs/j{BIG}", f"/jobs/j{BIG}?state=all", "/jobs/j3", f"/tasks/j{BIG}%2F0", "/queue"),
+    *("/workers", "/workers?state=lost", "/workers/slice-000-w1", "/deployments", "/sessions", "/users"),
+    *("/events", "/events?kind=task&state=failed", "/system", "/cancel?job=j3&job=j4"),
+)
+"""Pages of it."""
 SLICES, HOSTS_OF_SLICE, HOSTS = 200, 4, 1000
 _AGO_MS = 3_500_000
 _ROOM = Amount(96_000, 192 << 30, 1 << 40, 8)

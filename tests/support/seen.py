@@ -1,0 +1,54 @@
+"""What a browser can tell about the page it shows, as expressions of JavaScript: each is empty when all is well."""
+
+from __future__ import annotations
+
+from tests.house.repository import ROOT
+
+CUT = """[...document.querySelectorAll('h1, h2, .badge, .reason, .button, dd, th')].filter(
+    (one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).textOverflow !== 'ellipsis'
+    && getComputedStyle(one).display !== 'inline' && one.clientWidth).map((one) => one.outerHTML.slice(0, 90))"""
+"""Words that are cut or that stick out."""
+
+CONTRASTS = """(() => {
+  const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = (rgb) => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const rgb = (text) => { const all = text.match(/[\\d.]+/g).map(Number);
+    return all.length < 4 || all[3] ? all : null; };
+  const ground = (one) => { for (let at = one; at; at = at.parentElement) {
+    const found = rgb(getComputedStyle(at).backgroundColor); if (found) return found; } return [255, 255, 255]; };
+  const texts = [...document.querySelectorAll('body *')].filter((one) => one.checkVisibility()
+    && !one.closest('svg') && [...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim()));
+  return texts.map((one) => { const [a, b] = [light(rgb(getComputedStyle(one).color)), light(ground(one))];
+    return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), one.outerHTML.slice(0, 80)]; }).filter(([r]) => r < 4.5);
+})()"""
+"""Texts whose contrast is below that of WCAG AA."""
+
+AXE = ROOT / ".axe" / "node_modules" / "axe-core" / "axe.min.js"
+VIOLATIONS = """axe.run({resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations.map(
+    (one) => [one.id, one.nodes.slice(0, 3).map((node) => node.html.slice(0, 120))])))"""
+"""What axe-core finds, once `AXE` has been run in the page."""
+
+BROKEN = """(() => {
+  const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  const range = document.createRange(), found = [], free = 'code, h1, pre, dd, .rows, .log, .reason, .sr';
+  for (let node; (node = texts.nextNode()); ) {
+    if (node.parentElement.closest(free) || !node.parentElement.checkVisibility()) continue;
+    for (const word of node.data.matchAll(/[A-Za-z]{3,}/g)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+})()"""
+"""Words of letters that stand on two lines, where no name or output may be broken."""
+
+WATCH_SHIFTS = """(() => {
+  window.shifted = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.shifted += entry.value;
+  }).observe({ type: 'layout-shift', buffered: true });
+})()"""
+"""Sums in `shifted` how much has moved under the reader since the page was opened."""
+
+FIRST_PAINT_MS = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
