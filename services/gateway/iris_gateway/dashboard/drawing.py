@@ -95,7 +95,8 @@ class Axis:
 
     def ticks(self, count: int = 2) -> list[tuple[float, str]]:
         """The positions and labels of the ticks; the last one of an open axis is now."""
-        ticks = [(100 * n / count, duration(self._seconds * n / count)) for n in range(count + 1)]
+        words = (duration(self._seconds * n / count).split()[:2] for n in range(count + 1))
+        ticks = [(100 * n / count, " ".join(largest)) for n, largest in enumerate(words)]
         return [*ticks[:-1], (100.0, "now")] if self._open else ticks
 
     def lane(self, submitted: str, attempts: Sequence[Mapping[str, Any]], state: str) -> Markup:
