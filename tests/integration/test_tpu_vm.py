@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from iris_worker.settings import read_attributes
 from tests.house.repository import ROOT
-from tests.support.cluster import until
 
 pytestmark = [
     pytest.mark.integration,
@@ -26,13 +24,10 @@ SCRIPT = ROOT / "deploy" / "tpu-vm" / "startup.sh"
 VM = {
     "attributes/tpu-env": "ACCELERATOR_TYPE: 'v4-16'\nNODE_ID: 'train-0'\nZONE: 'us-central2-b'\n",
     "attributes/agent-worker-number": "1",
-    "attributes/accelerator-type": "v4-16",
     "attributes/iris-config": '[nats]\nurl = "nats://10.0.0.2:4222"\n',
     "attributes/iris-nkey": "SUAEXAMPLE",
     "attributes/iris-wheels": "/opt/wheels",
     "attributes/iris-version": "0.1.0",
-    "preempted": "FALSE",
-    "maintenance-event": "NONE",
 }
 
 
@@ -61,20 +56,13 @@ class Machine:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "STARTUP_ROOT": str(root),
             "STARTUP_METADATA": url,
-            "STARTUP_POLL_S": "0.05",
         }
         self.script = root / "startup.sh"
-        for source in (
-            SCRIPT,
-            SCRIPT.parent / "iris-notice.service",
-            ROOT / "deploy" / "systemd" / "iris-worker.service",
-        ):
+        for source in (SCRIPT, ROOT / "deploy" / "systemd" / "iris-worker.service"):
             shutil.copy(source, root)
 
-    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.script, *words], env=self.environ, capture_output=True, text=True, timeout=60, check=False
-        )
+    def start(self) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([self.script], env=self.environ, capture_output=True, text=True, timeout=60, check=False)
 
     def calls(self) -> list[str]:
         """Since the last time."""
@@ -108,24 +96,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     serving.join()
 
 
-def worker_environment(machine: Machine) -> dict[str, str]:
-    lines = (machine.root / "etc/iris/worker.env").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines)
-
-
 def test_a_vm_becomes_the_worker_that_its_metadata_says(machine: Machine):
     done = machine.start()
     assert done.returncode == 0, done.stderr
-    given = worker_environment(machine)
-    assert (given["IRIS_WORKER_ID"], given["IRIS_WORKER_CHIPS"]) == ("train-0-w1", "4")
-    assert read_attributes(tuple(given["IRIS_WORKER_ATTRIBUTES"].split(","))) == {
-        "tpu-name": "train-0",
-        "tpu-worker-id": 1,
-        "tpu-topology": "v4-16",
-        "tpu-vm-count": 2,
-        "device-type": "tpu",
-        "device-variant": "v4-16",
-    }
+    assert (machine.root / "etc/iris/worker.env").read_text() == "IRIS_WORKER_ID=train-0-w1\n"
     assert (machine.root / "etc/iris/iris.toml").read_text() == VM["attributes/iris-config"]
     key = machine.root / "etc/iris/worker.seed"
     assert (key.read_text(), key.stat().st_mode & 0o777) == ("SUAEXAMPLE", 0o600)
@@ -163,21 +137,6 @@ def test_a_vm_that_does_not_know_what_it_is_is_not_started(machine: Machine):
     assert done.returncode == 1
     assert "does not say which TPU VM this is" in done.stderr
     assert not any(call.startswith("systemctl") for call in machine.calls())
-
-
-@pytest.mark.parametrize("notice", [("preempted", "TRUE"), ("maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")])
-def test_the_worker_is_stopped_on_notice_and_not_before(machine: Machine, notice: tuple[str, str]):
-    watching = subprocess.Popen([machine.script, "watch"], env=machine.environ, stdout=subprocess.DEVNULL)
-    try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            watching.wait(0.5)
-        assert machine.calls() == []
-        machine.metadata.update([notice])
-        until(lambda: watching.poll() is not None, "the watch ends")
-        assert (watching.returncode, machine.calls()) == (0, ["systemctl stop iris-worker.service"])
-    finally:
-        watching.kill()
-        watching.wait()
 
 
 def test_the_script_is_plain_shell():

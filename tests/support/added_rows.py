@@ -116,7 +116,7 @@ def services() -> dict[str, bool]:
         "SDK": spec.resources.gpu_memory_bytes == 80 << 30,
         "admission": [mistake.pointer for mistake in wrong] == [f"/resources/{RESOURCE}"],
         "scheduler": story.reasons["/big"].code is ReasonCode("not_enough_gpu_memory"),
-        "worker": total(WorkerSettings(data=".", gpu_memory_bytes=7), Accelerators()).values[-1] == 7,
+        "worker": total(WorkerSettings(data=".", gpu_memory_bytes=7), Accelerators(), "").values[-1] == 7,
         "docs/configuration.md": f"| `{RESOURCE}` |" in text and f"| `{LIMIT}` |" in text,
     }
 

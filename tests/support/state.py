@@ -74,6 +74,7 @@ class FakeState:
         self.registered: list[Register] = []
         self.beats: list[HeartbeatMessage] = []
         self.leaving: list[str] = []
+        self.why_leaving = ""
         self.silent = False
         self.ignored: list[Stage] = []
         self.known = True
@@ -93,6 +94,7 @@ class FakeState:
         report = codec.unpack(message.data, WorkerReport)
         if report.leaving:
             self.leaving.append(report.leaving)
+            self.why_leaving = report.why
         if report.register is not None:
             self.registered.append(report.register)
             self.known = True

@@ -106,7 +106,7 @@ class WorkerProcess:
 
     async def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.returncode is not None:
             return 0
         process.send_signal(signal.SIGCONT)
         process.send_signal(number)

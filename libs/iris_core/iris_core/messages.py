@@ -225,6 +225,7 @@ class WorkerReport(_Message, frozen=True):
     Attributes:
         monotonic_ms: the host's monotonic clock when this is sent; 0: unknown.
         leaving: "stopping" when the worker is shutting down and accepts no orders, "gone" when it has ended.
+        why: it leaves; empty: it was stopped.
     """
 
     worker: str
@@ -233,6 +234,7 @@ class WorkerReport(_Message, frozen=True):
     register: Register | None = None
     monotonic_ms: int = 0
     leaving: str = ""
+    why: str = ""
 
 
 class ReportTaken(_Message, frozen=True):

@@ -475,7 +475,7 @@ class Machine:
         self.round.take(progress.on_stages(self.ledger, report.worker, report.stages))
         stages = report.stages + (report.register.attempts if report.register is not None else ())
         if report.leaving:
-            self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving))
+            self.round.take(progress.on_leaving(self.ledger, report.worker, report.leaving, report.why))
         drop = liveness.stop_astray(self.ledger, self.round.orders, report.worker, stages)
         self._replies.append((request.reply, codec.pack(ReportTaken(drop=tuple(drop)))))
 

@@ -20,14 +20,14 @@ def find(root: str = "") -> Accelerators:
     return _find_gpus(root) or _find_tpus(root) or Accelerators()
 
 
-def gpu_memory_bytes() -> int:
-    """The memory of the smallest GPU, by `nvidia-smi`; 0 when that does not say. Takes seconds at times."""
+def gpu_memory_gib() -> int:
+    """The memory of the smallest GPU, by `nvidia-smi`; 0 when that does not say. It may take seconds."""
     query = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(
             query, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SMI_S, check=True
         )
-        return min(int(line) for line in done.stdout.split()) * 1024**2
+        return round(min(int(mib) for mib in done.stdout.split()) / 1024)
     except (OSError, subprocess.SubprocessError, ValueError):
         return 0
 

@@ -114,6 +114,7 @@ class Agent:
         self._max_attempts = max_attempts
         self.unconfirmed = False
         self.closing = False
+        self._why_closing = ""
         self.reports = Reports()
         self._epoch = 0
         self._held: dict[AttemptRef, LocalAttempt] = {}
@@ -255,12 +256,12 @@ class Agent:
             self._let_go(held, Cause.TIMEOUT, DROP_GRACE_MS, held.stage.at_ms, todo)
         return todo
 
-    def stop_all(self, grace_ms: int, now_ms: int) -> list[Instruction]:
+    def stop_all(self, grace_ms: int, now_ms: int, why: str = "") -> list[Instruction]:
         """The worker shuts down: end all attempts and accept no new ones.
 
-        Routes serve for their settle time: the state service has taken them out of discovery.
+        Routes serve for their settle time: the state service has taken them out of discovery. ``why``: for their ends.
         """
-        self.closing = True
+        self.closing, self._why_closing = True, why
         todo: list[Instruction] = []
         for held in self._held.values():
             if held.stopping is not None and not held.is_over:
@@ -339,7 +340,7 @@ class Agent:
         held = self._held.get(ref)
         if held is None or held.stopping is None:
             return ended
-        error = "" if ended.signal in OUR_SIGNALS else ended.error
+        error = self._why_closing if ended.signal in OUR_SIGNALS else ended.error
         return structs.replace(ended, cause=held.stopping, error=error)
 
     def adopt(self, *stages: Stage, settle_ms: int = 0) -> None:

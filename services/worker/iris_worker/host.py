@@ -9,13 +9,14 @@ import os
 import platform
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.resources import AUTO, RESOURCE, Amount
 from iris_core.spec import Attribute
+from iris_core.topology import topology_of
 from iris_worker.devices import Accelerators
 from iris_worker.settings import WorkerSettings, read_attributes
 
@@ -31,10 +32,16 @@ def worker_id(settings: WorkerSettings) -> str:
     return settings.id or socket.gethostname()
 
 
-def attributes(settings: WorkerSettings, found: Accelerators) -> dict[str, Attribute]:
-    """The attributes for constraints. Raises BadAttribute."""
+def attributes(
+    settings: WorkerSettings, found: Accelerators, recognised: Mapping[str, Attribute]
+) -> dict[str, Attribute]:
+    """The attributes for constraints. Raises BadAttribute.
+
+    Args:
+        recognised: what took longer to find out; see `recognise` of the shell.
+    """
     configured = read_attributes(settings.attributes)
-    return {**(detected(found) if settings.detect else {}), **configured}
+    return {**(detected(found) if settings.detect else {}), **recognised, **configured}
 
 
 def detected(found: Accelerators) -> dict[str, Attribute]:
@@ -51,13 +58,18 @@ def detected(found: Accelerators) -> dict[str, Attribute]:
     return attributes
 
 
-def total(settings: WorkerSettings, found: Accelerators) -> Amount:
-    """The capacity of this host for tasks: what the settings declare, and otherwise what there is."""
+def total(settings: WorkerSettings, found: Accelerators, variant: str) -> Amount:
+    """The capacity of this host for tasks: what the settings declare, and otherwise what there is.
+
+    Args:
+        variant: of its devices; a TPU VM without known device files has the chips of its variant.
+    """
+    topology = topology_of(variant)
     there = {
         "cpu_millis": _cpu_millis(),
         "memory_bytes": _memory_bytes(),
         "disk_bytes": shutil.disk_usage(settings.root).total,
-        "chips": len(found.files),
+        "chips": len(found.files) or (topology.chips_per_vm if topology is not None else 0),
     }
     declared = {name: getattr(settings, name) for name in RESOURCE}
     return Amount(**{name: there.get(name, 0) if has is None else has for name, has in declared.items()})

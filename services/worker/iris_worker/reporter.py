@@ -140,21 +140,22 @@ class Reporter:
                 self._agent.unconfirmed = False
                 self._on_taken(stages, answer)
 
-    async def leave(self, how: str) -> None:
+    async def leave(self, how: str, why: str = "") -> None:
         """Report that this worker is "stopping" or "gone" until that is answered; not when no registration was sent.
 
         A registration that is not answered yet may have been applied. The last report holds all unacknowledged stages.
         """
         stages = self._agent.report_all() if how == "gone" else ()
-        while self._introduced and await self._ask(stages, leaving=how) is None:
+        while self._introduced and await self._ask(stages, leaving=how, why=why) is None:
             pass
 
     async def _ask(
-        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = ""
+        self, stages: tuple[Stage, ...], register: Register | None = None, leaving: str = "", why: str = ""
     ) -> ReportTaken | None:
         """Send a request to the state service; None when it was not answered, after a pause."""
         monotonic_ms = to_ms(self._clock.steady_s())
-        report = WorkerReport(self._heart.worker, self._agent.incarnation, stages, register, monotonic_ms, leaving)
+        worker, incarnation = self._heart.worker, self._agent.incarnation
+        report = WorkerReport(worker, incarnation, stages, register, monotonic_ms, leaving, why)
         try:
             answer = await self._bus.request(self._subject, codec.pack(report), timeout=self._timeout_s)
             taken = codec.unpack(answer.data, ReportTaken)

@@ -13,7 +13,8 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from iris_bus.contract import Connection, Message
@@ -22,9 +23,10 @@ from iris_bus.run import Service
 from iris_bus.tracing import Tracer
 from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
-from iris_core.constraints import DEVICE_TYPE
+from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
-from iris_worker import accelerators, host
+from iris_core.spec import Attribute
+from iris_worker import accelerators, host, metadata
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
 from iris_worker.builds.builder import Builder
 from iris_worker.bundles.bundle import BundleStore
@@ -33,6 +35,7 @@ from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
 from iris_worker.executor import Executor, cannot_start
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.instance import Notice, attributes_of
 from iris_worker.isolation import Isolation, isolation
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.noop_executor import NoopExecutor
@@ -49,10 +52,16 @@ log = logging.getLogger(__name__)
 _STALL_CHECK_S = 0.25
 _LAST_WORDS_S = 2.0
 _REPORTS_AT_ONCE = 4
+_NOTICE_MARGIN_S = 5.0
+"""Of the time that a notice leaves, for the ends and the last output of attempts to be reported."""
 
 
 class WorkerService:
-    """The worker of one host."""
+    """The worker of one host.
+
+    Args:
+        recognised: attributes of this host from `recognise`.
+    """
 
     def __init__(
         self,
@@ -62,6 +71,7 @@ class WorkerService:
         stop: asyncio.Event,
         tracer: Tracer | None = None,
         isolated: Isolation | None = None,
+        recognised: Mapping[str, Attribute] = MappingProxyType({}),
     ) -> None:
         self.settings = settings
         self._isolation = isolated or Isolation()
@@ -79,7 +89,8 @@ class WorkerService:
         self.reporter = self._open_reporter()
         self._prober = Prober(self._address, self._clock, self.metrics, self.reporter.advance)
         found = accelerators.find()
-        self._about = (host.attributes(settings, found), host.total(settings, found))
+        attributes = host.attributes(settings, found, recognised)
+        self._about = (attributes, host.total(settings, found, str(attributes.get(DEVICE_VARIANT, ""))))
         self._executor = self._open_executor(found)
         self._shipper = self._open_shipper(connection)
         self._fetcher = self._open_fetcher(connection)
@@ -89,6 +100,9 @@ class WorkerService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._limits: dict[AttemptRef, asyncio.TimerHandle] = {}
         self._failed: asyncio.Future[None] = self._loop.create_future()
+        self._noticed = asyncio.Event()
+        self._notice: Notice | None = None
+        self._ends_s = 0.0
 
     def _open_executor(self, found: Accelerators) -> Executor | NoopExecutor:
         attributes, total = self._about
@@ -155,10 +169,13 @@ class WorkerService:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results)
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
                 self._spawn(work)
-            for work in (self._watch_stalls(), self._shipper.run(), self._prober.run()):
+            for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):
                 self._spawn(work)
             self._changed()
-            await self._until_stopped()
+            await self._until(self._stop, self._noticed)
+            if self._noticed.is_set():
+                await self._drain()
+                await self._until(self._stop)
             await self._drain()
             await self._end_tasks()
             await self._leave()
@@ -168,12 +185,14 @@ class WorkerService:
             self._failed.cancel()
             self._executor.close()
 
-    async def _until_stopped(self) -> None:
-        stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stop.wait())
+    async def _until(self, *events: asyncio.Event) -> None:
+        """Wait for one of the events. Raises the exception that ended this service before."""
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(event.wait()) for event in events]
         try:
-            await asyncio.wait({stopping, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*waiting, self._failed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
+            for one in waiting:
+                one.cancel()
         if self._failed.done():
             self._failed.result()
 
@@ -306,25 +325,46 @@ class WorkerService:
 
     # ── shutdown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    async def _watch_notices(self) -> None:
+        """A notice ends all attempts. When it is withdrawn this process ends; the next one takes work again."""
+        url = metadata.server(self.settings.metadata_url)
+        if not url:
+            return
+        async for notice in metadata.notices(url):
+            if notice is None:
+                log.warning("the notice is withdrawn")
+                self._stop.set()
+            elif self._notice is None:
+                log.warning("notice: %s within %.0f s", notice.why, notice.within_s)
+                self._notice, self._ends_s = notice, self._clock.steady_s() + notice.within_s
+                self._noticed.set()
+
     async def _drain(self) -> None:
         """Stop all attempts, and report their ends if the state service answers; routes leave discovery before."""
-        grace_s, settle_s = self.settings.stop_grace_s, self.agent.settle_ms() / 1000
+        why, settle_s = self._why(), self.agent.settle_ms() / 1000
+        grace_s = self.settings.stop_grace_s
+        if self._notice is not None:
+            grace_s = max(0.0, self._ends_s - self._clock.steady_s() - settle_s - _NOTICE_MARGIN_S)
         self.agent.closing = True
-        reported = self._spawn(self.reporter.leave("stopping"))
+        reported = self._spawn(self.reporter.leave("stopping", why))
         if settle_s:
             await asyncio.wait({reported}, timeout=_LAST_WORDS_S)
-        self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms()))
+        self._do(self.agent.stop_all(round(grace_s * 1000), self._clock.wall_ms(), why))
         if not await self._within(settle_s + grace_s + _STALL_CHECK_S, lambda: not self._executor.running):
             self._executor.kill_all()
             await self._within(_LAST_WORDS_S, lambda: not self._executor.running)
         await self._within(_LAST_WORDS_S, lambda: not len(self.agent))
+
+    def _why(self) -> str:
+        """Why this worker leaves; empty: it was told to stop."""
+        return f"{self._notice.why}, {self._notice.within_s:.0f} s after notice" if self._notice is not None else ""
 
     async def _leave(self) -> None:
         """Report that no attempt of this worker is left, once that is so; otherwise the missed heartbeats show it."""
         if not self._executor.running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_WORDS_S):
-                    await self.reporter.leave("gone")
+                    await self.reporter.leave("gone", self._why())
 
     async def _within(self, retry_for_s: float, done: Callable[[], bool]) -> bool:
         """Wait for a condition that may change at the end of a round; whether it came true in time."""
@@ -363,6 +403,15 @@ def lock_data(settings: WorkerSettings) -> int:
     return lock(settings.root, f"another worker runs on {settings.root}")
 
 
+async def recognise(settings: WorkerSettings) -> dict[str, Attribute]:
+    """Attributes that take a while to find out: the memory of this host's GPUs, and what its VM's metadata says."""
+    if not settings.detect:
+        return {}
+    asked = metadata.ask(metadata.server(settings.metadata_url))
+    memory_gib, instance = await asyncio.gather(asyncio.to_thread(accelerators.gpu_memory_gib), asked)
+    return {**({"gpu-memory-gib": memory_gib} if memory_gib else {}), **attributes_of(instance, os.environ)}
+
+
 async def main(service: Service[WorkerSettings]) -> None:
     """Run a worker until the process is stopped."""
     isolated = isolation(service.settings, service.private_paths())
@@ -371,7 +420,10 @@ async def main(service: Service[WorkerSettings]) -> None:
     spawn.close_inherited()
     connection = await service.connect()
     try:
-        worker = WorkerService(service.settings, connection, service.nats.url, service.stop, service.tracer, isolated)
+        worker = WorkerService(
+            *(service.settings, connection, service.nats.url, service.stop, service.tracer, isolated),
+            await recognise(service.settings),
+        )
         await service.serve_metrics(worker.metrics.registry, lambda: worker.reporter.settled)
         await worker.run()
     finally:

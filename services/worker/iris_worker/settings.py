@@ -27,7 +27,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         gateway_url: the value of IRIS_GATEWAY_URL in tasks.
         address: the address at which other hosts reach this one; empty: the local address of its connection to NATS.
         attributes: ``key=value`` each; they override detected ones.
-        detect: whether to add detected attributes (os, arch, accelerators).
+        detect: whether to add detected attributes (os, arch, accelerators, and what the VM's metadata says).
+        metadata_url: the VM's metadata server, for attributes and notices; "auto": Google's where this is a VM of
+            Google; empty: none.
         max_attempts: tasks that may be placed here at a time, whatever they ask for.
         runner: "process" runs tasks; "noop" lets every attempt succeed at once, for benchmarks.
         heartbeat_interval_s: between heartbeats. pause_s: a longer stall of this process makes it doubt its orders; a
@@ -65,6 +67,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     address: str = ""
     attributes: tuple[str, ...] = ()
     detect: bool = True
+    metadata_url: str = "auto"
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=ATTEMPTS)] = ATTEMPTS
     runner: Literal["process", "noop"] = "process"
     heartbeat_interval_s: Positive = 5.0

@@ -119,6 +119,18 @@ def test_losses_long_after_the_start_do_not_count(script):
     script.play("/bad/0 -> PENDING preemptions=3")
 
 
+def test_losses_that_the_workers_had_notice_of_do_not_count(script):
+    script.play(FLEET)
+    for number, worker in enumerate(("w0", "w1", "w2", "w3"), 1):
+        script.play(f"place /bad/0 {worker}")
+        script.play("/bad/0 running")
+        script.world.leave(worker, "stopping", "this VM is being preempted")
+        seen = script.world.query("worker", id=worker)
+        assert (seen["state"], seen["detail"]) == ("draining", "this VM is being preempted")
+        lose_silently(script, worker)
+        script.play(f"/bad/0 -> PENDING preemptions={number}")
+
+
 def test_losses_with_a_notice_do_not_count(script):
     script.play(FLEET)
     for worker in ("w0", "w1", "w2"):

@@ -159,7 +159,7 @@ def test_the_model_of_a_gpu_is_its_short_name(tmp_path: Path, says: str, variant
 
 
 @pytest.mark.parametrize(
-    ("script", "memory"), [("echo 81559; echo 81559", 81559 << 20), ("echo '[N/A]'", 0), ("exit 9", 0), ("", 0)]
+    ("script", "memory"), [("echo 81559; echo 81559", 80), ("echo '[N/A]'", 0), ("exit 9", 0), ("", 0)]
 )
 def test_the_memory_of_gpus_is_what_nvidia_smi_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, memory: int
@@ -168,4 +168,4 @@ def test_the_memory_of_gpus_is_what_nvidia_smi_says(
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    assert accelerators.gpu_memory_bytes() == memory
+    assert accelerators.gpu_memory_gib() == memory

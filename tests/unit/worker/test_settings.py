@@ -39,15 +39,15 @@ def test_what_is_no_attribute_is_refused(text: str):
 
 def test_what_a_simulated_host_says_outweighs_what_is_found(tmp_path: Path):
     settings = WorkerSettings(data=str(tmp_path), attributes=("arch=moon",), cpu_millis=1, memory_bytes=2, chips=4)
-    found = host.total(settings, Accelerators())
+    found = host.total(settings, Accelerators(), "")
     assert found == Amount(1, 2, found.disk_bytes, 4)
-    assert host.attributes(settings, Accelerators())["arch"] == "moon"
-    assert host.attributes(settings, Accelerators())["os"] == "linux"
+    assert host.attributes(settings, Accelerators(), {})["arch"] == "moon"
+    assert host.attributes(settings, Accelerators(), {})["os"] == "linux"
 
 
 def test_a_simulated_host_may_hide_what_it_runs_on(tmp_path: Path):
     settings = WorkerSettings(data=str(tmp_path), attributes=("zone=a",), detect=False)
-    assert host.attributes(settings, Accelerators()) == {"zone": "a"}
+    assert host.attributes(settings, Accelerators(), {}) == {"zone": "a"}
 
 
 @pytest.mark.parametrize("url", ["nats://u:p@127.0.0.1:4222", "localhost", "127.0.0.1:4222, nats://elsewhere:4222"])
@@ -61,7 +61,7 @@ def test_a_host_that_has_no_way_to_nats_by_ipv4_is_reached_by_its_name():
 
 
 def test_what_this_host_has_is_found(tmp_path: Path):
-    found = host.total(WorkerSettings(data=str(tmp_path)), Accelerators())
+    found = host.total(WorkerSettings(data=str(tmp_path)), Accelerators(), "")
     assert found.cpu_millis >= 1000
     assert found.memory_bytes > 1 << 28
     assert found.disk_bytes > 1 << 28

@@ -37,16 +37,16 @@ def lose(
     yield from cascade.lost_with(ledger, worker, together)
 
 
-def on_leaving(ledger: Ledger, worker: str, how: str) -> Iterator[Step]:
+def on_leaving(ledger: Ledger, worker: str, how: str, why: str = "") -> Iterator[Step]:
     """A worker shuts down: it accepts nothing new, and later reports that none of its attempts is left.
 
     Its routes leave discovery at once; the worker lets them settle before it ends them.
     """
     if how == "gone":
-        yield from lose(ledger, worker, "it was stopped")
+        yield from lose(ledger, worker, clipped(why) or "it was stopped")
         return
     if ledger.workers[worker].state is not WorkerState.DRAINING:
-        yield WorkerMoved(worker, WorkerState.DRAINING, "it is stopping", drained=False)
+        yield WorkerMoved(worker, WorkerState.DRAINING, clipped(why) or "it is stopping", drained=False)
     for number in dict.fromkeys(key[0] for key in ledger.presence[worker].open):
         found = ledger.route_for(number)
         if found is not None:
