@@ -73,7 +73,7 @@ def libraries(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
     here is taken to be in the distribution of its name.
     """
     names = set().union(*map(imported, trees)) - set(sys.stdlib_module_names) - OURS
-    homes = packages_distributions()
+    homes = {"jwt": ["pyjwt"], **packages_distributions()}
     return {name: {home.lower().replace("_", "-") for home in homes.get(name, [name])} for name in names}
 
 

@@ -25,14 +25,9 @@ _BEYOND_FORMS = ("authorization", "idempotency-key", "x-iris-user")
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """All tokens. Without tokens authentication is off, which is allowed on loopback only."""
+    """All tokens of the token file."""
 
     tokens: tuple[Token, ...] = ()
-
-    @property
-    def open(self) -> bool:
-        """Whether authentication is off."""
-        return not self.tokens
 
     def identify(self, secret: str) -> Caller:
         """The caller whose token this is. Raises ProblemResponse unauthenticated.

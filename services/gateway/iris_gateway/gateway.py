@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from iris_bus.contract import Bus
 from iris_bus.tracing import Tracer
@@ -22,6 +23,9 @@ from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.task_tokens import TaskTokens
 
+if TYPE_CHECKING:
+    from iris_gateway.oidc import Issuer
+
 
 @dataclass(slots=True)
 class Gateway:
@@ -29,6 +33,7 @@ class Gateway:
 
     Attributes:
         keyring: replaced as a whole when the token file changes.
+        issuer: verifies tokens of people; None: they have those of the token file only.
         now_ms: wall time. clock: monotonic seconds.
         pace: requests of each user. intake: bytes of each user.
         proxy_url: address of the proxy; empty: none.
@@ -47,6 +52,7 @@ class Gateway:
     tracer: Tracer
     keyring: Keyring
     task_tokens: TaskTokens
+    issuer: Issuer | None
     pace: RateLimiter
     intake: RateLimiter
     settings: GatewaySettings
@@ -58,6 +64,11 @@ class Gateway:
     proxy_url: str = ""
     closing: bool = False
     streams: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def open(self) -> bool:
+        """Whether authentication is off."""
+        return not self.keyring.tokens and self.issuer is None
 
     @property
     def watching(self) -> int:

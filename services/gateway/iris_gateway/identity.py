@@ -22,7 +22,7 @@ def identify(gateway: Gateway, request: Request, *, task: bool = False) -> Calle
     """The caller. ``task``: it may be a task. Raises Problem unauthenticated, or forbidden for other sites' pages."""
     headers = request.headers
     safe = request.method in SAFE
-    if gateway.keyring.open:
+    if gateway.open:
         own_machine(headers.get("host", ""))
     if not safe:
         own_pages(headers)
@@ -33,7 +33,7 @@ def identify(gateway: Gateway, request: Request, *, task: bool = False) -> Calle
 
 def identify_form(gateway: Gateway, request: Request) -> Caller:
     """The caller who sent a form of the dashboard. Raises Problem as `identify`."""
-    if gateway.keyring.open:
+    if gateway.open:
         own_machine(request.headers.get("host", ""))
     own_form(request.headers)
     return _caller(gateway, request, with_cookie=True)
@@ -41,15 +41,22 @@ def identify_form(gateway: Gateway, request: Request) -> Caller:
 
 def _caller(gateway: Gateway, request: Request, *, with_cookie: bool, task: bool = False) -> Caller:
     """With authentication off, who the client claims to be."""
-    if gateway.keyring.open:
+    if gateway.open:
         return Caller(user=checked_user(request.headers.get("x-iris-user", "")) or ANONYMOUS, role="admin")
     authorization = request.headers.get("authorization")
     if authorization is None and with_cookie and TOKEN_COOKIE in request.cookies:
-        return gateway.keyring.identify(request.cookies[TOKEN_COOKIE])  # a person; a task has no cookie
+        return identify_person(gateway, request.cookies[TOKEN_COOKIE])  # a task has no cookie
     secret = bearer_of(authorization or "")
     if secret.startswith(TASK_TOKEN):
         caller = gateway.task_tokens.identify(secret, gateway.now_ms())
         if not task:
             raise ProblemResponse("forbidden", "the token of a task is for jobs of its own subtree, and nothing else")
         return caller
+    return identify_person(gateway, secret)
+
+
+def identify_person(gateway: Gateway, secret: str) -> Caller:
+    """The caller behind a token of the issuer, or of the token file. Raises Problem."""
+    if gateway.issuer is not None and secret.count(".") == 2:  # a JWT; tokens of the file have no dots
+        return gateway.issuer.identify(secret)
     return gateway.keyring.identify(secret)

@@ -56,6 +56,7 @@ class PathRoutes:
         endpoint = self._endpoint(request.method)
         scope["iris.page"] = endpoint.page
         caller = NOBODY if endpoint.public else self._admit(request, endpoint)
+        scope["iris.user"] = caller.user
         if endpoint.admin:
             require_admin(caller)
         try:
@@ -151,7 +152,8 @@ class Middleware:
     async def _refuse(self, problem: ProblemResponse, scope: Scope, receive: Receive, reply: _Reply) -> None:
         if reply.status:
             raise problem  # the response has begun: only the connection can be closed
-        log.info("%s %s refused: %s %s", scope["method"], scope["path"][:200], problem.code, problem.detail)
+        who = scope.get("iris.user") or "nobody"
+        log.info("%s %s of %s refused: %s %s", scope["method"], scope["path"][:200], who, problem.code, problem.detail)
         self._gateway.metrics.refused.labels(problem.code).inc()
         request = Request(scope)
         if scope.get("iris.page") or (request.method in SAFE and "text/html" in request.headers.get("accept", "")):

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 
@@ -51,6 +51,9 @@ from iris_gateway.rate_limit import RateLimiter
 from iris_gateway.settings import GatewaySettings
 from iris_gateway.task_tokens import TaskTokens
 
+if TYPE_CHECKING:
+    from iris_gateway.oidc import Issuer
+
 log = logging.getLogger(__name__)
 
 _TOKENS_LOOK_S = 5.0
@@ -76,6 +79,8 @@ async def serve(service: Service[GatewaySettings]) -> None:
     service.show_itself(gateway.metrics.registry)
     service.spawn(gateway.discovered.follow())
     service.spawn(gateway.task_tokens.follow())
+    if gateway.issuer is not None:
+        service.spawn(gateway.issuer.follow())
     if settings.token_file:
         service.spawn(keep_reading_tokens(gateway, settings.token_file))
     server = HttpServer(gateway, settings, certificate)
@@ -118,6 +123,7 @@ def assemble(
         tracer=tracer or Tracer("gateway"),
         keyring=keyring,
         task_tokens=TaskTokens(connection.key_value(KEYS_BUCKET)),
+        issuer=open_issuer(settings),
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,
@@ -128,6 +134,16 @@ def assemble(
         new_id=new_id,
         proxy_url=settings.proxy_url.rstrip("/"),
     )
+
+
+def open_issuer(settings: GatewaySettings) -> Issuer | None:
+    """The issuer of people's tokens, if there is one. Raises BadSetting."""
+    terms = settings.issuer()
+    if terms is None:
+        return None
+    from iris_gateway.oidc import Issuer, reader_of
+
+    return Issuer(terms, reader_of(terms.keys), time.monotonic)
 
 
 def now_ms() -> int:

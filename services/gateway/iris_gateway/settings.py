@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
 import msgspec
 
 from iris_bus.listening import read_address
 from iris_bus.settings import BadSetting
 from iris_gateway.auth import is_loopback
+
+
+class IssuerSettings(NamedTuple):
+    """The settings of an issuer; see `GatewaySettings`."""
+
+    issuer: str
+    audience: str
+    keys: str
+    user_claim: str
+    roles_claim: str
+    admin_roles: tuple[str, ...]
+    user_roles: tuple[str, ...]
 
 
 class GatewaySettings(msgspec.Struct, frozen=True):
@@ -34,6 +49,12 @@ class GatewaySettings(msgspec.Struct, frozen=True):
         event_ring: newest events kept in memory for watchers.
         keep_alive_s: silence after which a stream sends a keep-alive.
         drain_s: how long requests in progress may take when the gateway stops.
+        oidc_issuer, oidc_audience: people may come with tokens that this OpenID Connect issuer has signed for this
+            audience; empty: with those of the token file only.
+        oidc_keys: address or file of the issuer's JSON Web Key Set.
+        oidc_user_claim: the claim that holds the user's name.
+        oidc_roles_claim: the claim that holds roles, a list or words; ``realm_access.roles`` is one within another.
+        oidc_admin_roles: roles of admins. oidc_user_roles: roles of users; empty: everybody the issuer knows.
     """
 
     http: str = "127.0.0.1:8080"
@@ -60,10 +81,31 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     drain_s: float = 5.0
     tls_cert: str = ""
     tls_key: str = ""
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    oidc_keys: str = ""
+    oidc_user_claim: str = "sub"
+    oidc_roles_claim: str = "roles"
+    oidc_admin_roles: tuple[str, ...] = ()
+    oidc_user_roles: tuple[str, ...] = ()
 
     def address(self) -> tuple[str, int]:
         """Host and port. Raises BadSetting, also when anyone on the network could act as admin."""
         host, port = read_address("gateway", self.http)
-        if not self.token_file and not is_loopback(host):
+        if not (self.token_file or self.oidc_issuer) and not is_loopback(host):
             raise BadSetting(f"[gateway] http: {host} can be reached by others, so a token_file is needed")
         return host, port
+
+    def issuer(self) -> IssuerSettings | None:
+        """The issuer of people's tokens, None when there is none. Raises BadSetting."""
+        needed = (self.oidc_issuer, self.oidc_audience, self.oidc_keys)
+        if not any((*needed, *self.oidc_admin_roles, *self.oidc_user_roles)):
+            return None
+        if not all(needed):
+            raise BadSetting("[gateway] oidc_issuer, oidc_audience and oidc_keys are set together")
+        url = urlsplit(self.oidc_keys)
+        if url.scheme == "http" and not is_loopback(url.hostname or ""):
+            raise BadSetting("[gateway] oidc_keys: whoever can change the keys on their way is admin; use https")
+        return IssuerSettings(
+            *needed, self.oidc_user_claim, self.oidc_roles_claim, self.oidc_admin_roles, self.oidc_user_roles
+        )

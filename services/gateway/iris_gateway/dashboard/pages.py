@@ -28,7 +28,7 @@ from iris_gateway.dashboard.responses import HEADERS, HTML, THEME_COOKIE, THEMES
 from iris_gateway.endpoint import Answers, Call, Endpoint, EndpointHandler
 from iris_gateway.event import Filter
 from iris_gateway.feed import Lagging, NewEvents
-from iris_gateway.identity import identify
+from iris_gateway.identity import identify, identify_person
 from iris_gateway.problem import ProblemResponse
 from iris_gateway.problem_types import PROBLEM_TYPES, PROBLEMS
 from iris_gateway.sse import GREETING, frame, stream
@@ -120,8 +120,8 @@ async def signed_in(call: Call) -> Response:
     """Accept a token and store it in the cookie."""
     token = first(await fields_of(call.request), "token")
     try:
-        if not call.gateway.keyring.open:
-            call.gateway.keyring.identify(token.strip())
+        if not call.gateway.open:
+            identify_person(call.gateway, token.strip())
     except ProblemResponse:
         return html(call.request, "login.html", 401, title="Sign in", wrong=True)
     response = RedirectResponse("/", 303)
