@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.integration
 K = KernelStatus
 GREET = ("python", "-c", "import greet; print(greet.WORD)")
 REQUIREMENTS = "--no-index\n-f wheels\ngreet\n"
-PYTHON = os.path.realpath(sys.executable)
+PYTHON = next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if os.path.exists(path))
+"""An interpreter that every user may run."""
 BUILT = Environment(packages="requirements.txt")
 
 
@@ -37,14 +39,18 @@ async def state(connection: Connection) -> FakeState:
     return await FakeState(connection, "w0").start()
 
 
+def quick_python(directory: Path, python: str) -> str:
+    """The search path of a host whose Python puts no pip into environments, which would take several seconds."""
+    directory.mkdir()
+    program = directory / "python3"
+    program.write_text(f'#!/bin/sh\ncase "$*" in "-m venv"*) set -- "$@" --without-pip;; esac\nexec {python} "$@"\n')
+    program.chmod(0o755)
+    return f"{directory}:{os.environ['PATH']}"
+
+
 @pytest.fixture(autouse=True)
-def quick_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host whose Python puts no pip into environments, which would take several seconds each time."""
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python3"
-    python.write_text(f'#!/bin/sh\ncase "$*" in "-m venv"*) set -- "$@" --without-pip;; esac\nexec {PYTHON} "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", quick_python(tmp_path / "bin", os.path.realpath(sys.executable)))
 
 
 @pytest.fixture
@@ -238,6 +244,39 @@ async def test_an_environment_is_kept_while_an_adopted_task_runs_in_it(state: Fa
         (tmp_path / "go").touch()
         assert (await state.ended(first)).exit_code == 0
         assert (await state.output(first)).decode().strip() == f"{tmp_path}/w0/environments/{kept[0]}/venv"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts tasks as other users")
+@pytest.mark.parametrize("isolation", ["sandbox", "users"])
+async def test_a_confined_task_uses_what_was_built_by_its_like_and_cannot_change_it(
+    state: FakeState, nats_url: str, monkeypatch: pytest.MonkeyPatch, isolation: str
+):
+    if isolation == "sandbox" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    place = Path(tempfile.mkdtemp(dir="/tmp", prefix="iris-builds-"))
+    place.chmod(0o755)
+    monkeypatch.setenv("PATH", quick_python(place / "bin", PYTHON))
+    settings = {"run_as": "", "sandbox": "auto", "binds": f"{place}/bin:ro", "stop_grace_s": 1}
+    settings |= {} if isolation == "sandbox" else {"bubblewrap": "no-such-program"}
+    look = (
+        'cat "$VIRTUAL_ENV/by"; python -c "import word; print(word.WORD)"; touch "$VIRTUAL_ENV/by" || echo kept; id -u'
+    )
+    wanted = Environment(
+        setup='id -u > "$VIRTUAL_ENV/by"; cd "$VIRTUAL_ENV"/lib/python3*/site-packages; echo "WORD = 1" > word.py'
+    )
+    try:
+        async with WorkerProcess(nats_url, place / "w0", **settings) as worker:
+            assert (await state.registration()).attributes["isolation"] == isolation
+            for _ in range(2):
+                ref = await state.run("sh", "-c", look, environment=wanted)
+                assert (await state.ended(ref)).exit_code == 0, await state.output(ref, "stderr")
+                by, word, kept, user = (await state.output(ref)).decode().split()
+                assert (by == user != "0", word, kept) == (True, "1", "kept")
+            [directory] = environments(worker)
+            owners = {path.lstat().st_uid for path in (place / "w0" / "environments" / directory).rglob("*")}
+            assert owners == {0}
+    finally:
+        shutil.rmtree(place)
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on PATH")

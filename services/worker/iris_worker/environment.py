@@ -86,10 +86,17 @@ def virtual(path: str, venv: str) -> dict[str, str]:
     return {"VIRTUAL_ENV": venv, "PATH": f"{venv}/bin:{path}"}
 
 
-def of_build(host: Mapping[str, str], variables: Mapping[str, str], workdir: str, venv: str) -> dict[str, str]:
-    """The environment of a build. There is no cache of packages: one that all jobs share could be poisoned."""
+def of_build(
+    host: Mapping[str, str], home: Mapping[str, str], variables: Mapping[str, str], workdir: str, venv: str
+) -> dict[str, str]:
+    """The environment of a build. There is no cache of packages: one that all jobs share could be poisoned.
+
+    Args:
+        home: as `personal` has it, for a confined build.
+    """
     return {
         **host,
+        **home,
         "PIP_NO_CACHE_DIR": "1",
         "UV_NO_CACHE": "1",
         "UV_COMPILE_BYTECODE": "1",

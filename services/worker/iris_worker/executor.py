@@ -272,6 +272,8 @@ class Executor:
             self._end(slot, cannot_start(error))
             return
         directory = self.environments.used_by(held.ref)
+        if directory and sandbox is not None:
+            sandbox = structs.replace(sandbox, reads=(self.environments.path(directory),))
         started = Started(
             *(held.ref, 0, slot.number, began_s, 0.0, self._clock.wall_ms()),
             *(template.timeout_ms, ports, stored_probe(template, env, limits), devices),
@@ -288,17 +290,28 @@ class Executor:
         self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, place: Path, on_end: Callable[[Exit], None]
     ) -> None:
         """Run the build of a prepared attempt's environment in ``place``; it has the limits of the attempt, and its
-        output is the beginning of the attempt's.
+        output is the beginning of the attempt's. Raises OSError.
         """
         slot, now_s = self._prepared[ref], self._clock.steady_s()
+        sandbox, home = self._isolation.sandbox(slot.number, template.user), dict[str, str]()
+        if sandbox is not None:
+            sandbox = structs.replace(sandbox, writes=(str(place),))
+            home = environment.personal(slot.workdir, self._isolation.name(template.user))
         self.logs.follow(slot, now_s)
-        stored = StoredEnvironment(place.name, building=True)
-        started = Started(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None, environment=stored)
-        env = environment.of_build(self._place.host, plan.variables, slot.workdir, f"{place}/venv")
+        started = Started(
+            *(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None),
+            sandbox=sandbox,
+            environment=StoredEnvironment(place.name, building=True),
+        )
+        env = environment.of_build(self._place.host, home, plan.variables, slot.workdir, f"{place}/venv")
         limits, cgroup = self._limits(template.resources)
         self._builds[ref] = on_end
         self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup))
         self.flush()
+
+    def owner(self, ref: AttemptRef, template: TaskTemplate) -> tuple[int, int] | None:
+        """User and group that a prepared attempt's processes run as; None for the worker's. Raises OSError."""
+        return owner_of(self._isolation.sandbox(self._prepared[ref].number, template.user))
 
     @property
     def cgroup(self) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 from msgspec import structs
 
 from iris_core.messages import TaskTemplate
 from iris_core.resources import ResourceRequest
 from iris_core.spec import Environment
-from iris_worker.builds.plan import CannotBuild, Tools, plan_build, script, uses_other_files
+from iris_worker.builds.plan import CannotBuild, Tools, plan_build, uses_other_files
 
-HOST = Tools("/usr/bin/python3.11", "", "Linux-x86_64")
-UV = Tools("/usr/bin/python3.11", "/usr/bin/uv", "Linux-x86_64")
+HOST = Tools("/usr/bin/python3.11", "Linux-x86_64")
 LISTED = Environment(packages="requirements.txt")
 TEXTS = {"requirements.txt": b"numpy==2.0\n"}
 JOB = TaskTemplate(1, "/a", ("true",), {}, 1, ResourceRequest(), "ann", "d" * 64)
@@ -23,7 +25,7 @@ def key(job=JOB, wanted=LISTED, texts=TEXTS, tools=HOST):
 
 def test_the_same_packages_are_built_once_whatever_else_the_code_holds():
     other = structs.replace(JOB, bundle="e" * 64, command=("x",), env={"LR": "1"}, name="/b", job=2)
-    assert key() == key(other) == key(tools=UV)
+    assert key() == key(other)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +34,8 @@ def test_the_same_packages_are_built_once_whatever_else_the_code_holds():
         ({"user": "bob"}, {}),
         ({"env": {"PIP_INDEX_URL": "http://127.0.0.1/index"}}, {}),
         ({}, {"texts": {"requirements.txt": b"numpy==2.1\n"}}),
-        ({}, {"tools": Tools("/usr/bin/python3.12", "", "Linux-x86_64")}),
-        ({}, {"tools": Tools("/usr/bin/python3.11", "", "Linux-aarch64")}),
+        ({}, {"tools": Tools("/usr/bin/python3.12", "Linux-x86_64")}),
+        ({}, {"tools": Tools("/usr/bin/python3.11", "Linux-aarch64")}),
         ({}, {"wanted": Environment(packages="requirements.txt", setup="make")}),
     ],
 )
@@ -98,24 +100,59 @@ def test_a_build_sees_the_variables_of_installers_only():
     }
 
 
+def test_a_list_that_is_not_in_the_bundle_is_said():
+    with pytest.raises(CannotBuild, match=r"uv\.lock is not in the bundle"):
+        plan_build(JOB, Environment(packages="uv.lock"), {"pyproject.toml": b""}, HOST)
+
+
+def ran(tmp_path: Path, wanted: Environment, **programs: str) -> tuple[int, str]:
+    """The exit code of a build on a host with these programs, and what it and they print."""
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    command = plan_build(JOB, wanted, {"requirements.txt": b"", "uv.lock": b"", "pyproject.toml": b""}, HOST).command
+    env = {"PATH": str(tmp_path), "VIRTUAL_ENV": "venv"}
+    done = subprocess.run([*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize(
-    ("wanted", "texts", "tools", "words"),
+    ("wanted", "words"),
     [
-        (LISTED, {}, HOST, "requirements.txt is not in the bundle"),
-        (Environment(python="3.14"), {}, Tools("", "", "x"), "neither python3.14 nor uv"),
-        (Environment(packages="uv.lock"), {"uv.lock": b"", "pyproject.toml": b""}, HOST, "no uv, which uv.lock needs"),
+        (Environment(python="3.14"), "neither python3.14 nor uv"),
+        (Environment(packages="requirements.txt"), "neither python3 nor uv"),
     ],
 )
-def test_what_cannot_be_built_here_is_said(wanted, texts, tools, words):
-    with pytest.raises(CannotBuild, match=words):
-        plan_build(JOB, wanted, texts, tools)
+def test_a_host_without_an_interpreter_and_uv_says_so(tmp_path: Path, wanted: Environment, words: str):
+    code, text = ran(tmp_path, wanted)
+    assert (code, words in text) == (127, True)
 
 
-def test_uv_installs_where_it_is_there_and_brings_a_python_that_is_not():
-    without, with_uv = ("\n".join(script(LISTED, tools)) for tools in (HOST, UV))
-    assert "uv " not in without
-    assert "-m pip --python" in without
-    assert 'uv venv --quiet --no-project --python "$1"' in with_uv
+def test_a_lock_file_needs_uv(tmp_path: Path):
+    wanted = Environment(packages="uv.lock")
+    code, text = ran(tmp_path, wanted, python3="exit 1")
+    assert (code, "no uv, which uv.lock needs" in text) == (127, True)
+    code, text = ran(tmp_path, wanted, uv='echo "uv $*"', python3="exit 1")
+    assert code == 0
+    assert "uv venv --quiet --no-project --python python3 venv" in text
+    assert "uv sync --frozen" in text
+
+
+def test_uv_installs_where_it_is_there_else_pip_of_the_host_else_that_of_the_environment(tmp_path: Path):
+    python = 'test "$1" != -c || exit $OLD; echo "python3 $*"'
+    _, with_uv = ran(tmp_path, LISTED, uv='echo "uv $*"', python3=python.replace("$OLD", "0"))
     assert "uv pip install --no-progress -r requirements.txt" in with_uv
-    absent = "\n".join(script(Environment(setup="make", python="3.14"), Tools("", "/usr/bin/uv", "x")))
-    assert "uv venv --quiet --no-project --seed" in absent
+    assert "python3" not in with_uv.replace("--python python3", "")
+    (tmp_path / "uv").unlink()
+    _, with_pip = ran(tmp_path, LISTED, python3=python.replace("$OLD", "0"))
+    assert "python3 -m venv --without-pip venv\npython3 -m pip --python venv/bin/python install" in with_pip
+    _, with_old_pip = ran(tmp_path, LISTED, python3=python.replace("$OLD", "1"), python='echo "python $*"')
+    assert "python3 -m venv venv\npython -m pip install" in with_old_pip
+
+
+def test_a_setup_command_that_fails_fails_the_build_with_its_exit_code(tmp_path: Path):
+    code, text = ran(tmp_path, Environment(setup="echo it; exit 4"), python3='echo "python3 $*"')
+    assert code == 4
+    assert "python3 -m venv venv\nit\n" in text
+    assert "is built" not in text

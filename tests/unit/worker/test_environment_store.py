@@ -22,7 +22,7 @@ def built(store: EnvironmentStore, key: str, at_s: int = 0, size: int = 10) -> s
     """Publish an environment of one file, last used at a time."""
     directory = store.new()
     Path(store.path(directory), "file").write_bytes(b"x" * size)
-    store.publish(key, directory, store.size(directory))
+    store.publish(key, directory, store.seal(directory))
     os.utime(Path(store.path("")) / f"{key}.json", (at_s, at_s))
     return directory
 

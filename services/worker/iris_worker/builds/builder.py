@@ -86,14 +86,14 @@ class Builder:
         self._store.use(ref, directory)
         try:
             place = Path(self._store.path(directory))
-            await asyncio.to_thread(_copy, workdir, place / "workdir", plan.files)
+            await asyncio.to_thread(_copy, workdir, place, plan.files, self._executor.owner(ref, template))
             if not self._agent.on_building(ref):
                 return Ended(Cause.CANCELLED, error="stopped before it started")
             self._tell(ref, f"builds its environment: {plan.title}")
             exit_, late = await self._run(ref, template, plan, place)
             if (ended := self._verdict(exit_, late, plan, place)) is not None:
                 return self._executor.with_tail(ref, ended)
-            size = await asyncio.to_thread(self._store.size, directory)
+            size = await asyncio.to_thread(self._store.seal, directory)
             self._store.publish(plan.key, directory, size)
         finally:
             if self._store.find(plan.key) != directory:
@@ -129,7 +129,7 @@ class Builder:
             return Ended(Cause.INFRASTRUCTURE, error=f"its environment could not be built on this host: {exit_.error}")
         if trouble := host.trouble(place):
             return Ended(Cause.INFRASTRUCTURE, error=f"its environment could not be built: {trouble}")
-        if plan.any_python and not os.path.exists(place / "venv" / "bin" / "python"):
+        if plan.any_python and exit_.code != NOT_FOUND and not os.path.lexists(place / "venv" / "bin" / "python"):
             return Ended(Cause.INFRASTRUCTURE, error="python3 of this host cannot make virtual environments")
         how = f"killed by signal {exit_.signal}" if exit_.code is None else f"exit code {exit_.code}"
         error = f"its environment could not be built ({plan.title}): {how}"
@@ -155,16 +155,20 @@ def tools(version: str) -> Tools:
     found = shutil.which(f"python{version}" if version else "python3", path=path)
     return Tools(
         python=os.path.realpath(found) if found else "",
-        uv=shutil.which("uv", path=path) or "",
         platform="-".join((platform.system(), platform.machine(), *platform.libc_ver())),
     )
 
 
-def _copy(workdir: Path, target: Path, files: tuple[str, ...] | None) -> None:
-    """Give a build its own copy of the bundle, or of a few files."""
+def _copy(workdir: Path, place: Path, files: tuple[str, ...] | None, owner: tuple[int, int] | None) -> None:
+    """Give a build its own copy of the bundle, or of a few files, and make its user the owner."""
+    target = place / "workdir"
     if files is None:
         shutil.copytree(workdir, target, symlinks=True)
-        return
-    target.mkdir()
-    for name in files:
-        shutil.copyfile(workdir / name, target / name)
+    else:
+        target.mkdir()
+        for name in files:
+            shutil.copyfile(workdir / name, target / name)
+    os.chmod(place, 0o755)
+    if owner is not None:
+        for path in (place, target, *target.rglob("*")):
+            os.lchown(path, *owner)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from iris_core import codec
@@ -32,7 +32,7 @@ _FORMAT = 1
 
 
 class CannotBuild(Exception):
-    """The owner asks for what this host or the bundle does not have; the text says what."""
+    """The owner asks for what the bundle does not have; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,10 @@ class Tools:
 
     Attributes:
         python: path of the interpreter of the requested version; empty when the host has none.
-        uv: path of uv; empty when the host has none.
         platform: operating system, C library and machine.
     """
 
     python: str
-    uv: str
     platform: str
 
 
@@ -78,26 +76,17 @@ def plan_build(template: TaskTemplate, wanted: Environment, texts: Mapping[str, 
 
     Raises CannotBuild.
     """
-    _check(wanted, texts, tools)
+    for name in PACKAGE_FILES[wanted.packages]:
+        if name not in texts:
+            raise CannotBuild(f"{name} is not in the bundle")
     variables = {name: value for name, value in sorted(template.env.items()) if _SEEN.match(name)}
     whole = bool(wanted.setup) or uses_other_files(wanted.packages, texts)
     content = template.bundle if whole else texts
     parts = (_FORMAT, template.user, wanted, tools.python, tools.platform, variables, content)
-    command = ("/bin/sh", "-c", "\n".join(script(wanted, tools)), "build", tools.python or wanted.python, wanted.setup)
+    command = ("/bin/sh", "-c", "\n".join(script(wanted)), "build", f"python{wanted.python or 3}", wanted.setup)
     files = None if whole else PACKAGE_FILES[wanted.packages]
     key = hashlib.sha256(codec.pack(parts)).hexdigest()
     return BuildPlan(key, title(wanted), command, variables, files, any_python=not wanted.python)
-
-
-def _check(wanted: Environment, texts: Mapping[str, bytes], tools: Tools) -> None:
-    for name in PACKAGE_FILES[wanted.packages]:
-        if name not in texts:
-            raise CannotBuild(f"{name} is not in the bundle")
-    if not tools.python and not tools.uv:
-        name = f"python{wanted.python}" if wanted.python else "python3"
-        raise CannotBuild(f"this host has neither {name} nor uv, which could install it")
-    if wanted.packages == "uv.lock" and not tools.uv:
-        raise CannotBuild("this host has no uv, which uv.lock needs; install it there, or send a requirements.txt")
 
 
 def title(wanted: Environment) -> str:
@@ -106,47 +95,65 @@ def title(wanted: Environment) -> str:
     return f"{what}, python {wanted.python}" if wanted.python else what
 
 
-def script(wanted: Environment, tools: Tools) -> Iterator[str]:
-    """The lines of a shell script; its arguments are the interpreter (or its version), the setup command, and the
-    directory to run in. What it prints is standard error.
+def script(wanted: Environment) -> Iterator[str]:
+    """The lines of a shell script; its arguments are the interpreter, the setup command, and the directory to run in.
+
+    It finds out itself whether uv and the interpreter are there, because a confined process sees less than the worker.
+    What it prints is standard error.
     """
     yield "set -e"
     yield "exec >&2"
     yield 'cd "$3"'
+    yield 'has() { command -v "$1" >/dev/null; }'
+    yield 'lacks() { echo "iris: this host has $1"; exit 127; }'
     yield f"echo 'iris: builds the environment: {title(wanted)}'"
-    yield from _with_uv(wanted) if tools.uv and (wanted.packages or not tools.python) else _with_pip(wanted)
+    yield 'has "$1" || has uv || lacks "neither $1 nor uv, which could install it"'
+    yield from _PACKAGES[wanted.packages](wanted)
     if wanted.setup:
         yield '/bin/sh -c "$2"'
     yield "echo 'iris: the environment is built'"
 
 
-def _with_uv(wanted: Environment) -> Iterator[str]:
-    seed = " --seed" if wanted.setup else ""
-    yield f'uv venv --quiet --no-project{seed} --python "$1" "$VIRTUAL_ENV"'
-    if wanted.packages == "uv.lock":
-        yield "uv sync --frozen --no-progress --no-install-project --no-editable --no-dev"
-    elif wanted.packages:
-        yield "uv pip install --no-progress -r requirements.txt"
+def _uv_venv(wanted: Environment) -> str:
+    return f'uv venv --quiet --no-project{" --seed" if wanted.setup else ""} --python "$1" "$VIRTUAL_ENV"'
 
 
-def _with_pip(wanted: Environment) -> Iterator[str]:
-    """A setup command finds pip in the environment, which takes seconds; otherwise that of the host installs, if it can
-    do so for another interpreter.
-    """
+def _venv(wanted: Environment) -> str:
+    """A setup command finds pip in the environment, which takes seconds."""
+    return f'"$1" -m venv{"" if wanted.setup else " --without-pip"} "$VIRTUAL_ENV"'
+
+
+def _nothing(wanted: Environment) -> Iterator[str]:
+    yield f'if has "$1"; then {_venv(wanted)}; else {_uv_venv(wanted)}; fi'
+
+
+def _lock(wanted: Environment) -> Iterator[str]:
+    yield 'has uv || lacks "no uv, which uv.lock needs; install it there, or send a requirements.txt"'
+    yield _uv_venv(wanted)
+    yield "uv sync --frozen --no-progress --no-install-project --no-editable --no-dev"
+
+
+def _requirements(wanted: Environment) -> Iterator[str]:
+    """Without uv, pip of the host installs if it can do so for another interpreter, else one in the environment."""
     install = "install --disable-pip-version-check --no-input --progress-bar off -r requirements.txt"
-    if wanted.setup:
-        yield '"$1" -m venv "$VIRTUAL_ENV"'
-        yield f"python -m pip {install}" if wanted.packages else ":"
-    elif not wanted.packages:
-        yield '"$1" -m venv --without-pip "$VIRTUAL_ENV"'
-    else:
-        yield f'if "$1" -c "{_HAS_PIP}" 2>/dev/null'
-        yield 'then "$1" -m venv --without-pip "$VIRTUAL_ENV"'
-        yield f'"$1" -m pip --python "$VIRTUAL_ENV/bin/python" {install}'
-        yield f'else "$1" -m venv "$VIRTUAL_ENV"; python -m pip {install}; fi'
+    yield "if has uv; then"
+    yield f"  {_uv_venv(wanted)}"
+    yield "  uv pip install --no-progress -r requirements.txt"
+    yield f'elif "$1" -c "{_HAS_PIP}" 2>/dev/null; then'
+    yield f"  {_venv(wanted)}"
+    yield f'  "$1" -m pip --python "$VIRTUAL_ENV/bin/python" {install}'
+    yield "else"
+    yield '  "$1" -m venv "$VIRTUAL_ENV"'
+    yield f"  python -m pip {install}"
+    yield "fi"
 
 
 _HAS_PIP = "import pip; assert int(pip.__version__.split('.')[0]) > 22"
+_PACKAGES: dict[PackageList, Callable[[Environment], Iterator[str]]] = {
+    "": _nothing,
+    "uv.lock": _lock,
+    "requirements.txt": _requirements,
+}
 
 
 def uses_other_files(packages: PackageList, texts: Mapping[str, bytes]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ class EnvironmentStore:
         self._limits = limits
         self._throw = throw
         self._users: dict[AttemptRef, str] = {}
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o711)  # the users of tasks pass to their own
 
     def begin(self, used: Iterable[tuple[AttemptRef, str]]) -> None:
         """A worker starts: ``used`` are directories of attempts that live; unfinished builds are deleted."""
@@ -75,9 +77,12 @@ class EnvironmentStore:
         """The name of a new directory for a build."""
         return Path(tempfile.mkdtemp(prefix="", dir=self._root)).name
 
-    def size(self, directory: str) -> int:
-        """Bytes of all its files; slow, for a thread."""
-        return sum(_size(path) for path in (self._root / directory).rglob("*"))
+    def seal(self, directory: str) -> int:
+        """Take a finished build from the user who built it, so that nobody changes it; returns its bytes. Slow, for a
+        thread. Raises OSError.
+        """
+        place = self._root / directory
+        return sum(_seal(path) for path in (place, *place.rglob("*")))
 
     def publish(self, key: str, directory: str, size: int) -> None:
         """The build is finished: keep it, and delete what is beyond the limits."""
@@ -123,8 +128,17 @@ class EnvironmentStore:
         return found
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.lstat().st_size
-    except OSError:
-        return 0
+def _seal(path: Path) -> int:
+    """Make this process' user the owner of a file, with no rights of others but to read; returns its bytes.
+
+    A file with another name elsewhere may be that of somebody else, and is left alone.
+    """
+    found = path.lstat()
+    size = 0 if stat.S_ISDIR(found.st_mode) else found.st_size
+    if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        return size
+    if not stat.S_ISLNK(found.st_mode):
+        os.chmod(path, (found.st_mode & 0o755) | 0o444)
+    if found.st_uid != os.geteuid():
+        os.lchown(path, os.geteuid(), os.getegid())
+    return size

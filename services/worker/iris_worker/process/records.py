@@ -62,12 +62,16 @@ class StoredProbe(_Record, frozen=True):
 class Sandbox(_Record, frozen=True):
     """How an attempt's processes are confined, as `Confine` says: as which user (without one, the launcher's), and with
     which device files.
+
+    ``reads`` and ``writes``: further directories that they see, the latter to write.
     """
 
     uid: int | None = None
     gid: int | None = None
     groups: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────

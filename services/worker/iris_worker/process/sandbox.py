@@ -33,14 +33,15 @@ class _Namespaces:
     """What bubblewrap made for a slot.
 
     Attributes:
-        plan: by which it was made. devices: that it shows. init: the first process inside; all end with it.
+        plan: by which it was made. shown: the arguments for what it shows beyond that.
+        init: the first process inside; all end with it.
         children: of ``init`` while no task runs. workdir: device and inode of the directory that it shows.
         temporary: open directories that must be empty, and how many files each had at first.
         busy: an attempt runs in it.
     """
 
     plan: Confine
-    devices: tuple[str, ...]
+    shown: tuple[str, ...]
     init: int
     pidfd: int
     children: set[int]
@@ -48,11 +49,11 @@ class _Namespaces:
     temporary: dict[int, int] = field(default_factory=dict)
     busy: bool = False
 
-    def serves(self, plan: Confine, devices: tuple[str, ...], workdir: str) -> bool:
+    def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
         """Whether it is as wanted, with the directory that is there now, and nothing is left in it."""
         return (
             self.plan is plan
-            and self.devices == devices
+            and self.shown == shown
             and tree.children_of(self.init) == self.children
             and self.workdir == _identity(workdir)
             and all(_files(fd) == count for fd, count in self.temporary.items())
@@ -124,12 +125,12 @@ class Sandboxes:
         """The namespaces for the next process of a slot; ``beside``: a task runs in them. Raises OSError."""
         if sandbox is None or not self._plan.bubblewrap:
             return None
-        held, devices = self._by_slot.get(slot), sandbox.devices
-        if held is not None and not beside and not (self._root and held.serves(self._plan, devices, workdir)):
+        held, more = self._by_slot.get(slot), shown(sandbox)
+        if held is not None and not beside and not (self._root and held.serves(self._plan, more, workdir)):
             self._end(slot)
             held = None
         if held is None:
-            held = self._by_slot[slot] = self._make(workdir, devices)
+            held = self._by_slot[slot] = self._make(workdir, more)
         held.busy = True
         return held
 
@@ -195,10 +196,9 @@ class Sandboxes:
 
     # ── namespaces ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _make(self, workdir: str, devices: tuple[str, ...]) -> _Namespaces:
+    def _make(self, workdir: str, shown: tuple[str, ...]) -> _Namespaces:
         """Have bubblewrap make the namespaces of a slot. Raises OSError with its words."""
         self._leave_group()
-        shown = [word for path in devices for word in (*directories(path), "--dev-bind", path, path)]
         command = (*self._plan.bubblewrap, *shown, *directories(workdir), "--bind", workdir, workdir, "--", *_HOLDER)
         read_end, write_end = os.pipe()
         try:
@@ -219,7 +219,7 @@ class Sandboxes:
         init = next(iter(tree.children_of(pid)), 0)
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        held = _Namespaces(self._plan, devices, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
+        held = _Namespaces(self._plan, shown, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
         if self._root:
             for name in _TEMPORARY:
                 fd = os.open(f"/proc/{init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -260,6 +260,14 @@ def directories(path: str) -> list[str]:
     """The arguments of bubblewrap for the directories above ``path``; what it makes unasked is closed to others."""
     above = [str(one) for one in reversed(PurePath(path).parents)][1:]
     return [word for one in above for word in ("--perms", "0755", "--dir", one)]
+
+
+def shown(sandbox: Sandbox) -> tuple[str, ...]:
+    """The arguments of bubblewrap for an attempt's device files and further directories."""
+    options = {"--dev-bind": sandbox.devices, "--ro-bind": sandbox.reads, "--bind": sandbox.writes}
+    return tuple(
+        word for option, paths in options.items() for path in paths for word in (*directories(path), option, path, path)
+    )
 
 
 def _must(undo: Callable[[], None]) -> None:
