@@ -11,7 +11,6 @@ from pathlib import Path
 
 from iris_worker.devices import Accelerators
 
-_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _SMI_S = 10.0
 
 
@@ -33,16 +32,25 @@ def gpu_memory_gib() -> int:
 
 
 def _find_gpus(root: str) -> Accelerators | None:
+    """What the driver lists; in a container that hides the list, what has a device file."""
     drivers = f"{root}/proc/driver/nvidia/gpus"
+    facts = [_facts(f"{drivers}/{address}/information") for address in sorted(_names(drivers))]
+    rests = [name.removeprefix("nvidia") for name in _names(f"{root}/dev") if name.startswith("nvidia")]
+    minors = sorted(int(rest) for rest in rests if rest.isdigit())
+    if facts:
+        minors = [int(fact.get("Device Minor", index)) for index, fact in enumerate(facts)]
+    if not minors:
+        return None
+    shared = tuple(f"/dev/nvidia{rest}" for rest in sorted(rests) if not rest.isdigit())
+    model = _model(facts[0].get("Model", "")) if facts else ""
+    return Accelerators("gpu", tuple(f"/dev/nvidia{minor}" for minor in minors), shared, model)
+
+
+def _names(directory: str) -> list[str]:
     try:
-        facts = [_facts(f"{drivers}/{address}/information") for address in sorted(os.listdir(drivers))]
+        return os.listdir(directory)
     except OSError:
-        return None
-    if not facts:
-        return None
-    files = tuple(f"/dev/nvidia{fact.get('Device Minor', index)}" for index, fact in enumerate(facts))
-    shared = tuple(path for path in _CONTROL if os.path.exists(root + path))
-    return Accelerators("gpu", files, shared, _model(facts[0].get("Model", "")))
+        return []
 
 
 def _facts(path: str) -> dict[str, str]:
@@ -64,12 +72,7 @@ def _model(text: str) -> str:
 def _find_tpus(root: str) -> Accelerators | None:
     """Chips are ``/dev/accel0`` and so on, or, from v5e on, groups of the VFIO driver."""
     for directory, prefix, shared in (("/dev", "accel", ()), ("/dev/vfio", "", ("/dev/vfio/vfio",))):
-        try:
-            names = os.listdir(root + directory)
-        except OSError:
-            continue
-        rests = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-        numbers = sorted(int(rest) for rest in rests if rest.isdigit())
-        if numbers:
+        rests = (name.removeprefix(prefix) for name in _names(root + directory) if name.startswith(prefix))
+        if numbers := sorted(int(rest) for rest in rests if rest.isdigit()):
             return Accelerators("tpu", tuple(f"{directory}/{prefix}{number}" for number in numbers), shared)
     return None

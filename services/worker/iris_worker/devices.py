@@ -74,10 +74,14 @@ class Devices:
         """An attempt has ended."""
         self._held.pop(ref, None)
 
-    def variables(self, held: Sequence[int]) -> dict[str, str]:
-        """The variables by which frameworks keep to a task's devices; none on hosts without devices."""
+    def variables(self, held: Sequence[int], *, hidden: bool) -> dict[str, str]:
+        """The variables by which frameworks keep to a task's devices; none on hosts without devices.
+
+        Args:
+            hidden: the task sees no device files but its own, see `files`.
+        """
         variables = _VARIABLES.get(self._kind)
-        return variables(held, self._total) if variables is not None and self._total else {}
+        return variables(held, self._total, hidden) if variables is not None and self._total else {}
 
     def files(self, held: Sequence[int]) -> tuple[str, ...]:
         """The device files that a task with these devices may open: none without devices, or on a simulated host."""
@@ -97,20 +101,21 @@ def _block(free: Sequence[int], count: int, total: int) -> Sequence[int]:
     return min(possible, key=lambda block: (spare(block), block.start), default=())
 
 
-def _gpu_variables(held: Sequence[int], total: int) -> dict[str, str]:
-    """CUDA counts in the order of `Accelerators` only when it is told to.
+def _gpu_variables(held: Sequence[int], total: int, hidden: bool) -> dict[str, str]:
+    """CUDA counts in the order of `Accelerators` only when it is told to, and counts only GPUs that it can open.
 
-    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Container Toolkit, "GPU Enumeration".
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA Container Toolkit, "GPU Enumeration";
+    Slurm, gres.html, where CUDA_VISIBLE_DEVICES begins at 0 once devices are constrained.
     """
     listed = ",".join(map(str, held))
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": listed,
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(len(held)))) if hidden else listed,
         "NVIDIA_VISIBLE_DEVICES": listed or "void",
     }
 
 
-def _tpu_variables(held: Sequence[int], total: int) -> dict[str, str]:
+def _tpu_variables(held: Sequence[int], total: int, hidden: bool) -> dict[str, str]:
     """A whole host needs no words: libtpu asks the VM's metadata. For none, JAX and PyTorch/XLA are told to stay off.
 
     Source: the variables that PyTorch/XLA sets for one process per chip, and Ray for a part of a host.
@@ -129,7 +134,7 @@ def _tpu_variables(held: Sequence[int], total: int) -> dict[str, str]:
     }
 
 
-_VARIABLES: Mapping[str, Callable[[Sequence[int], int], dict[str, str]]] = {
+_VARIABLES: Mapping[str, Callable[[Sequence[int], int, bool], dict[str, str]]] = {
     "gpu": _gpu_variables,
     "tpu": _tpu_variables,
 }

@@ -266,7 +266,8 @@ class Executor:
             ports = self._take_ports(held, template.ports)
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
-            env = self._environment(held, template, slot, ports) | self._devices.variables(devices)
+            env = self._environment(held, template, slot, ports)
+            env |= self._devices.variables(devices, hidden=self.isolated[0] == "sandbox")
             sandbox = self._isolation.sandbox(slot.number, template.user, self._devices.files(devices))
         except OSError as error:
             self._end(slot, cannot_start(error))

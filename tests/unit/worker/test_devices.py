@@ -98,12 +98,19 @@ def test_a_task_is_told_its_devices_and_on_a_host_with_some_that_it_has_none(
     kind: str, total: int, held: tuple[int, ...], variables: dict[str, str]
 ):
     order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if kind == "gpu" and total else {}
-    assert devices(kind, total).variables(held) == order | variables
+    assert devices(kind, total).variables(held, hidden=False) == order | variables
+
+
+def test_cuda_counts_from_0_where_a_task_sees_only_its_own_gpus():
+    variables = devices("gpu", 4).variables((1, 3), hidden=True)
+    assert (variables["CUDA_VISIBLE_DEVICES"], variables["NVIDIA_VISIBLE_DEVICES"]) == ("0,1", "1,3")
 
 
 def test_the_parts_of_a_host_never_share_a_port_of_libtpu():
     here = devices("tpu", 8)
-    ports = {here.variables(here.assign(ref(number), 1))["TPU_MESH_CONTROLLER_PORT"] for number in range(8)}
+    ports = {
+        here.variables(here.assign(ref(number), 1), hidden=True)["TPU_MESH_CONTROLLER_PORT"] for number in range(8)
+    }
     assert len(ports) == 8
 
 
@@ -123,12 +130,18 @@ def touch(root: Path, *paths: str) -> None:
 
 def test_gpus_are_counted_in_the_order_of_their_addresses_and_have_the_files_of_their_minors(tmp_path: Path):
     driver(tmp_path, ("0000:b1:00.0", 0, "NVIDIA H100 80GB HBM3"), ("0000:3b:00.0", 1, "NVIDIA H100 80GB HBM3"))
-    touch(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm")
+    touch(tmp_path, "dev/nvidia0", "dev/nvidia1", "dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-caps/nvidia-cap1")
     found = accelerators.find(str(tmp_path))
     here = Devices("gpu", 2, found)
     assert (found.kind, found.variant, found.files) == ("gpu", "H100", ("/dev/nvidia1", "/dev/nvidia0"))
-    assert here.files((0,)) == ("/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm")
+    assert here.files((0,)) == ("/dev/nvidia1", "/dev/nvidia-caps", "/dev/nvidia-uvm", "/dev/nvidiactl")
     assert here.files(()) == ()
+
+
+def test_gpus_are_found_by_their_files_where_a_container_hides_the_list_of_the_driver(tmp_path: Path):
+    touch(tmp_path, "dev/nvidia10", "dev/nvidia2", "dev/nvidiactl")
+    found = accelerators.find(str(tmp_path))
+    assert found == Accelerators("gpu", ("/dev/nvidia2", "/dev/nvidia10"), ("/dev/nvidiactl",))
 
 
 @pytest.mark.parametrize(
