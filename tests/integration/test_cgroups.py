@@ -40,7 +40,9 @@ async def state(connection: Connection) -> FakeState:
 
 @pytest.fixture
 async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, pids_limit=64) as process:
+    async with WorkerProcess(
+        nats_url, tmp_path / "w0", stop_grace_s=1, pids_limit=64, heartbeat_interval_s=0.2
+    ) as process:
         await state.registration()
         yield process
 
@@ -151,6 +153,18 @@ async def test_a_task_keeps_its_group_and_limits_when_its_worker_and_its_launche
     assert ended.usage is not None
     assert ended.usage.memory_limit_bytes == 64 << 20
     assert not lives(left)
+
+
+async def test_heartbeats_hold_what_running_tasks_use(state: FakeState, worker: WorkerProcess):
+    ref = await state.run("python3", "-c", "x = bytearray(50 << 20); sum(range(10**6)); import time; time.sleep(1000)")
+    await state.until(lambda: any(beat.usage and beat.usage[0].rss_bytes > 50 << 20 for beat in state.beats))
+    live = state.beats[-1].usage[0]
+    assert (live.ref, live.usage.cpu_ms > 0, 50 << 20 < live.peak_bytes < 100 << 20) == (ref, True, True)
+    await state.order(stop=[Stop(ref, 0)])
+    ended = await state.ended(ref)
+    assert ended.usage is not None
+    assert ended.usage.cpu_ms >= live.usage.cpu_ms
+    await state.until(lambda: state.beats[-1].usage == ())
 
 
 async def test_a_worker_says_which_controllers_limit_its_tasks_and_leaves_no_group_behind(

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from iris_bus.settings import BadSetting
 from iris_core import task_tokens
-from iris_core.messages import AttemptRef, Ended, Stage, TaskGrant, TaskTemplate, TaskUsage
+from iris_core.messages import AttemptRef, Ended, LiveUsage, Stage, TaskGrant, TaskTemplate, TaskUsage
 from iris_core.resources import ResourceRequest
 from iris_core.states import Cause, KernelStatus
 from iris_core.units import show_bytes
@@ -47,6 +47,7 @@ from iris_worker.process.records import (
     KillAll,
     KillProbe,
     LauncherAnswer,
+    Measured,
     Over,
     Pinged,
     PingLauncher,
@@ -150,6 +151,7 @@ class Executor:
         self._shared: dict[int, dict[str, str]] = {}
         self._ports = PortUse()
         self._prepared: dict[AttemptRef, Workspace] = {}
+        self._usage: dict[AttemptRef, LiveUsage] = {}
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
         self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
@@ -161,6 +163,7 @@ class Executor:
             Exited: self._on_exited,
             ProbeExited: self._on_probe_exited,
             StoreTrouble: self._on_trouble,
+            Measured: self._on_measured,
             Pinged: self._on_pinged,
         }
 
@@ -476,6 +479,7 @@ class Executor:
     def _on_exited(self, exited: Exited) -> None:
         ref = exited.ref
         slot = self._running.pop(ref)
+        self._usage.pop(ref, None)
         if (on_end := self._builds.pop(ref, None)) is not None:
             if exited.exit.code == 0:  # the next record of the attempt is that of its own process
                 self._launcher.record(Gone((ref,)))
@@ -540,6 +544,14 @@ class Executor:
     def acknowledged(self, refs: Iterable[AttemptRef]) -> None:
         """Ends are committed: drop the attempts."""
         self._launcher.record(Gone(tuple(refs)))
+
+    def _on_measured(self, measured: Measured) -> None:
+        self._usage |= {live.ref: live for live in measured.usage if live.ref in self._running}
+
+    @property
+    def usage(self) -> tuple[LiveUsage, ...]:
+        """What running attempts use, as the launcher has measured it last."""
+        return tuple(self._usage.values())
 
     def _on_trouble(self, trouble: StoreTrouble) -> None:
         self._trouble = trouble.text

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iris_core.messages import HeartbeatMessage, ProbeResult, Stage
+from iris_core.messages import HeartbeatMessage, LiveUsage, ProbeResult, Stage
 
 
 @dataclass(slots=True)
@@ -81,6 +81,7 @@ class HeartbeatSchedule:
         now_ms: int,
         detail: str = "",
         probes: tuple[ProbeResult, ...] = (),
+        usage: tuple[LiveUsage, ...] = (),
     ) -> tuple[HeartbeatMessage, float]:
         """The next heartbeat and its delay in seconds.
 
@@ -94,7 +95,7 @@ class HeartbeatSchedule:
         monotonic_ms = to_ms(now_s)
         heartbeat = HeartbeatMessage(
             *(self.worker, self.incarnation, self.sequence, now_ms, attempts),
-            *(not detail, detail, monotonic_ms, probes),
+            *(not detail, detail, monotonic_ms, probes, usage),
         )
         return heartbeat, lag
 

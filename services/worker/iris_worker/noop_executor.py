@@ -21,6 +21,7 @@ class NoopExecutor:
         self.has_trash = False
         self.isolated = ("none", "no process is started")
         self.cgroup = ""
+        self.usage = ()
         self._on_change = on_change
         self._agent = agent
         self._clock = clock

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from iris_bus.contract import Bus, Unavailable
 from iris_core import codec, subjects
 from iris_core.batching import Batcher
-from iris_core.messages import ProbeResult, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages import LiveUsage, ProbeResult, Register, ReportTaken, Stage, WorkerReport
 from iris_worker.agent import Agent
 from iris_worker.clock import HostClock
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
@@ -178,11 +178,17 @@ class Reporter:
         self._heart.advance(self._clock.steady_s())
         self._advanced.set()
 
-    async def heartbeat(self, trouble: Callable[[], str], probes: Callable[[], tuple[ProbeResult, ...]]) -> None:
+    async def heartbeat(
+        self,
+        trouble: Callable[[], str],
+        probes: Callable[[], tuple[ProbeResult, ...]],
+        usage: Callable[[], tuple[LiveUsage, ...]],
+    ) -> None:
         """Sends heartbeats until cancelled, once registered.
 
         Args:
             trouble: returns the fault of this host, empty when healthy. probes: the newest result of each.
+            usage: what running attempts use.
         """
         while True:
             while wait_s := self._heart.wait_s(self._clock.steady_s()):
@@ -191,7 +197,9 @@ class Reporter:
                     async with asyncio.timeout(wait_s):
                         await self._advanced.wait()
             now_s, now_ms = self._clock.steady_s(), self._clock.wall_ms()
-            heartbeat, lag_s = self._heart.heartbeat(self._agent.attempts(), now_s, now_ms, trouble(), probes())
+            heartbeat, lag_s = self._heart.heartbeat(
+                self._agent.attempts(), now_s, now_ms, trouble(), probes(), usage()
+            )
             self._metrics.heartbeat(lag_s)
             if self._registered:
                 self._bus.publish(subjects.heartbeat(self._heart.worker), codec.pack(heartbeat))

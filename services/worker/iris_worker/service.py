@@ -166,7 +166,7 @@ class WorkerService:
         log.info("started: %s", sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         try:
-            heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results)
+            heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
                 self._spawn(work)
             for work in (self._watch_stalls(), self._shipper.run(), self._prober.run(), self._watch_notices()):

@@ -7,7 +7,9 @@ import pytest
 
 from iris.cli import main
 from iris.cli.commands.quota import describe
+from iris.cli.commands.top import USED
 from iris.cli.commands.why import explain_lines
+from iris.cli.tables import print_table
 from tests.support.answers import Said, answering, job_view
 
 SKIPPED = {
@@ -163,6 +165,19 @@ def test_an_event_is_printed_with_its_time_and_exit_code(iris):
 def test_why_tells_how_much_of_a_running_job_runs_and_since_when(iris):
     assert iris("why", "/train/0") == "/train/0 has ended: failed\n"
     assert iris("why", "/train") == "/train is running: 1 of 4 tasks, 3 pending, started 2d ago\n"
+
+
+def test_top_of_a_job_shows_what_its_running_tasks_use(capsys):
+    started = datetime.now(UTC) - timedelta(seconds=100)
+    used = {"cpu_ms": 150_000, "rss_bytes": 1 << 30, "peak_rss_bytes": 2 << 30, "read_bytes": 0, "written_bytes": 4096}
+    attempt = {"index": 3, "worker": "w0", "started_at": started.isoformat(), **used}
+    print_table([attempt, {"index": 4, "worker": "w1", "started_at": None}], USED)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["TASK", "WORKER", "CORES", "CPU", "MEMORY", "PEAK", "READ", "WRITTEN"],
+        ["3", "w0", "1.50", "2m30s", "1GiB", "2GiB", "0B", "4KiB"],
+        ["4", "w1"],
+    ]
 
 
 def test_why_suggests_what_to_request_for_a_task_that_reached_its_memory_limit():

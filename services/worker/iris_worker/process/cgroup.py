@@ -228,8 +228,8 @@ class Cgroups:
         found = (_get(f"{path}/cgroup.procs").split() for path in _tree(f"{self._members}/{number}"))
         return [int(pid) for pids in found for pid in pids if int(pid) != me]
 
-    def usage(self, group: Group) -> GroupUsage:
-        """What its processes use, and have used since `take`."""
+    def usage(self, group: Group, *, now: bool = False) -> GroupUsage:
+        """What its processes have used since `take`; ``now``: and what they hold now."""
         before = group.limits or _NOTHING
         peak, io = self._amount(group, files.PEAK), self._io(group.number)
         killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
@@ -242,6 +242,7 @@ class Cgroups:
             peak_bytes=peak if killed else max(0, peak - cache),
             limit_bytes=before.memory_limit_bytes if killed else 0,
             io=(io[0] - before.io[0], io[1] - before.io[1]) if io is not None else None,
+            rss_bytes=max(0, self._amount(group, files.NOW) - cache) if now else 0,
         )
 
     def _cpu_us(self, number: int) -> int:

@@ -41,7 +41,8 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     """What the processes of an attempt use together.
 
     Attributes:
-        peak_bytes: the most memory they held, without the cache of files as far as that is known.
+        rss_bytes: the memory they hold now, if that was asked, and ``peak_bytes`` the most they held, both without the
+            cache of files as far as that is known.
         limit_bytes: the memory limit for which one of them was killed; 0: none was. The peak is then with that cache.
         io: bytes read and written; None: the host does not count them.
     """
@@ -50,6 +51,7 @@ class GroupUsage(msgspec.Struct, frozen=True, gc=False):
     peak_bytes: int
     limit_bytes: int
     io: tuple[int, int] | None
+    rss_bytes: int = 0
 
 
 # ── the files of both versions ──────────────────────────────────────────────────────────────────────────────────

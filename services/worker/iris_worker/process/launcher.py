@@ -34,6 +34,7 @@ from iris_worker.process.records import (
     KillProbe,
     LauncherAnswer,
     LauncherRequest,
+    Measured,
     Over,
     Pinged,
     PingLauncher,
@@ -54,6 +55,7 @@ from iris_worker.process.store import ProcessStore
 
 _READ_BYTES = 1 << 18
 _FDS = 64
+_MEASURE_S = 2.0
 _ROUNDS, _ROUND_S = 200, 0.025
 _RECORDS = (Over, Read, Gone)
 
@@ -90,6 +92,7 @@ class Launcher:
         """Serve until no worker is connected and nothing runs."""
         self._recover()
         self._loop.watch(self._listener.fileno(), self._accept)
+        self._measure()
         while True:
             self._loop.turn()
             self._flush()
@@ -209,6 +212,12 @@ class Launcher:
         if trouble != self._trouble:
             self._trouble = trouble
             self._send(StoreTrouble(trouble))
+
+    def _measure(self) -> None:
+        """Send what running attempts use, at intervals."""
+        if self.connection is not None and (usage := self._runner.measure()):
+            self._send(Measured(usage))
+        self._loop.call_later(_MEASURE_S, self._measure)
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────────────────────
 

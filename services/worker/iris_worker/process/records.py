@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from iris_core import codec
-from iris_core.messages import AttemptRef, Stage, TaskUsage
+from iris_core.messages import AttemptRef, LiveUsage, Stage, TaskUsage
 from iris_core.spec import Probe
 from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.limits import Limits
@@ -234,6 +234,12 @@ class ProbeExited(_Record, frozen=True, tag="probe-exited"):
     exit: Exit
 
 
+class Measured(_Record, frozen=True, tag="measured"):
+    """What running attempts use, sent at intervals."""
+
+    usage: tuple[LiveUsage, ...]
+
+
 class StoreTrouble(_Record, frozen=True, tag="trouble"):
     """The records cannot be written, or can be again: then ``text`` is empty."""
 
@@ -244,7 +250,9 @@ class Pinged(_Record, frozen=True, tag="pinged"):
     """The launcher serves requests."""
 
 
-LauncherAnswer = Confined | Started | Spawned | Exited | Over | Read | Ready | ProbeExited | StoreTrouble | Pinged
+LauncherAnswer = (
+    Confined | Started | Spawned | Exited | Over | Read | Ready | Measured | ProbeExited | StoreTrouble | Pinged
+)
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────
 
