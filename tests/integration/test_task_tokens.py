@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from iris import Client
-from iris.client.problems import NotAllowed
-from tests.support.cluster import Cluster, settings, start, stop
+from iris.client.address import read_token
+from iris.client.problems import NotAllowed, Problem
+from tests.support.cluster import Cluster, cluster_on
 
-TOKENS = "".join(
-    f"{user} {role} {sha256(f's-{user}'.encode()).hexdigest()}\n" for user, role in (("ann", "user"), ("root", "admin"))
-)
 PARENT = """
 import json, os, subprocess, sys, urllib.request
 from iris import Client
@@ -55,20 +52,25 @@ with Client() as client:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    data = tmp_path_factory.mktemp("tokens")
-    (data / "tokens").write_text(TOKENS)
-    token_file = json.dumps(str(data / "tokens"))
-    made = start(data / "iris", "--workers", "1", *settings(data, f"[gateway]\ntoken_file = {token_file}\n"))
-    yield made
-    stop(made)
+    with cluster_on(tmp_path_factory.mktemp("tokens") / "iris", "--workers", "1", "--auth") as made:
+        yield made
+
+
+def test_nobody_is_let_in_without_the_token_that_the_clusters_owner_finds(cluster: Cluster):
+    with Client(cluster.url, token="") as nobody, pytest.raises(Problem, match="bearer token"):
+        nobody.job("/parent")
+    done = cluster.iris("run", "--cpu", "0.1", "--", "echo", "hello")
+    assert (done.code, done.out) == (0, "hello\n"), done.err
+    with Client(cluster.url, token=read_token(cluster.file["token_file"])) as client:
+        assert client.get("/v1/quotas/ann", dict)["user"] == "ann"
 
 
 def test_a_task_submits_children_with_its_own_token_and_does_nothing_else_with_it(cluster: Cluster):
-    with Client(cluster.url, token="s-ann") as ann:
+    with Client(cluster.url, token=read_token(cluster.file["token_file"])) as ann:
         ann.run(["true"], name="/other", user="ann", cpu="0.1").wait(timeout=60)
         parent = ann.run([sys.executable, "-c", PARENT], name="/parent", user="ann", cpu="0.1")
         parent.wait(timeout=120)
-        output = [line.line for line in ann.logs("/parent", follow=False)]
+        output = [line.line for line in ann.logs("/parent", {"stream": "stdout"}, follow=False)]
         assert parent.state == "succeeded", "\n".join(output)
     said = json.loads(output[-1])
     assert said.pop("children") == ["/parent/by-cli", "/parent/by-http", "/parent/by-sdk"]

@@ -48,7 +48,9 @@ def bearer_of(authorization: str) -> str:
     """The token in an ``Authorization`` header. Raises ProblemResponse unauthenticated."""
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        raise unauthenticated("a bearer token is needed")
+        raise unauthenticated(
+            "a bearer token is needed; that of `iris up --auth` is in the file token of its data directory"
+        )
     return secret.strip()
 
 

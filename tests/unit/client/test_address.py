@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.address import ClusterFile, find_gateway
+from iris.client.address import ClusterFile, find_gateway, read_token
 from iris.client.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
 from iris.client.problems import InvalidOption, NoGateway
-from iris.cluster.paths import ClusterPaths, write_cluster
+from iris.cluster.paths import ClusterPaths, make_token, write_cluster
+from iris_core.messages import Caller
+from iris_core.token_file import line_of, parse_tokens
 
 
 @pytest.fixture
@@ -93,3 +95,41 @@ def test_a_token_may_be_in_a_file_alone(tmp_path: Path):
     (tmp_path / "token").write_text("secret\n")
     environ = {"IRIS_URL": "http://gate:8080", "IRIS_TOKEN_FILE": str(tmp_path / "token")}
     assert find_gateway(environ=environ).bearer() == "secret"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> ClusterPaths:
+    """A cluster that is up and wants tokens."""
+    paths = ClusterPaths(tmp_path / "data")
+    paths.prepare()
+    make_token(paths, "ann")
+    write_cluster(paths, ClusterFile("http://127.0.0.1:9", "nats://x", token_file=str(paths.token)))
+    return paths
+
+
+def test_the_token_of_the_local_cluster_is_found_with_it_and_by_its_address(local: ClusterPaths):
+    environ, secret = {"IRIS_DATA": str(local.data)}, read_token(str(local.token))
+    assert secret.startswith("iris_")
+    for given in ({}, {"IRIS_URL": "http://127.0.0.1:9"}, {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"}):
+        assert find_gateway(environ=environ | given).bearer() == secret
+    assert find_gateway("http://127.0.0.1:9", environ=environ).bearer() == secret
+    assert find_gateway(environ=environ | {"IRIS_TOKEN": "mine"}).bearer() == "mine"
+
+
+def test_the_token_of_the_local_cluster_is_sent_nowhere_else(local: ClusterPaths):
+    environ = {"IRIS_DATA": str(local.data)}
+    for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9"):
+        assert find_gateway(url, environ=environ).bearer() == ""
+
+
+def test_a_cluster_keeps_its_token_and_the_lines_of_others(local: ClusterPaths):
+    secret = local.token.read_text()
+    local.token_file.write_text(local.token_file.read_text() + line_of("bob", "user", "s-bob"))
+    make_token(local, "ann")
+    assert local.token.read_text() == secret
+    callers = [token.caller for token in parse_tokens(local.token_file.read_text())]
+    assert callers == [Caller("ann", "admin"), Caller("bob", "user")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (local.token, local.token_file)} == {0o600}
+    local.token.unlink()
+    make_token(local, "ann")
+    assert len(parse_tokens(local.token_file.read_text())) == 3

@@ -2,8 +2,8 @@
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's. Source:
-docs/design/interfaces.md#command-line.
+``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up --auth`
+has made for the local cluster. Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class ClusterFile(msgspec.Struct, frozen=True):
     """``DIR/cluster.json`` of a local cluster, for scripts: its address, processes, and metrics addresses.
 
     ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
-    ``nats_seed``: the file with the key of the role admin on the NATS server.
+    ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
+    an admin; empty while authentication is off.
     """
 
     url: str
@@ -57,6 +58,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     proxy_url: str = ""
     stop_s: float = 40.0
     nats_seed: str = ""
+    token_file: str = ""
 
 
 def data_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -80,26 +82,30 @@ def find_gateway(
 ) -> Address:
     """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
     token, file = _token(environ)
+    local = read_cluster(data := data_dir(environ))
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
         for given, origin in sources:
             if given:
-                return Address(check_url(given), token, origin, file)
+                of_local = local.token_file if local is not None and local.url == given.rstrip("/") else ""
+                return _address(given, token, origin, file or of_local)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
-        return Address(check_url(chosen.url), token or chosen.token, "context", file)
-    data = data_dir(environ)
-    if cluster := read_cluster(data):
-        return Address(check_url(cluster.url), token, f"the local cluster in {data}", file)
+        return _address(chosen.url, token or ("" if file else chosen.token), "context", file)
+    if local is not None:
+        return _address(local.url, token, f"the local cluster in {data}", file or local.token_file)
     raise NoGateway("no gateway is known: start a local one with `iris up`, or say where it is with --url or IRIS_URL")
+
+
+def _address(url: str, token: str, origin: str, file: str) -> Address:
+    """``file`` is read again for each request, unless a token is given that is no task's."""
+    file = file if not token or token.startswith(TASK_TOKEN) else ""
+    return Address(check_url(url), token or read_token(file), origin, file)
 
 
 def _token(environ: Mapping[str, str]) -> tuple[str, str]:
     """The token, and the file to read it from again: the one that a task was given is only the first of several."""
-    token, file = environ.get("IRIS_TOKEN", ""), environ.get("IRIS_TOKEN_FILE", "")
-    if token and not token.startswith(TASK_TOKEN):
-        return token, ""
-    return token or read_token(file), file
+    return environ.get("IRIS_TOKEN", ""), environ.get("IRIS_TOKEN_FILE", "")
 
 
 def read_token(file: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 import sys
@@ -15,7 +16,7 @@ import msgspec
 from iris.client.address import read_cluster
 from iris.client.problems import InvalidOption
 from iris.cluster.options import StartOptions
-from iris.cluster.paths import ClusterPaths, note_damage, take_lock
+from iris.cluster.paths import ClusterPaths, make_token, note_damage, take_lock
 from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen
@@ -24,6 +25,7 @@ from iris_bus.child import DamagedFiles, StartFailed
 from iris_bus.lock import DirectoryInUse
 from iris_bus.run import RunSettings
 from iris_bus.settings import BadSetting, load
+from iris_core.token_file import is_user_name
 
 MAX_PROXIES = 256
 
@@ -39,7 +41,10 @@ def main(reply: int, options: StartOptions) -> int:
         wait_for_predecessor(paths)
         programs = draw(paths, options)
         workers = [host.worker for host in programs.hosts()]
-        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say)
+        if programs.settings.auth:
+            make_token(paths, owner())
+        token_file = str(paths.token) if programs.settings.auth else ""
+        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say, token_file)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
@@ -55,6 +60,15 @@ def main(reply: int, options: StartOptions) -> int:
     return 0
 
 
+def owner() -> str:
+    """The user who starts the cluster, as a user of it."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return name if is_user_name(name) else "admin"
+
+
 def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
     """The programs of the cluster with their ports. Raises BadSetting, InvalidOption, OSError when a port is taken."""
     config = Path(options.config) if options.config else None
@@ -66,6 +80,8 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
         raise InvalidOption(str(error)) from None
     if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
         raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
+    if settings.auth and given.text("gateway", "token_file"):
+        raise InvalidOption("--auth makes a token file of its own; with a token_file of [gateway] leave it out")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
         http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))

@@ -23,6 +23,7 @@ import msgspec
 from iris.cli.errors import complain
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
+from iris.client.address import Address, read_cluster
 from iris.client.client import Client
 from iris.client.problems import ClientError, Problem
 from iris.client.transport import HttpRequest
@@ -50,7 +51,10 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     if confined != "confined":
         note("tasks run as you without a sandbox; --sandbox confines them")
     try:
-        missing = wait_until_ready(url, proxy, int(workers), float(ready_s), supervisor)
+        cluster = read_cluster(data)
+        token_file = cluster.token_file if cluster is not None else ""
+        address = Address(url, token_file=token_file)
+        missing = wait_until_ready(address, proxy, int(workers), float(ready_s), supervisor)
     except KeyboardInterrupt:
         supervisor.terminate()
         supervisor.wait()
@@ -64,6 +68,8 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     if detach:
         click.echo(url)
         return ExitCode.SUCCEEDED
+    if token_file:
+        note(f"sign in to its pages with the token in {token_file}; iris finds it there")
     return stay(url, data, supervisor)
 
 
@@ -88,11 +94,13 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(url: str, proxy: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]) -> str:
+def wait_until_ready(
+    address: Address, proxy: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]
+) -> str:
     """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
     until = time.monotonic() + seconds
     missing = ""
-    with Client(url, retry_for_s=0.0) as client:
+    with Client(address.url, token=address.bearer(), retry_for_s=0.0) as client:
         for look in (look_ready, look_scheduler, look_workers(workers), look_proxy(proxy)):
             while missing := look(client):
                 if time.monotonic() > until:

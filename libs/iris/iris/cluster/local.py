@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iris.client.address import read_cluster
+from iris.client.address import read_cluster, read_token
 from iris.client.client import Client
 from iris.client.problems import ClientError
 from iris.cluster.process import ISOLATED
@@ -39,6 +39,7 @@ class LocalCluster:
         workers: CPU hosts. worker_cpu: cores of every host. tpu: slices, e.g. ``["v5litepod-16x2"]``.
         config: an `iris.toml`.
         ready_s: how long the start may take.
+        auth: want a token for each request; ``client`` and ``environ`` have one.
 
     Attributes:
         url: the gateway. client: a `Client` of it. environ: the environment with which `iris` finds it.
@@ -53,12 +54,14 @@ class LocalCluster:
         tpu: Sequence[str] = (),
         config: Path | None = None,
         ready_s: float = 60.0,
+        auth: bool = False,
     ) -> None:
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="iris-")) if data is None else data.absolute()
         self._options = ["--http", "127.0.0.1:0", "--workers", str(workers), "--worker-cpu", f"{worker_cpu:g}"]
         self._options += [word for slices in tpu for word in ("--tpu", slices)]
         self._options += ["--config", str(config)] if config else []
+        self._options += ["--auth"] if auth else []
         self._ready_s = ready_s
         self._up: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
@@ -109,7 +112,7 @@ class LocalCluster:
         cluster = read_cluster(self.data)
         if cluster is None:
             raise NotStarted(f"the cluster on {self.data} has ended at once")
-        self._client = Client(cluster.url)
+        self._client = Client(cluster.url, token=read_token(cluster.token_file) or None)
 
     def stop(self) -> None:
         """Stop it with its tasks; a temporary directory is deleted. Safe to call twice."""

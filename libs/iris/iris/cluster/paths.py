@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile
-from iris_bus.keys import Keys
+from iris.client.address import CLUSTER_FILE, DAMAGE_FILE, ClusterFile, read_token
+from iris_bus.keys import Keys, write_private
 from iris_bus.lock import lock
 from iris_bus.nats_process import keys_of
+from iris_core.token_file import digest_of, line_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,16 @@ class ClusterPaths:
         """The last discovery of the proxies."""
         return self.data / "discovery.json"
 
+    @property
+    def token(self) -> Path:
+        """The token of the admin that the cluster's owner is, with ``cluster.auth``."""
+        return self.data / "token"
+
+    @property
+    def token_file(self) -> Path:
+        """The gateway's token file, with that token's line; more may be added."""
+        return self.data / "tokens"
+
     def worker(self, worker: str) -> Path:
         """The data directory of one worker."""
         return self.data / "workers" / worker
@@ -80,6 +92,15 @@ def note_damage(paths: ClusterPaths, what: str) -> str:
     )
     paths.damage.write_text(words)
     return words
+
+
+def make_token(paths: ClusterPaths, user: str) -> None:
+    """Make the token of an admin, and the gateway's token file with it, unless they are there. Raises OSError."""
+    secret = read_token(str(paths.token)) or f"iris_{secrets.token_urlsafe(32)}"
+    lines = paths.token_file.read_text() if paths.token_file.exists() else ""
+    if digest_of(secret).hex() not in lines:
+        write_private(paths.token, secret + "\n")
+        write_private(paths.token_file, lines + line_of(user, "admin", secret))
 
 
 def lock_holder(paths: ClusterPaths) -> int | None:

@@ -91,7 +91,11 @@ class ClusterPrograms:
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
-            "gateway": {"gateway.http": self.http, "gateway.proxy_url": self.proxy_url},
+            "gateway": {
+                "gateway.http": self.http,
+                "gateway.proxy_url": self.proxy_url,
+                **({"gateway.token_file": self.paths.token_file} if self.settings.auth else {}),
+            },
             "proxy": {
                 "proxy.http": self.proxy,
                 "proxy.workers": 1,

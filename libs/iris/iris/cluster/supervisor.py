@@ -40,6 +40,7 @@ class Supervisor:
         workers: those of them that are workers, each of which gets a key.
         programs: made once the bus' address is known.
         say: called with a sentence for the log at each event.
+        token_file: the one with the token of an admin, for ``cluster.json``.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class Supervisor:
         workers: Sequence[str],
         programs: Callable[[str], Sequence[Program]],
         say: Callable[[str], None],
+        token_file: str = "",
     ) -> None:
         self._paths = paths
         self._url = url
         self._proxy_url = proxy_url
         self._programs = programs
         self._say = say
+        self._token_file = token_file
         self._nats = NatsProcess(paths.nats, workers)
         self._children: list[ChildProcess] = [self._nats]
         self._next_look = 0.0
@@ -190,7 +193,8 @@ class Supervisor:
     def _report_ready(self) -> None:
         admin = self._nats.credentials("admin").nkey_seed
         stop_s = self._longest_stop_s()
-        found = ClusterFile(self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url, stop_s, admin)
+        addresses = self._url, self._nats.url, self._pids(), self._metrics(), self._proxy_url
+        found = ClusterFile(*addresses, stop_s, admin, self._token_file)
         write_cluster(self._paths, found)
 
     def _longest_stop_s(self) -> float:

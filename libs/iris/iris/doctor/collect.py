@@ -64,7 +64,9 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
 def look_at_gateway(client: Client) -> GatewayFacts:
     """What the gateway tells: first what it tells everybody, then what needs a token and a state service."""
     address = client.address
-    token = ("IRIS_TOKEN" if os.environ.get("IRIS_TOKEN") else "the context") if address.token else ""
+    token = (
+        ("IRIS_TOKEN" if os.environ.get("IRIS_TOKEN") else address.token_file or "the context") if address.token else ""
+    )
     found = GatewayFacts(address.url, address.origin, token=token)
     try:
         begun = time.time()
