@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -63,6 +65,11 @@ def test_nobody_is_let_in_without_the_token_that_the_clusters_owner_finds(cluste
     assert (done.code, done.out) == (0, "hello\n"), done.err
     with Client(cluster.url, token=read_token(cluster.file["token_file"])) as client:
         assert client.get("/v1/quotas/ann", dict)["user"] == "ann"
+    link = cluster.iris("open").out.strip()
+    with urlopen(link) as page:  # the cookie is not kept, so the redirect leads to the form
+        assert page.url == f"{cluster.url}/login"
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(link)
 
 
 def test_a_task_submits_children_with_its_own_token_and_does_nothing_else_with_it(cluster: Cluster):

@@ -15,6 +15,7 @@ from iris_gateway.commands import Commands
 from iris_gateway.dashboard.live import LivePages
 from iris_gateway.discovery import DiscoveredSets
 from iris_gateway.feed import Feed
+from iris_gateway.login_links import LoginLinks
 from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
 from iris_gateway.processes import Processes
@@ -53,6 +54,7 @@ class Gateway:
     keyring: Keyring
     task_tokens: TaskTokens
     issuer: Issuer | None
+    login_links: LoginLinks
     pace: RateLimiter
     intake: RateLimiter
     settings: GatewaySettings

@@ -41,6 +41,7 @@ from iris_gateway.feed import Feed
 from iris_gateway.gateway import Gateway
 from iris_gateway.heap import shrink_after_bursts
 from iris_gateway.http_protocol import Connections, HttpProtocol
+from iris_gateway.login_links import LoginLinks
 from iris_gateway.logs import LogReader
 from iris_gateway.metrics import Metrics
 from iris_gateway.middleware import Middleware
@@ -124,6 +125,7 @@ def assemble(
         keyring=keyring,
         task_tokens=TaskTokens(connection.key_value(KEYS_BUCKET)),
         issuer=open_issuer(settings),
+        login_links=LoginLinks(),
         pace=RateLimiter(settings.requests_per_s, settings.request_burst),
         intake=RateLimiter(settings.intake_per_s, settings.intake_burst, "bytes"),
         settings=settings,

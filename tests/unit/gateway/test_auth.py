@@ -6,8 +6,10 @@ import pytest
 
 from iris_bus.settings import BadSetting
 from iris_core.messages import Caller
+from iris_core.serving import TOKEN_COOKIE
 from iris_core.token_file import BadTokenFile
 from iris_gateway.auth import is_loopback, parse_tokens
+from iris_gateway.login_links import LIFE_S, MOST, LoginLinks
 from iris_gateway.service import read_keyring
 from iris_gateway.settings import GatewaySettings
 from tests.support.gateway import House, house
@@ -118,3 +120,39 @@ def test_an_address_that_is_none_is_refused(http: str):
 def test_loopback_has_several_names():
     assert [is_loopback(name) for name in ("127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost")] == [True] * 5
     assert [is_loopback(name) for name in ("127.0.0.1.evil.example", "localhost.evil", "0.0.0.0", "")] == [False] * 4
+
+
+async def test_a_link_signs_a_browser_in_once(iris: House):
+    made = await iris.http.post("/v1/login-links", headers=ADA)
+    path = made.json()["path"]
+    assert made.status_code == 201
+    assert (await iris.http.head(path)).status_code == 200
+    entered = await iris.http.get(path)
+    assert (entered.status_code, entered.headers["location"], entered.cookies[TOKEN_COOKIE]) == (303, "/", "s-ada")
+    assert (await iris.http.get("/v1/jobs")).status_code == 200
+    iris.http.cookies.clear()
+    again = await iris.http.get(path)
+    assert again.status_code == 401
+    assert "was used already" in again.text
+    assert TOKEN_COOKIE not in again.cookies
+
+
+async def test_a_link_is_made_for_those_with_a_token_only(iris: House):
+    assert (await iris.http.post("/v1/login-links", headers={"Idempotency-Key": "k"})).status_code == 401
+    cookie = {"Cookie": f"{TOKEN_COOKIE}=s-ada", "Content-Type": "application/json"}
+    assert (await iris.http.post("/v1/login-links", headers=cookie)).status_code == 401
+
+
+async def test_without_authentication_the_link_is_the_first_page():
+    async with house() as iris:
+        made = await iris.http.post("/v1/login-links", headers={"Idempotency-Key": "k"})
+        assert made.json() == {"path": "/"}
+
+
+def test_a_link_expires_and_old_ones_make_room():
+    links = LoginLinks()
+    links.add("a", "s-ada", 0.0)
+    assert links.use("a", LIFE_S + 1) == ""
+    for number in range(MOST + 1):
+        links.add(f"c{number}", "s-ada", 100.0)
+    assert (links.use("c0", 100.0), links.use("c1", 100.0), links.use("c1", 100.0)) == ("", "s-ada", "")

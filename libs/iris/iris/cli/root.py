@@ -21,6 +21,7 @@ COMMANDS = {
     "up": ("Start a whole cluster on this machine.", "up:up"),
     "down": ("Stop the cluster on this machine; its data stays.", "down:down"),
     "run": ("Submit a job; follow it to its end unless told otherwise.", "run:run"),
+    "open": ("Open the dashboard in a browser, signed in.", "open:open_"),
     "plan": ("Say what would become of a job; creates nothing.", "run:plan"),
     "ls": ("List jobs.", "ls:ls"),
     "show": ("Show a job or a task with its attempts.", "show:show"),

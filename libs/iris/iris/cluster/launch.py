@@ -69,7 +69,7 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         click.echo(url)
         return ExitCode.SUCCEEDED
     if token_file:
-        note(f"sign in to its pages with the token in {token_file}; iris finds it there")
+        note(f"it wants tokens; yours is in {token_file}, where iris finds it; iris open shows the pages, signed in")
     return stay(url, data, supervisor)
 
 

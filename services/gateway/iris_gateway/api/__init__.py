@@ -12,6 +12,7 @@ from iris_gateway.api import (
     events,
     health,
     jobs,
+    login_links,
     logs,
     meta,
     plans,
@@ -20,7 +21,21 @@ from iris_gateway.api import (
 )
 from iris_gateway.endpoint import Endpoint
 
-_MODULES = (jobs, tasks, logs, events, cluster, plans, bundles, quotas, deployments, discovery, meta, health)
+_MODULES = (
+    jobs,
+    tasks,
+    logs,
+    events,
+    cluster,
+    plans,
+    bundles,
+    quotas,
+    deployments,
+    discovery,
+    login_links,
+    meta,
+    health,
+)
 
 ENDPOINTS: tuple[Endpoint, ...] = documentation.documented(
     [endpoint for module in _MODULES for endpoint in module.ENDPOINTS]

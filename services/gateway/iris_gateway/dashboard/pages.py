@@ -113,7 +113,15 @@ async def themed(call: Call) -> Response:
 
 
 async def login(call: Call) -> Response:
-    return html(call.request, "login.html", title="Sign in", wrong=False)
+    """The form for a token; the code of a link signs in at once."""
+    code = call.request.query_params.get("code", "")
+    if not code or call.request.method != "GET":
+        return html(call.request, "login.html", title="Sign in", wrong="")
+    token = call.gateway.login_links.use(code, call.gateway.clock())
+    if not token:
+        wrong = "This link was used already, or is older than a minute; `iris open` makes another."
+        return html(call.request, "login.html", 401, title="Sign in", wrong=wrong)
+    return _enter(call, token)
 
 
 async def signed_in(call: Call) -> Response:
@@ -123,7 +131,12 @@ async def signed_in(call: Call) -> Response:
         if not call.gateway.open:
             identify_person(call.gateway, token.strip())
     except ProblemResponse:
-        return html(call.request, "login.html", 401, title="Sign in", wrong=True)
+        return html(call.request, "login.html", 401, title="Sign in", wrong="This token is not known.")
+    return _enter(call, token)
+
+
+def _enter(call: Call, token: str) -> Response:
+    """Store a token in the cookie, and lead to the first page."""
     response = RedirectResponse("/", 303)
     secure = call.request.url.scheme == "https"
     response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=secure)

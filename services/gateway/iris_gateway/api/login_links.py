@@ -1,0 +1,36 @@
+"""The endpoint of links that sign a browser in once."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from iris_gateway.auth import bearer_of
+from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
+
+
+class LoginLink(msgspec.Struct):
+    """Where a browser is signed in as the caller, once and within a minute. ``path``: below the gateway's address."""
+
+    path: str
+
+
+async def create(call: Call) -> Response:
+    call.parameters().finish()
+    gateway = call.gateway
+    if gateway.open:
+        return json_response(LoginLink("/"), 201)
+    code = gateway.new_id()
+    gateway.login_links.add(code, bearer_of(call.request.headers.get("authorization", "")), gateway.clock())
+    return json_response(LoginLink(f"/login?code={code}"), 201)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/v1/login-links",
+        create,
+        "Make a link that signs a browser in as the caller, once",
+        {201: Answers("The link.", LoginLink)},
+    ),
+)

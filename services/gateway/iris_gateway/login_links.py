@@ -1,0 +1,39 @@
+"""Links that sign a browser in once: a code stands for a token for a short time. Pure; the time is an argument.
+
+They are in the memory of one process: behind several gateways a link may meet another one, which refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+LIFE_S = 60.0
+MOST = 1000
+
+
+@dataclass(slots=True)
+class LoginLinks:
+    """The links that were made and not used yet, oldest first; a code is kept as its SHA-256."""
+
+    _links: dict[bytes, tuple[str, float]] = field(default_factory=dict)
+
+    def add(self, code: str, token: str, now_s: float) -> None:
+        """Let ``code`` stand for ``token`` until it is used, for `LIFE_S` at most."""
+        self._forget(now_s)
+        while len(self._links) >= MOST:
+            del self._links[next(iter(self._links))]
+        self._links[_digest(code)] = token, now_s + LIFE_S
+
+    def use(self, code: str, now_s: float) -> str:
+        """The token that a code stands for; empty when it was used, has expired, or never was one."""
+        self._forget(now_s)
+        return self._links.pop(_digest(code), ("", 0.0))[0]
+
+    def _forget(self, now_s: float) -> None:
+        for code in [code for code, (_, until_s) in self._links.items() if until_s < now_s]:
+            del self._links[code]
+
+
+def _digest(code: str) -> bytes:
+    return hashlib.sha256(code.encode("utf-8", "surrogateescape")).digest()
