@@ -42,6 +42,8 @@ async def test_a_notice_gives_tasks_the_time_that_is_left_and_the_worker_goes_on
         beats = len(state.beats)
         order = await state.order([template("true", job=99)], run=[AttemptRef(99, 0, 0)])
         await state.until(lambda: len(state.beats) > beats)
+        await state.order(register=True)
+        await state.registration(2)
         leaving = list(state.leaving)
         machine.say(QUIET)
         code = await worker.ended()
@@ -50,7 +52,7 @@ async def test_a_notice_gives_tasks_the_time_that_is_left_and_the_worker_goes_on
     assert (has["tpu-name"], has["tpu-worker-id"], has["zone"], has["spot"]) == ("train-0", 2, "us-central2-b", "true")
     assert about.total.chips == 4
     assert (ended.cause, ended.exit_code, (tmp_path / "checkpoint").read_text()) == (Cause.CANCELLED, 0, "saved\n")
-    assert (leaving, state.why_leaving) == (["stopping"], "this VM is being preempted, 30 s after notice")
+    assert (leaving, state.why_leaving) == (["stopping"] * 2, "this VM is being preempted, 30 s after notice")
     assert (order.taken, order.stopping) == (False, True)
     assert (code, state.leaving[-1]) == (0, "gone")
 

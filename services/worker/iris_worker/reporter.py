@@ -67,6 +67,7 @@ class Reporter:
         self._turn = asyncio.Lock()
         self._registered = False
         self._introduced = False
+        self._leaving = ("", "")
         self._doubts = 0
         self._unheard = 0
         self.settled = False
@@ -131,7 +132,7 @@ class Reporter:
             register = None if registered else self._registration(stages)
             reported = stages if registered else ()
             self._introduced = True
-            answer = await self._ask(reported, register)
+            answer = await self._ask(reported, register, *self._leaving)
             if answer is None:
                 continue
             self._registered = answer.known or not registered
@@ -145,6 +146,7 @@ class Reporter:
 
         A registration that is not answered yet may have been applied. The last report holds all unacknowledged stages.
         """
+        self._leaving = (how, why)  # a later registration says it too
         stages = self._agent.report_all() if how == "gone" else ()
         while self._introduced and await self._ask(stages, leaving=how, why=why) is None:
             pass
