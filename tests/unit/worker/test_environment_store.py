@@ -78,3 +78,22 @@ def test_a_key_whose_directory_is_gone_is_built_again(tmp_path: Path):
     store = opened(tmp_path)
     shutil.rmtree(store.path(built(store, "a")))
     assert store.find("a") is None
+
+
+def test_a_finished_build_is_for_everybody_to_read_and_for_nobody_to_change(tmp_path: Path):
+    store = opened(tmp_path / "environments")
+    place = Path(store.path(store.new()))
+    (place / "private").mkdir(mode=0o700)
+    (place / "private" / "file").write_text("12345")
+    (place / "program").write_text("123")
+    (place / "link").symlink_to("/etc/passwd")
+    (tmp_path / "elsewhere").write_text("1")
+    os.link(tmp_path / "elsewhere", place / "named")
+    for path, mode in {"private/file": 0o600, "program": 0o6777, "named": 0o666}.items():
+        (place / path).chmod(mode)
+    before = Path("/etc/passwd").stat().st_mode
+
+    assert store.seal(place.name) == 5 + 3 + 1 + len("/etc/passwd")
+    modes = {path: (place / path).lstat().st_mode & 0o7777 for path in ("private", "private/file", "program", "named")}
+    assert modes == {"private": 0o755, "private/file": 0o644, "program": 0o755, "named": 0o666}
+    assert Path("/etc/passwd").stat().st_mode == before

@@ -134,11 +134,12 @@ def _seal(path: Path) -> int:
     A file with another name elsewhere may be that of somebody else, and is left alone.
     """
     found = path.lstat()
-    size = 0 if stat.S_ISDIR(found.st_mode) else found.st_size
+    is_directory = stat.S_ISDIR(found.st_mode)
+    size = 0 if is_directory else found.st_size
     if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
         return size
     if not stat.S_ISLNK(found.st_mode):
-        os.chmod(path, (found.st_mode & 0o755) | 0o444)
+        os.chmod(path, (found.st_mode & 0o755) | (0o555 if is_directory else 0o444))
     if found.st_uid != os.geteuid():
         os.lchown(path, os.geteuid(), os.getegid())
     return size
