@@ -50,6 +50,7 @@ async def listening(house: House, **said: Any) -> AsyncIterator[httpx.AsyncClien
     finally:
         await house.gateway.feed.close()
         house.gateway.discovered.close()
+        house.gateway.live.close()
         server.should_exit = True
         await serving
 

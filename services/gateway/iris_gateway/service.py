@@ -96,6 +96,7 @@ async def serve(service: Service[GatewaySettings]) -> None:
     gateway.closing = True
     await gateway.feed.close()
     gateway.discovered.close()
+    gateway.live.close()
     server.should_exit = True
     await serving
     await connection.close()

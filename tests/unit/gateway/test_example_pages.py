@@ -67,7 +67,7 @@ async def test_a_gang_is_shown_as_one_and_a_plain_job_is_not(iris: House):
 async def test_a_parent_shows_the_tree_of_its_child_jobs(iris: House):
     text = await page(iris, job(PIPELINE))
     children = text[text.index('id="children"') :]
-    assert [name in children for name in ("/tokenize", "/train", "/train/evaluate")] == [True] * 3
+    assert [f">{name}</a>" in children for name in ("tokenize", "train", "evaluate")] == [True] * 3
 
 
 async def test_jobs_are_filtered_by_when_they_were_submitted():
@@ -77,6 +77,15 @@ async def test_jobs_are_filtered_by_when_they_were_submitted():
         assert [SWEEP in text for text in shown] == [False, True, True]
         assert WAITING in await page(later, "/jobs?since=hour")
         assert '<option value="hour" selected>' in shown[0]
+
+
+async def test_the_way_up_from_a_job_leads_to_its_parent_or_to_the_jobs_beside_it(iris: House):
+    assert '<p class="crumb"><a href="/jobs?name_prefix=/ada/">/ada</a>' in await page(iris, job(SWEEP))
+    assert '<p class="crumb"><a href="/jobs/%2Flin%2Fnightly">' in await page(iris, job(f"{PIPELINE}/train"))
+
+
+async def test_what_a_whole_job_waits_for_is_said_once(iris: House):
+    assert (await page(iris, job(WAITING))).count("<code>gang_needs_group</code>") == 1
 
 
 async def test_sessions_are_those_of_gangs(iris: House):
@@ -89,7 +98,7 @@ async def test_hosts_are_tiles_and_a_table_by_state(iris: House):
     text = await page(iris, "/workers")
     assert len(re.findall(r'<a class="tile', text)) == 28
     assert re.search(
-        r'<a class="tile off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"', text
+        r'<a class="tile level-0 off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"', text
     )
     assert re.search(r'href="\?state=lost#hosts">lost <b>1</b>', text)
     assert rows(await page(iris, "/workers?state=lost")) == ['<tr id="w-slice-d-w2">']

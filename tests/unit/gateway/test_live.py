@@ -85,6 +85,20 @@ async def test_all_who_ask_for_a_page_meanwhile_share_its_next_render():
     assert {page.html for page in second} == {"2"}
 
 
+async def test_nobody_waits_for_a_turn_at_a_gateway_that_stops():
+    live = LivePages(time.monotonic, pause_s=3600.0)
+
+    async def render() -> Rendered:
+        return Rendered("", "", frozenset())
+
+    await live.again("page", render)
+    waiting = asyncio.create_task(live.again("page", render))
+    await asyncio.sleep(0)
+    live.close()
+    async with asyncio.timeout(20):
+        await waiting
+
+
 async def test_a_page_is_told_of_changes_at_most_once_a_second(iris: House):
     clock = asyncio.get_running_loop().time
     async with listening(iris) as http, http.stream("GET", "/changes", params={"within": "/a"}) as stream:

@@ -8,6 +8,7 @@ docs/adr/0045-open-pages-fetch-what-has-changed.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -76,6 +77,11 @@ class LivePages:
         self._next: dict[object, asyncio.Task[Rendered]] = {}
         self._not_before_s: OrderedDict[object, float] = OrderedDict()
         self._versions: OrderedDict[str, Digests] = OrderedDict()
+        self._closing = asyncio.Event()
+
+    def close(self) -> None:
+        """Let nobody wait for a turn any more."""
+        self._closing.set()
 
     def remember(self, page: Rendered) -> None:
         """A reader shows this page from now on."""
@@ -96,7 +102,9 @@ class LivePages:
         return await asyncio.shield(task)
 
     async def _in_turn(self, key: object, render: Callable[[], Awaitable[Rendered]]) -> Rendered:
-        await asyncio.sleep(self._not_before_s.get(key, 0.0) - self._clock())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._not_before_s.get(key, 0.0) - self._clock())):
+                await self._closing.wait()
         del self._next[key]
         began_s = self._clock()
         self._not_before_s[key] = began_s + self._pause_s

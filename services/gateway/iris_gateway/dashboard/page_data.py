@@ -188,6 +188,7 @@ async def job(look: PageData) -> Facts:
         "tasks": tasks,
         "peak": max(((peak, one["task"]) for one in tasks["items"] if (peak := _peak(one))), default=None),
         "query": {"state": state},
+        "parents": (await look.at("named_jobs", names=[shown["parent"] or ""]))["items"],
         "tree": await look.at("tree", job=shown["id"]),
         "history": (await look.at("history", job=shown["id"], limit=100))["items"],
         "events": [event.shown() for event in events],
