@@ -101,17 +101,12 @@ class Cgroups:
 
     def go_home(self) -> None:
         """Return to where this process was started."""
-        if self._here is None:
-            return
-        for home in self._homes:
-            with contextlib.suppress(OSError):
-                _put(f"{home}/cgroup.procs", "0")
-        self._enter(None)
+        if self._here is not None:
+            self._return()
 
     def end(self, group: Group) -> GroupUsage:
         """Give a group back, and return what its processes have used."""
         usage = self.usage(group)
-        group.spoilt |= bool(usage.limit_bytes) or usage.peak_bytes > _REUSE_BYTES
         self.give(group)
         return usage
 
@@ -152,10 +147,17 @@ class Cgroups:
             for base in self._directories:
                 _put(f"{base}/{group.number}/cgroup.procs", "0")
         except OSError:
+            self._return()
             self._remove(group.number)
             raise
         self._enter(group)
         return group
+
+    def _return(self) -> None:
+        for home in self._homes:
+            with contextlib.suppress(OSError):
+                _put(f"{home}/cgroup.procs", "0")
+        self._enter(None)
 
     def _enter(self, group: Group | None) -> None:
         """This process is in ``group`` now, and its old one can be limited or used again."""
@@ -212,13 +214,13 @@ class Cgroups:
             return False
         if group is self._here:
             self.leave()
-        if self._kills:
-            _put(f"{self._members}/{group.number}/cgroup.kill", "1")
-            return True
         with contextlib.suppress(OSError):
+            if self._kills:
+                _put(f"{self._members}/{group.number}/cgroup.kill", "1")
+                return True
             self._write(group, {("pids", "pids.max"): "0"})  # none is born while they are killed
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         return True
 
@@ -234,6 +236,7 @@ class Cgroups:
         peak, io = self._amount(group, files.PEAK), self._io(group.number)
         killed = group.over or bool(before.memory_limit_bytes and self._table(group, files.OOM).get("oom_kill"))
         cache = 0
+        group.spoilt |= killed or peak > _REUSE_BYTES
         if peak > _REUSE_BYTES:
             table = self._table(group, files.STAT)
             cache = sum(table.get(name, 0) for name in files.FILE_CACHE[self._version])
