@@ -32,7 +32,8 @@ async def machine() -> AsyncIterator[MetadataServer]:
 async def test_a_notice_gives_tasks_the_time_that_is_left_and_the_worker_goes_on_saying_that_it_drains(
     state: FakeState, machine: MetadataServer, nats_url: str, tmp_path: Path
 ):
-    async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=0.01, metadata_url=machine.url) as worker:
+    settings = {"stop_grace_s": 0.01, "heartbeat_interval_s": 0.2, "metadata_url": machine.url}
+    async with WorkerProcess(nats_url, tmp_path / "w0", **settings) as worker:
         about = await state.registration()
         script = f"trap 'sleep 0.5; echo saved > {tmp_path}/checkpoint; exit 0' TERM; while :; do sleep 0.05; done"
         ref = await state.run("sh", "-c", script)
