@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,15 @@ def test_uv_installs_where_it_is_there_else_pip_of_the_host_else_that_of_the_env
     assert "python3 -m venv --without-pip venv\npython3 -m pip --python venv/bin/python install" in with_pip
     _, with_old_pip = ran(tmp_path, LISTED, python3=python.replace("$OLD", "1"), python='echo "python $*"')
     assert "python3 -m venv venv\npython -m pip install" in with_old_pip
+
+
+def test_the_interpreter_of_the_host_is_not_taken_for_that_of_the_environment(tmp_path: Path):
+    command = plan_build(JOB, LISTED, {"requirements.txt": b""}, HOST).command
+    (tmp_path / "requirements.txt").touch()
+    venv = tmp_path / "venv"
+    env = {"PATH": f"{venv}/bin:{Path(sys.executable).parent}:/usr/bin:/bin", "VIRTUAL_ENV": str(venv)}
+    done = subprocess.run([*command, str(tmp_path)], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, "is built" in done.stderr) == (0, True), done.stderr
 
 
 def test_a_setup_command_that_fails_fails_the_build_with_its_exit_code(tmp_path: Path):

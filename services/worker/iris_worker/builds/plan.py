@@ -105,9 +105,10 @@ def script(wanted: Environment) -> Iterator[str]:
     yield "exec >&2"
     yield 'cd "$3"'
     yield 'has() { command -v "$1" >/dev/null; }'
+    yield 'python=$(command -v "$1" || true)'  # its path: by its name it would take itself for that of the environment
     yield 'lacks() { echo "iris: this host has $1"; exit 127; }'
     yield f"echo 'iris: builds the environment: {title(wanted)}'"
-    yield 'has "$1" || has uv || lacks "neither $1 nor uv, which could install it"'
+    yield 'test -n "$python" || has uv || lacks "neither $1 nor uv, which could install it"'
     yield from _PACKAGES[wanted.packages](wanted)
     if wanted.setup:
         yield '/bin/sh -c "$2"'
@@ -120,11 +121,11 @@ def _uv_venv(wanted: Environment) -> str:
 
 def _venv(wanted: Environment) -> str:
     """A setup command finds pip in the environment, which takes seconds."""
-    return f'"$1" -m venv{"" if wanted.setup else " --without-pip"} "$VIRTUAL_ENV"'
+    return f'"$python" -m venv{"" if wanted.setup else " --without-pip"} "$VIRTUAL_ENV"'
 
 
 def _nothing(wanted: Environment) -> Iterator[str]:
-    yield f'if has "$1"; then {_venv(wanted)}; else {_uv_venv(wanted)}; fi'
+    yield f'if test -n "$python"; then {_venv(wanted)}; else {_uv_venv(wanted)}; fi'
 
 
 def _lock(wanted: Environment) -> Iterator[str]:
@@ -139,11 +140,11 @@ def _requirements(wanted: Environment) -> Iterator[str]:
     yield "if has uv; then"
     yield f"  {_uv_venv(wanted)}"
     yield "  uv pip install --no-progress -r requirements.txt"
-    yield f'elif "$1" -c "{_HAS_PIP}" 2>/dev/null; then'
+    yield f'elif "$python" -c "{_HAS_PIP}" 2>/dev/null; then'
     yield f"  {_venv(wanted)}"
-    yield f'  "$1" -m pip --python "$VIRTUAL_ENV/bin/python" {install}'
+    yield f'  "$python" -m pip --python "$VIRTUAL_ENV/bin/python" {install}'
     yield "else"
-    yield '  "$1" -m venv "$VIRTUAL_ENV"'
+    yield '  "$python" -m venv "$VIRTUAL_ENV"'
     yield f"  python -m pip {install}"
     yield "fi"
 
