@@ -133,3 +133,11 @@ def test_a_cluster_keeps_its_token_and_the_lines_of_others(local: ClusterPaths):
     local.token.unlink()
     make_token(local, "ann")
     assert len(parse_tokens(local.token_file.read_text())) == 3
+
+
+def test_a_user_without_a_home_reaches_the_address_that_is_given(monkeypatch: pytest.MonkeyPatch):
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert find_gateway(environ={"IRIS_GATEWAY_URL": "http://gate:8080"}).url == "http://gate:8080"

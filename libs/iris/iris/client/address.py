@@ -82,17 +82,16 @@ def find_gateway(
 ) -> Address:
     """The gateway to use. Raises NoGateway when no source has one, InvalidOption for an invalid address."""
     token, file = _token(environ)
-    local = read_cluster(data := data_dir(environ))
     sources = ((url, "--url"), *(((environ.get(name), name)) for name in ("IRIS_URL", "IRIS_GATEWAY_URL")))
     if not context:
         for given, origin in sources:
             if given:
-                of_local = local.token_file if local is not None and local.url == given.rstrip("/") else ""
-                return _address(given, token, origin, file or of_local)
+                return _address(given, token, origin, file or _local_token_file(given, environ))
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
         return _address(chosen.url, token or ("" if file else chosen.token), "context", file)
-    if local is not None:
+    data = data_dir(environ)
+    if local := read_cluster(data):
         return _address(local.url, token, f"the local cluster in {data}", file or local.token_file)
     raise NoGateway("no gateway is known: start a local one with `iris up`, or say where it is with --url or IRIS_URL")
 
@@ -101,6 +100,15 @@ def _address(url: str, token: str, origin: str, file: str) -> Address:
     """``file`` is read again for each request, unless a token is given that is no task's."""
     file = file if not token or token.startswith(TASK_TOKEN) else ""
     return Address(check_url(url), token or read_token(file), origin, file)
+
+
+def _local_token_file(url: str, environ: Mapping[str, str]) -> str:
+    """The file with the token of the local cluster, if this is its address; else empty."""
+    try:
+        local = read_cluster(data_dir(environ))
+    except RuntimeError:  # a user without a home, as in a container
+        return ""
+    return local.token_file if local is not None and local.url == url.rstrip("/") else ""
 
 
 def _token(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -48,8 +48,6 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
     url, proxy, workers, ready_s, confined = rest.split()
-    if confined != "confined":
-        note("tasks run as you without a sandbox; --sandbox confines them")
     try:
         cluster = read_cluster(data)
         token_file = cluster.token_file if cluster is not None else ""
@@ -68,6 +66,8 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
     if detach:
         click.echo(url)
         return ExitCode.SUCCEEDED
+    if confined != "confined":
+        note("tasks run as you without a sandbox; --sandbox confines them")
     if token_file:
         note(f"it wants tokens; yours is in {token_file}, where iris finds it; iris open shows the pages, signed in")
     return stay(url, data, supervisor)
