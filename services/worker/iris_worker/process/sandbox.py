@@ -35,7 +35,8 @@ class _Namespaces:
     Attributes:
         plan: by which it was made. shown: the arguments for what it shows beyond that.
         init: the first process inside; all end with it.
-        children: of ``init`` while no task runs. workdir: device and inode of the directory that it shows.
+        children: of ``init``. held: which it has while no task runs.
+        workdir: device and inode of the directory that it shows.
         temporary: open directories that must be empty, and how many files each had at first.
         busy: an attempt runs in it.
     """
@@ -44,7 +45,8 @@ class _Namespaces:
     shown: tuple[str, ...]
     init: int
     pidfd: int
-    children: set[int]
+    children: tree.Children
+    held: set[int]
     workdir: tuple[int, int]
     temporary: dict[int, int] = field(default_factory=dict)
     busy: bool = False
@@ -54,13 +56,20 @@ class _Namespaces:
         return (
             self.plan is plan
             and self.shown == shown
-            and tree.children_of(self.init) == self.children
+            and self._lives()
             and self.workdir == _identity(workdir)
             and all(_files(fd) == count for fd, count in self.temporary.items())
         )
 
+    def _lives(self) -> bool:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, 0)
+            return True
+        return False
+
     def end(self) -> None:
         """Kill all that runs in it."""
+        self.children.close()
         for fd in self.temporary:
             os.close(fd)
         with contextlib.suppress(ProcessLookupError):
@@ -216,10 +225,13 @@ class Sandboxes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             raise OSError(f"bubblewrap: {said.decode(errors='replace').strip() or 'no answer'}")
-        init = next(iter(tree.children_of(pid)), 0)
+        below = tree.Children(pid)
+        init = next(iter(below.pids()), 0)
+        below.close()
         if not init:
             raise OSError("the kernel does not list the children of a process")
-        held = _Namespaces(self._plan, shown, init, os.pidfd_open(init), tree.children_of(init), _identity(workdir))
+        children = tree.Children(init)
+        held = _Namespaces(self._plan, shown, init, os.pidfd_open(init), children, children.pids(), _identity(workdir))
         if self._root:
             for name in _TEMPORARY:
                 fd = os.open(f"/proc/{init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -233,7 +245,7 @@ class Sandboxes:
         held = self._by_slot.get(slot)
         if held is None:
             return self._adopted.pop(slot, 0)
-        if self._root and tree.children_of(held.init) == held.children:
+        if self._root and held.children.pids() == held.held:
             held.busy = False
             return 0
         init = held.init

@@ -20,37 +20,32 @@ _EXIT_CODE = 52 - 3
 
 
 class Children:
-    """The children of this process."""
+    """The children of a process, of this one unless told otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int = 0) -> None:
+        of = pid or os.getpid()
         try:
-            self._fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(f"/proc/{of}/task/{of}/children", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # the kernel does not provide it
             self._fd = -1
 
     def pids(self) -> set[int]:
-        """Their process ids, zombies included; empty where the kernel does not provide them."""
+        """Their process ids, zombies included; empty when it has ended, and where the kernel does not provide them."""
         if self._fd < 0:
             return set()
-        found = data = os.pread(self._fd, _PAGE, 0)
-        while len(data) == _PAGE:
-            data = os.pread(self._fd, _PAGE, len(found))
-            found += data
+        try:
+            found = data = os.pread(self._fd, _PAGE, 0)
+            while len(data) == _PAGE:
+                data = os.pread(self._fd, _PAGE, len(found))
+                found += data
+        except ProcessLookupError:
+            return set()
         return set(map(int, found.split()))
 
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def children_of(pid: int) -> set[int]:
-    """The children of another process; empty when it has ended, and where the kernel does not provide them."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
-            return set(map(int, file.read().split()))
-    except OSError:
-        return set()
 
 
 def session_of(pid: int) -> int:
