@@ -51,6 +51,8 @@ WHO: Mapping[str, tuple[str, str]] = {
     "iris.worker.w2.heartbeat": (W2, "state"),
     "iris.worker.w=2E1.order": ("state", W1),
     "iris.worker.w2.order": ("state", W2),
+    "iris.worker.w=2E1.execution": ("gateway", W1),
+    "iris.worker.w2.execution": ("gateway", W2),
     "iris.snapshot": ("state", "scheduler"),
     "iris.snapshot.full": ("scheduler", "state"),
     "iris.scheduler.plan": ("gateway", "scheduler"),

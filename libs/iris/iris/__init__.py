@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from iris.client.async_client import AsyncClient, AsyncDeployment, AsyncJob
     from iris.client.client import Client
     from iris.client.deployments import Deployment
+    from iris.client.executions import RemoteCommand, TerminalSize
     from iris.client.jobs import Job
     from iris.client.problems import (
         ClientError,
         Conflict,
         DeploymentFailed,
+        ExecutionLost,
         JobEnded,
         JobFailed,
         JobKilled,
@@ -41,6 +43,7 @@ __all__ = [
     "Conflict",
     "Deployment",
     "DeploymentFailed",
+    "ExecutionLost",
     "Job",
     "JobEnded",
     "JobFailed",
@@ -51,6 +54,8 @@ __all__ = [
     "NotFound",
     "Problem",
     "Rejected",
+    "RemoteCommand",
+    "TerminalSize",
     "TryAgain",
     "Unreachable",
     "WaitTimeout",
@@ -64,6 +69,8 @@ _HOMES = {
     "Client": "iris.client.client",
     "Deployment": "iris.client.deployments",
     "Job": "iris.client.jobs",
+    "RemoteCommand": "iris.client.executions",
+    "TerminalSize": "iris.client.executions",
 }
 
 

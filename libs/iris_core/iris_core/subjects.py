@@ -143,6 +143,7 @@ SUBJECTS = (
     Subject(HEARTBEATS, MessagePattern.CORE, "worker", "state", "HeartbeatMessage"),
     Subject(LOADS, MessagePattern.CORE, "proxy, state (leader)", "state", "LoadReport"),
     Subject("iris.worker.*.order", MessagePattern.REQUEST, "state (leader)", "worker", "Order"),
+    Subject("iris.worker.*.execution", MessagePattern.REQUEST, "gateway", "worker", "ExecutionRequest"),
     Subject(SNAPSHOT, MessagePattern.CORE, "state (leader)", "scheduler", "Delta"),
     Subject(SNAPSHOT_FULL, MessagePattern.REQUEST, "scheduler", "state (leader)", "FullSnapshot"),
     Subject(SCHEDULER_PLAN, MessagePattern.REQUEST, "gateway", "scheduler", "PlanRequest"),
@@ -175,6 +176,10 @@ def heartbeat(worker: str) -> str:
 
 def order(worker: str) -> str:
     return f"{_WORKER}{to_token(worker)}.order"
+
+
+def execution(worker: str) -> str:
+    return f"{_WORKER}{to_token(worker)}.execution"
 
 
 def is_report(subject: str) -> bool:

@@ -140,6 +140,28 @@ class TaskView(View, kw_only=True):
     attempt_count: int = 0
 
 
+class ExecutionLine(View, kw_only=True, omit_defaults=True):
+    """A piece of what a command prints that is executed beside a task; bytes are base64 in JSON.
+
+    The first one has the command's id, to write to it. The last one has ``ended``: with the exit code, or the signal
+    that ended it, and with ``error`` when it could not be started, or was ended.
+    """
+
+    execution: str = ""
+    stdout: bytes = b""
+    stderr: bytes = b""
+    ended: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    error: str = ""
+
+
+class ExecutionPosition(View, kw_only=True):
+    """The position of a command's standard input up to which input is taken."""
+
+    position: int
+
+
 class KernelView(View, kw_only=True):
     task: str
     attempt: int

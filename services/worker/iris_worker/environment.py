@@ -19,6 +19,8 @@ PROBE_VARIABLE = "IRIS_PROBE"
 """Set for the command of a probe, which otherwise has the environment of its task. A worker that starts kills processes
 that have it: they are probes of the previous worker process.
 """
+EXEC_VARIABLE = "IRIS_EXEC"
+"""The same for what people execute beside a task."""
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""
@@ -39,7 +41,7 @@ class Place:
 
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """The environment common to all tasks of one job; cached per job."""
-    owners = {name: value for name, value in template.env.items() if name != PROBE_VARIABLE}
+    owners = {name: value for name, value in template.env.items() if name not in (PROBE_VARIABLE, EXEC_VARIABLE)}
     trace = {"TRACEPARENT": template.traceparent} if template.traceparent else {}
     return {
         **place.host,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,24 +41,24 @@ from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.client import LauncherClient, LauncherGone
 from iris_worker.process.limits import Limits, group_limits, memory_limits
 from iris_worker.process.records import (
+    CommandExited,
     Confine,
     Confined,
     Exit,
     Exited,
     Gone,
     KillAll,
-    KillProbe,
     LauncherAnswer,
     Measured,
     Over,
     Pinged,
     PingLauncher,
-    ProbeExited,
     Read,
     Sandbox,
+    SignalCommand,
+    SpawnCommand,
     Spawned,
     Started,
-    StartProbe,
     StartProcess,
     StopProcess,
     StoredEnvironment,
@@ -155,13 +157,16 @@ class Executor:
         self._starting: dict[AttemptRef, Started] = {}
         self._running: dict[AttemptRef, Workspace] = {}
         self._builds: dict[AttemptRef, Callable[[Exit], None]] = {}
-        self._probing: dict[AttemptRef, Callable[[Exit], None]] = {}
+        self._null = os.open(os.devnull, os.O_RDWR)
+        self._numbers = itertools.count(1)
+        self._commands: dict[int, Callable[[Exit], None]] = {}
+        self._probing: dict[AttemptRef, int] = {}
         self._report: dict[AttemptRef, AttemptReport] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
             Confined: lambda m: self._confined.set_result(m.error),
             Spawned: self._on_spawned,
             Exited: self._on_exited,
-            ProbeExited: self._on_probe_exited,
+            CommandExited: self._on_command_exited,
             StoreTrouble: self._on_trouble,
             Measured: self._on_measured,
             Pinged: self._on_pinged,
@@ -357,22 +362,52 @@ class Executor:
     def _probe(self, started: Started, stored: StoredProbe, adopted: bool = False) -> None:
         """Probe a process until it has ended."""
         probe, ports = stored.probe, started.ports
-        start = partial(self._start_probe, started.ref)
+        start = partial(self._start_probe, started.ref, stored)
         serves = ports.get(stored.serves or probe.port, 0)
         self._prober.begin(started.ref, probe, ports.get(probe.port, 0), serves, start, started.after_s, adopted)
 
-    def _start_probe(self, ref: AttemptRef, stderr: int, on_end: Callable[[Exit], None]) -> Callable[[], None]:
+    def _start_probe(
+        self, ref: AttemptRef, stored: StoredProbe, stderr: int, on_end: Callable[[Exit], None]
+    ) -> Callable[[], None]:
         """Start the command of an attempt's probe; returns what kills it. Raises OSError."""
-        self._launcher.send_with(StartProbe(ref), stderr)
-        self._probing[ref] = on_end
-        return partial(self._kill_probe, ref)
+        if self._probing.get(ref) in self._commands:
+            raise OSError("the last probe could not be killed")
+        stdio = (self._null, self._null, stderr)
+        number = self.start_command(ref, stored.probe.command, stdio, on_end, env=stored.env, limits=stored.limits)
+        self._probing[ref] = number
+        return partial(self.signal_command, number, signal.SIGKILL)
 
-    def _kill_probe(self, ref: AttemptRef) -> None:
-        self._launcher.send(KillProbe(ref))
-        self._launcher.flush()
+    def start_command(
+        self,
+        ref: AttemptRef,
+        command: tuple[str, ...],
+        stdio: Sequence[int],
+        on_end: Callable[[Exit], None],
+        *,
+        env: dict[str, str],
+        limits: Limits = (),
+        inherits: bool = False,
+        tty: bool = False,
+    ) -> int:
+        """Start a command beside an attempt, with its own descriptors; returns its number. Raises OSError.
 
-    def _on_probe_exited(self, exited: ProbeExited) -> None:
-        if (on_end := self._probing.pop(exited.ref, None)) is not None:
+        ``inherits``: its environment is that of the attempt's process, and ``env`` on top.
+        """
+        if ref not in self._running or ref in self._starting:
+            raise ProcessLookupError("the task does not run here")
+        number = next(self._numbers)
+        self._launcher.send_with(SpawnCommand(ref, number, command, env, limits, inherits, tty), stdio)
+        self._commands[number] = on_end
+        return number
+
+    def signal_command(self, number: int, signal_number: int) -> None:
+        """Signal the group of such a command; nothing when it has ended."""
+        if number in self._commands:
+            self._launcher.send(SignalCommand(number, signal_number))
+            self._launcher.flush()
+
+    def _on_command_exited(self, exited: CommandExited) -> None:
+        if (on_end := self._commands.pop(exited.number, None)) is not None:
             on_end(exited.exit)
 
     def _take_ports(self, held: LocalAttempt, names: tuple[str, ...]) -> dict[str, int]:
@@ -492,6 +527,7 @@ class Executor:
     def _end(self, slot: Workspace, ended: Ended) -> None:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
         self._prober.end(slot.ref)
+        self._probing.pop(slot.ref, None)
         self._ports.free(slot.ref, self._clock.steady_s())
         self._devices.free(slot.ref)
         self.environments.release(slot.ref)
@@ -583,6 +619,7 @@ class Executor:
     def close(self) -> None:
         self._launcher.close()
         self.slots.close()
+        os.close(self._null)
 
 
 def describe(slot: Workspace, exit_: Exit) -> Ended:

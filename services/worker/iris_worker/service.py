@@ -33,6 +33,7 @@ from iris_worker.bundles.bundle import BundleStore
 from iris_worker.bundles.fetch import Fetcher
 from iris_worker.clock import HostClock
 from iris_worker.devices import Accelerators, Devices
+from iris_worker.executions.server import ExecutionServer
 from iris_worker.executor import Executor, cannot_start
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
 from iris_worker.instance import Notice, attributes_of
@@ -165,6 +166,7 @@ class WorkerService:
         about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
         log.info("started: %s", sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
+        executions = await self._serve_executions()
         try:
             heartbeats = self.reporter.heartbeat(self._trouble, self._prober.results, lambda: self._executor.usage)
             for work in (*(self.reporter.report() for _ in range(HANDS)), heartbeats):
@@ -181,9 +183,19 @@ class WorkerService:
             await self._leave()
         finally:
             await orders.close()
+            executions.close()
             await self._end_tasks()
             self._failed.cancel()
             self._executor.close()
+
+    async def _serve_executions(self) -> contextlib.ExitStack:
+        """Execute commands beside tasks until the result is closed; nothing runs beside benchmarks."""
+        closing = contextlib.ExitStack()
+        if isinstance(self._executor, Executor):
+            server = ExecutionServer(self.settings, self._executor, self._bus, self._spawn)
+            await server.subscribe(self.id)
+            closing.callback(server.close)
+        return closing
 
     async def _until(self, *events: asyncio.Event) -> None:
         """Wait for one of the events. Raises the exception that ended this service before."""

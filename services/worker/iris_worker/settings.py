@@ -59,6 +59,8 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         bundles_at_once: downloads and copies under way at a time.
         build_timeout_s: for building one environment; shorter than preparing_timeout_s of [state].
         environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
+        exec_at_once: commands that people execute beside tasks at a time. exec_idle_s: how long one may neither read
+            nor print. exec_longest_s: how long one may run.
     """
 
     id: str = ""
@@ -97,6 +99,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     build_timeout_s: Positive = 600.0
     environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
     environments_bytes: Count = EnvironmentLimits().bytes
+    exec_at_once: Count = 32
+    exec_idle_s: Positive = 3600.0
+    exec_longest_s: Positive = 43_200.0
 
     @property
     def root(self) -> Path:

@@ -86,6 +86,17 @@ async def test_only_the_owner_and_admins_read_what_tasks_print(iris: House):
     assert statuses == [403, 403, 200, 403, 403, 403, 200, 200, 200]
 
 
+async def test_only_the_owner_and_admins_execute_beside_tasks(iris: House):
+    await iris.http.post("/v1/jobs", json={**SPEC, "user": "bob"}, headers=ROOT)
+    await iris.http.post("/v1/jobs", json={**SPEC, "name": "/b"}, headers=ADA)
+    statuses = [
+        (await iris.http.post(f"/v1/tasks/{task}/executions", json={"command": ["true"]}, headers=headers)).status_code
+        for headers in (ADA, WORKER, ROOT)
+        for task in ("%2Fa%2F0", "%2Fb%2F0")
+    ]
+    assert statuses == [403, 409, 403, 403, 409, 409]  # 409: allowed, but the task does not run
+
+
 async def test_the_caller_is_handed_on_with_every_read(iris: House):
     await iris.http.get("/v1/jobs", headers=ADA)
     assert iris.state.queries[0].caller == Caller("ada", "user")

@@ -59,6 +59,8 @@ DECISIONS = {
     ("GET", "/v1/demand"): REFUSED,
     ("GET", "/v1/dead-letters"): REFUSED,
     ("GET", "/v1/overview"): REFUSED,
+    ("POST", "/v1/tasks/{task}/executions"): REFUSED,
+    ("POST", "/v1/executions/{execution}"): REFUSED,
     ("GET", "/v1/quotas"): REFUSED,
     ("GET", "/v1/quotas/{user}"): REFUSED,
     ("PUT", "/v1/quotas/{user}"): REFUSED,

@@ -7,6 +7,7 @@ import click
 from iris.cli.exit_codes import JOB_EXITS, ExitCode, exit_of_answer
 from iris.client.problems import (
     DeploymentFailed,
+    ExecutionLost,
     FieldMistake,
     InvalidOption,
     JobEnded,
@@ -26,6 +27,7 @@ _SIMPLE: tuple[tuple[type[Exception], ExitCode], ...] = (
     (Unreachable, ExitCode.UNREACHABLE),
     (WaitTimeout, ExitCode.WAIT_TIMEOUT),
     (DeploymentFailed, ExitCode.JOB_FAILED),
+    (ExecutionLost, ExitCode.EXECUTION_LOST),
 )
 
 _EXPLAIN_THEMSELVES = (NotFound, Rejected)

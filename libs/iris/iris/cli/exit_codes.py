@@ -28,6 +28,7 @@ class ExitCode(IntEnum):
     DAMAGED = 65
     TRY_AGAIN = 75
     DETACHED = 130
+    EXECUTION_LOST = 255
 
 
 JOB_EXITS = {

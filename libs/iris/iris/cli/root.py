@@ -28,6 +28,8 @@ COMMANDS = {
     "tree": ("Show a job and everything below it.", "tree:tree"),
     "why": ("Say why something waits or how it ended.", "why:why"),
     "logs": ("Print what tasks wrote.", "logs:logs"),
+    "exec": ("Execute a command beside a running task.", "exec:exec_"),
+    "cp": ("Copy a file or directory of a running task.", "cp:cp"),
     "wait": ("Wait for jobs to end.", "wait:wait"),
     "cancel": ("Kill jobs and everything below them.", "cancel:cancel"),
     "rerun": ("Submit again what a job was.", "rerun:rerun"),

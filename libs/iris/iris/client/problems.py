@@ -11,6 +11,7 @@ IrisError
     │   ├── NotFound        404
     │   ├── Conflict        409, 410, 412
     │   └── TryAgain        429, 502, 503, 504: worth sending again later
+    ├── ExecutionLost       a command beside a task was ended, or the connection to it broke
     ├── WaitTimeout         the job continues, only the wait ended
     ├── DeploymentFailed    a deployment will not become what was waited for
     └── JobEnded            a job ended otherwise than by success
@@ -43,6 +44,10 @@ class Unreachable(ClientError):
 
 class InvalidOption(ClientError):
     """An option that cannot be parsed; the message names it and shows a valid one."""
+
+
+class ExecutionLost(ClientError):
+    """A command beside a task was ended, or the connection to it broke; its exit code is not known."""
 
 
 class WaitTimeout(ClientError):

@@ -95,7 +95,7 @@ async def of_task(call: Call) -> Response:
     task = await look()
     await _check_may_read(call, task.job)
     follow, attempt = parameters.truth("follow"), _attempt(parameters, "last")
-    job, index = _numbers(task)
+    job, index = numbers_of(task.log_subject)
     if attempt.isdigit() and not (task.attempts and int(attempt) <= task.attempts[-1].number):
         raise ProblemResponse("not_found", f"{task.task} has no attempt {attempt}; {_made(task)}")
     last = task.attempts[-1].number if task.attempts else 0
@@ -128,11 +128,16 @@ async def _check_may_read(call: Call, job: str) -> None:
     """Only the owner of a job and admins may read its output. Raises ProblemResponse forbidden."""
     if call.caller.role == "admin":
         return
-    owner = msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
+    owner = await owner_of(call, job)
     if not may_read(call.caller, owner):
         raise ProblemResponse(
             "forbidden", f"{job} belongs to {owner}; only its owner or an admin may read what it prints"
         )
+
+
+async def owner_of(call: Call, job: str) -> str:
+    """The user of a job. Raises ProblemResponse not_found, unavailable."""
+    return msgspec.json.decode(await call.gateway.queries.ask("job", call.caller, job=job), type=_Owned).user
 
 
 async def _respond(
@@ -236,9 +241,9 @@ def _since(call: Call, parameters: Parameters) -> int:
     return parameters.since_ms("since", call.gateway.now_ms())
 
 
-def _numbers(task: _Task) -> tuple[int, int]:
+def numbers_of(log_subject: str) -> tuple[int, int]:
     """The job's number and the task's index, under which output is stored."""
-    match = _LOG_SUBJECT.match(task.log_subject)
+    match = _LOG_SUBJECT.match(log_subject)
     if match is None:
         raise ProblemResponse("internal", "the state service does not say where this task's output is")
     return int(match["job"]), int(match["index"])

@@ -37,11 +37,11 @@ def is_same(entry: StoredProcess) -> bool:
 
 
 def kill_orphans(attempts: str, alive: Collection[int]) -> int:
-    """Kill processes that were started below directory ``attempts`` in slots without a live attempt, and probes;
-    returns how many.
+    """Kill processes that were started below directory ``attempts`` in slots without a live attempt, and commands
+    beside one; returns how many.
     """
     found = [(pid, tree.started_ticks(pid), tree.slot_of(pid, attempts)) for pid in tree.all_pids()]
-    orphans = [(pid, at) for pid, at, slot in found if slot is not None and (slot not in alive or tree.is_probe(pid))]
+    orphans = [(pid, at) for pid, at, slot in found if slot is not None and (slot not in alive or tree.is_beside(pid))]
     return sum(signal_process(pid, at, signal.SIGKILL) for pid, at in orphans)
 
 

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +129,14 @@ class LauncherClient:
             self._outbox += frame(record)
         self._urgent |= len(self._outbox) > _RECORDS_BYTES
 
-    def send_with(self, request: LauncherRequest, fd: int) -> None:
-        """Send a request at once, with a descriptor. Raises OSError."""
+    def send_with(self, request: LauncherRequest, fds: Sequence[int]) -> None:
+        """Send a request at once, with descriptors. Raises OSError."""
         self.flush_records()
         if self._outbox or self._socket is None:
             raise OSError(errno.EAGAIN, "the launcher is busy")
-        socket.send_fds(self._socket, [frame(request)], [fd])
+        data = frame(request)
+        self._outbox += data[socket.send_fds(self._socket, [data], fds) :]
+        self.flush_records()
 
     def flush_records(self) -> None:
         self._urgent = True

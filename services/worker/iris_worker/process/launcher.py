@@ -25,24 +25,24 @@ from iris_worker.process import adopt
 from iris_worker.process.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
+    CommandExited,
     Confine,
     Confined,
     Exit,
     Exited,
     Gone,
     KillAll,
-    KillProbe,
     LauncherAnswer,
     LauncherRequest,
     Measured,
     Over,
     Pinged,
     PingLauncher,
-    ProbeExited,
     Read,
     Ready,
+    SignalCommand,
+    SpawnCommand,
     Spawned,
-    StartProbe,
     StartProcess,
     StopProcess,
     StoreTrouble,
@@ -73,7 +73,7 @@ class Launcher:
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
         self._groups, self._cgroup = _find_groups(root)
-        self._runner = Runner(self._loop, str(root), self._groups, self._on_exit, self._on_probe_exit)
+        self._runner = Runner(self._loop, str(root), self._groups, self._on_exit, self._on_command_exit)
         self._attempts = str(root / "attempts")
         self._inbox, self._outbox = bytearray(), bytearray()
         self._fds: list[int] = []
@@ -83,8 +83,8 @@ class Launcher:
             StartProcess: self._start,
             StopProcess: lambda m: self._runner.stop(m.ref, m.grace_ms, m.settle_ms),
             KillAll: lambda m: self._runner.kill_all(),
-            StartProbe: self._start_probe,
-            KillProbe: lambda m: self._runner.kill_probe(m.ref),
+            SpawnCommand: self._spawn_command,
+            SignalCommand: lambda m: self._runner.signal_command(m.number, m.signal),
             PingLauncher: lambda m: self._send(Pinged()),
         }
 
@@ -140,7 +140,7 @@ class Launcher:
         self._send(Ready(self._cgroup))
 
     def _disconnect(self) -> None:
-        """The worker is gone, and nobody waits for its probes."""
+        """The worker is gone, and nobody waits for its commands."""
         if self.connection is not None:
             self._loop.forget(self.connection.fileno())
             self.connection.close()
@@ -149,7 +149,7 @@ class Launcher:
             os.close(self._fds.pop())
         self._inbox.clear()
         self._outbox.clear()
-        self._runner.kill_probes()
+        self._runner.kill_commands()
 
     def _read(self) -> bool:
         """Execute what has arrived; False when that was nothing, and when the worker is gone."""
@@ -238,25 +238,30 @@ class Launcher:
         else:
             self._record(Spawned(ref, pid, after_s, _steady_s(), time.time_ns() // 1_000_000, cgroup))
 
-    def _start_probe(self, request: StartProbe) -> None:
-        ref, stderr = request.ref, self._fds.pop(0)
-        entry = self._store.table.entries.get(ref)
+    def _spawn_command(self, request: SpawnCommand) -> None:
+        count = 1 if request.tty else 3
+        stdio, self._fds = self._fds[:count], self._fds[count:]
         try:
-            if entry is None or entry.started.probe is None:
-                raise ProcessLookupError("the attempt is unknown")
-            stored = entry.started.probe
-            sandbox = entry.started.sandbox
-            self._runner.start_probe(ref, stored.probe.command, stored.env, stored.limits, stderr, sandbox)
-        except (NotRunnable, OSError) as error:
-            self._on_probe_exit(ref, Exit(error=str(error)))
+            entry = self._store.table.entries.get(request.ref)
+            self._runner.start_command(
+                *(request.ref, request.number, request.command, request.env, request.limits, stdio),
+                sandbox=entry.started.sandbox if entry is not None else None,
+                inherits=request.inherits,
+                tty=request.tty,
+            )
+        except NotRunnable as error:
+            self._on_command_exit(request.number, Exit(error.code, error=str(error)))
+        except OSError as error:
+            self._on_command_exit(request.number, Exit(error=str(error)))
         finally:
-            os.close(stderr)
+            for fd in stdio:
+                os.close(fd)
 
     def _on_exit(self, ref: AttemptRef, exit_: Exit) -> None:
         self._record(Exited(ref, exit_))
 
-    def _on_probe_exit(self, ref: AttemptRef, exit_: Exit) -> None:
-        self._send(ProbeExited(ref, exit_))
+    def _on_command_exit(self, number: int, exit_: Exit) -> None:
+        self._send(CommandExited(number, exit_))
 
     def _record(self, record: Spawned | Exited) -> None:
         data = self._store.add(record)

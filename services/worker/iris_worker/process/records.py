@@ -191,16 +191,29 @@ class KillAll(_Record, frozen=True, tag="kill-all"):
     """Kill all attempts without a grace period."""
 
 
-class StartProbe(_Record, frozen=True, tag="start-probe"):
-    """Start the command of an attempt's probe; a descriptor for its standard error comes with the message. Answered
-    by `ProbeExited`.
+class SpawnCommand(_Record, frozen=True, tag="spawn-command"):
+    """Start a command beside an attempt's process, in its directory; it ends with the attempt, and with the worker.
+    Answered by `CommandExited`.
+
+    The descriptors for its standard input, output and error come with the message; with ``tty`` one, of the terminal
+    that it controls. ``number``: of the worker's choice. ``inherits``: its environment is ``env`` on top of that of the
+    attempt's process.
     """
 
     ref: AttemptRef
+    number: int
+    command: tuple[str, ...]
+    env: dict[str, str] = {}
+    limits: Limits = ()
+    inherits: bool = False
+    tty: bool = False
 
 
-class KillProbe(_Record, frozen=True, tag="kill-probe"):
-    ref: AttemptRef
+class SignalCommand(_Record, frozen=True, tag="signal-command"):
+    """Signal the process group of such a command; nothing when it has ended."""
+
+    number: int
+    signal: int
 
 
 class PingLauncher(_Record, frozen=True, tag="ping"):
@@ -208,7 +221,7 @@ class PingLauncher(_Record, frozen=True, tag="ping"):
 
 
 LauncherRequest = (
-    Confine | StartProcess | StopProcess | KillAll | StartProbe | KillProbe | PingLauncher | Over | Read | Gone
+    Confine | StartProcess | StopProcess | KillAll | SpawnCommand | SignalCommand | PingLauncher | Over | Read | Gone
 )
 
 # ── answers of the launcher ─────────────────────────────────────────────────────────────────────────────────────
@@ -229,8 +242,10 @@ class Confined(_Record, frozen=True, tag="confined"):
     error: str = ""
 
 
-class ProbeExited(_Record, frozen=True, tag="probe-exited"):
-    ref: AttemptRef
+class CommandExited(_Record, frozen=True, tag="command-exited"):
+    """A command beside an attempt has ended, or could not be started."""
+
+    number: int
     exit: Exit
 
 
@@ -251,7 +266,7 @@ class Pinged(_Record, frozen=True, tag="pinged"):
 
 
 LauncherAnswer = (
-    Confined | Started | Spawned | Exited | Over | Read | Ready | Measured | ProbeExited | StoreTrouble | Pinged
+    Confined | Started | Spawned | Exited | Over | Read | Ready | Measured | CommandExited | StoreTrouble | Pinged
 )
 
 # ── what is known of the attempts ───────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ import contextlib
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -44,8 +44,9 @@ class Process:
     Attributes:
         strays: processes of this attempt that left its group, and when each was started, in ticks since boot.
         terminated: it was sent TERM, and ``killer`` will send KILL; before that ``killer`` sends TERM.
-        probe: the process group of a probe's command that runs beside it; 0 while none does.
-        group, probe_group: their control groups; None without.
+        commands: process groups of commands that run beside it, probes and what people execute, with their control
+            groups.
+        group: its control group; None without.
         sampled: the most memory it was seen to hold.
     """
 
@@ -55,9 +56,8 @@ class Process:
     pidfd: int = -1
     exit: Exit | None = None
     strays: dict[int, int] = field(default_factory=dict)
-    probe: int = 0
+    commands: dict[int, Group | None] = field(default_factory=dict)
     group: Group | None = None
-    probe_group: Group | None = None
     sampled: int = 0
     rounds: int = 0
     terminated: bool = False
@@ -70,7 +70,7 @@ class Runner:
     Args:
         root: the worker's data directory. groups: control groups; None where there are none.
         on_exit: called once for each attempt that has ended, with the exit of its first process.
-        on_probe_exit: called for each probe's command that has ended.
+        on_command_exit: called for each command beside an attempt that has ended, with its number.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Runner:
         root: str,
         groups: Cgroups | None,
         on_exit: Callable[[AttemptRef, Exit], None],
-        on_probe_exit: Callable[[AttemptRef, Exit], None],
+        on_command_exit: Callable[[int, Exit], None],
     ) -> None:
         self._loop = loop
         self._attempts = f"{root}/attempts"
@@ -90,14 +90,14 @@ class Runner:
         self._measured = 0
         self._dying: list[Group] = []
         self._on_exit = on_exit
-        self._on_probe_exit = on_probe_exit
+        self._on_command_exit = on_command_exit
         self._null = os.open(os.devnull, os.O_RDWR)
         self._children = tree.Children()
         self._by_slot: dict[int, Process] = {}
         self._by_pid: dict[int, Process] = {}
         self._own_peak = 0
         self._by_ref: dict[AttemptRef, Process] = {}
-        self._probes: dict[int, Process] = {}
+        self._commands: dict[int, tuple[int, Process]] = {}
         self._lingering: list[Process] = []
         self._unowned: dict[int, set[AttemptRef]] = {}
         self._watching = False
@@ -182,29 +182,41 @@ class Runner:
         self._loop.watch(pidfd, lambda: self._adopted_ended(process))
         return True
 
-    def start_probe(
+    def start_command(
         self,
         ref: AttemptRef,
+        number: int,
         command: tuple[str, ...],
         env: Mapping[str, str],
         limits: Limits,
-        stderr: int,
+        stdio: Sequence[int],
+        *,
         sandbox: Sandbox | None = None,
+        inherits: bool = False,
+        tty: bool = False,
     ) -> None:
-        """Start a probe command in an attempt's directory; it and its group are killed when the attempt ends.
+        """Start a command in an attempt's directory; it and its group are killed when the attempt ends.
+
+        Args:
+            number: names it in `signal_command` and at its end.
+            env: its environment; with ``inherits`` on top of that of the attempt's process.
+            stdio: its standard input, output and error, or with ``tty`` its terminal.
 
         Raises NotRunnable, OSError.
         """
         process = self._by_ref.get(ref)
         if process is None or process.exit is not None:
-            raise ProcessLookupError("the process has ended")
-        if process.probe:
-            raise OSError("the last probe could not be killed")
-        workdir, stdio = f"{self._attempts}/{process.slot}", (self._null, self._null, stderr)
+            raise ProcessLookupError("the task has ended")
+        workdir = f"{self._attempts}/{process.slot}"
+        if inherits:
+            env = {**tree.environment(process.pid), "IRIS_WORKDIR": workdir, **env}
+        if tty and sandbox is not None and sandbox.uid is not None:
+            os.fchown(stdio[0], sandbox.uid, -1)
         held = self.sandboxes.prepare(process.slot, sandbox, workdir, beside=True)
-        with self._taken(process.group.limits if process.group is not None else None) as process.probe_group:
-            process.probe = pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio)
-        self._probes[pid] = process
+        with self._taken(process.group.limits if process.group is not None else None) as group:
+            pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio, tty)
+        process.commands[pid] = group
+        self._commands[pid] = (number, process)
         hold(pid, limits)
 
     def close(self) -> None:
@@ -213,25 +225,27 @@ class Runner:
         if self._groups is not None:
             self._groups.close()
 
-    def kill_probe(self, ref: AttemptRef) -> None:
-        process = self._by_ref.get(ref)
-        if process is not None and process.probe:
-            signal_group(process.probe, signal.SIGKILL)
+    def signal_command(self, number: int, signal_number: int) -> None:
+        for pid, (known, _) in self._commands.items():
+            if known == number:
+                signal_group(pid, signal_number)
 
-    def kill_probes(self) -> None:
-        """Kill the probes of a worker that is gone."""
-        for pid in self._probes:
+    def kill_commands(self) -> None:
+        """Kill the commands of a worker that is gone."""
+        for pid in self._commands:
             signal_group(pid, signal.SIGKILL)
 
-    def _probe_ended(self, pid: int, status: int) -> None:
+    def _command_ended(self, pid: int, status: int) -> None:
         """The command has ended: kill the rest of its group."""
-        process = self._probes.pop(pid)
-        process.probe = 0
+        number, process = self._commands.pop(pid)
+        group = process.commands.pop(pid)
         signal_group(pid, signal.SIGKILL)
-        if process.probe_group is not None:
-            self._dying.append(process.probe_group)
-            process.probe_group = None
-        self._on_probe_exit(process.ref, to_exit(status, 0))
+        if group is not None:
+            self._dying.append(group)
+        exit_ = to_exit(status, 0)
+        if process.exit is not None and exit_.signal == signal.SIGKILL:
+            exit_ = structs.replace(exit_, error="its task has ended")
+        self._on_command_exit(number, exit_)
 
     def _add(self, process: Process) -> None:
         self._by_pid[process.pid] = self._by_ref[process.ref] = self._by_slot[process.slot] = process
@@ -284,8 +298,8 @@ class Runner:
         ended = []
         while (found := wait_any()) is not None:
             pid, status, usage = found
-            if pid in self._probes:
-                self._probe_ended(pid, status)
+            if pid in self._commands:
+                self._command_ended(pid, status)
                 continue
             process = self._by_pid.get(pid)
             if process is None or process.pidfd >= 0:
@@ -358,12 +372,13 @@ class Runner:
         process.rounds += 1
         if process.group is not None and self._groups is not None:
             left = self._groups.kill(process.group)
-            if process.probe_group is not None:
-                left |= self._groups.kill(process.probe_group)
         else:
             left = signal_group(process.pid, signal.SIGKILL)
-            if process.probe:
-                left |= signal_group(process.probe, signal.SIGKILL)
+        for command, group in process.commands.items():
+            if group is not None and self._groups is not None:
+                left |= self._groups.kill(group)
+            else:
+                left |= signal_group(command, signal.SIGKILL)
         process.strays = {
             pid: ticks for pid, ticks in process.strays.items() if signal_process(pid, ticks, signal.SIGKILL)
         }
@@ -382,7 +397,7 @@ class Runner:
     def _look_for_strays(self, ended: list[Process]) -> None:
         """Find children of this process that it did not start: orphans of tasks, alive or zombies."""
         gone = {process.ref for process in ended}
-        for pid in self._children.pids() - self._by_pid.keys() - self._probes.keys() - self.sandboxes.pids:
+        for pid in self._children.pids() - self._by_pid.keys() - self._commands.keys() - self.sandboxes.pids:
             owner = self._owner(pid)
             if owner is None and self._nobodys(pid, gone):
                 owner = ended[0]
@@ -423,7 +438,7 @@ class Runner:
 
 def is_bare(process: Process) -> bool:
     """Whether only zombies are left that other processes must reap."""
-    groups = [group for group in (process.pid, process.probe) if group]
+    groups = (process.pid, *process.commands)
     return not any(map(tree.group_lives, groups)) and not any(map(tree.is_alive, process.strays))
 
 

@@ -13,7 +13,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -150,18 +150,19 @@ class Sandboxes:
         command: tuple[str, ...],
         env: Mapping[str, str],
         workdir: str,
-        stdio: tuple[int, int, int],
+        stdio: Sequence[int],
+        tty: bool = False,
     ) -> int:
         """Start ``command`` as `spawn.spawn` does, confined in what `prepare` returned.
 
         Raises NotRunnable, OSError.
         """
         if sandbox is None:
-            return spawn(command, env, workdir, stdio)
+            return spawn(command, env, workdir, stdio, tty)
 
         def start() -> int:
             with self._as(sandbox):
-                return spawn(command, env, workdir, stdio)
+                return spawn(command, env, workdir, stdio, tty)
 
         if held is None:
             return start()

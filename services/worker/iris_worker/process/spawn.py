@@ -12,8 +12,12 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
+
+FileActions = list[tuple[Any, ...]]
+"""As `os.posix_spawn` takes them."""
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -42,44 +46,50 @@ class NotRunnable(Exception):
         self.code = code
 
 
-def spawn(command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: tuple[int, int, int]) -> int:
+def spawn(
+    command: tuple[str, ...], env: Mapping[str, str], workdir: str, stdio: Sequence[int], tty: bool = False
+) -> int:
     """Start ``command`` as leader of a new session and return its process id.
 
     Args:
-        stdio: descriptors that become its standard input, output and error.
+        stdio: descriptors that become its standard input, output and error; with ``tty`` one, of a terminal, which
+            becomes all three, and the one that controls the session.
 
     Raises NotRunnable when no shell could run it either, OSError when the host cannot start processes now.
     """
     os.chdir(workdir)
+    actions = _terminal(stdio[0]) if tty else [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(stdio)]
     program = find(command[0], env.get("PATH", _DEFAULT_PATH))
     try:
-        return _start(program, command, env, stdio)
+        return _start(program, command, env, actions)
     except OSError as error:
         if error.errno == errno.ENOEXEC:
-            return _as_script(program, command, env, stdio)
+            return _as_script(program, command, env, actions)
         raise _explain(error, command[0]) from error
     except ValueError as error:  # a NUL in an argument, '=' in a variable's name
         raise NotRunnable(NOT_EXECUTABLE, f"{command[0][:200]}: {error}") from error
 
 
-def _as_script(program: str, command: tuple[str, ...], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+def _terminal(fd: int) -> FileActions:
+    """Open a terminal once more: the first one that the leader of a session opens controls that session."""
+    opened: FileActions = [(os.POSIX_SPAWN_OPEN, 0, f"/proc/self/fd/{fd}", os.O_RDWR, 0)]
+    return [*opened, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+
+
+def _as_script(program: str, command: tuple[str, ...], env: Mapping[str, str], actions: FileActions) -> int:
     """Run a file without a ``#!`` line as a shell script, as shells do."""
     try:
-        return _start(_SHELL, (_SHELL, program, *command[1:]), env, stdio)
+        return _start(_SHELL, (_SHELL, program, *command[1:]), env, actions)
     except OSError as error:
         raise _explain(error, command[0]) from error
 
 
-def _start(program: str, command: tuple[str, ...], env: Mapping[str, str], stdio: tuple[int, int, int]) -> int:
+def _start(program: str, command: tuple[str, ...], env: Mapping[str, str], actions: FileActions) -> int:
     return os.posix_spawn(
         program,
         command,
         env,
-        file_actions=[
-            (os.POSIX_SPAWN_DUP2, stdio[0], 0),
-            (os.POSIX_SPAWN_DUP2, stdio[1], 1),
-            (os.POSIX_SPAWN_DUP2, stdio[2], 2),
-        ],
+        file_actions=actions,
         setsid=True,
         setsigmask=(),
         setsigdef=_IGNORED_BY_PYTHON,

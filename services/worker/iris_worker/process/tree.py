@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
-from iris_worker.environment import PROBE_VARIABLE
+from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
 
 _PAGE = 1 << 16
 _WORKDIR = b"IRIS_WORKDIR="
-_PROBE = f"{PROBE_VARIABLE}=".encode()
+_BESIDE = tuple(f"{name}=".encode() for name in (PROBE_VARIABLE, EXEC_VARIABLE))
 _GROUP = 5 - 3
 _START_TIME = 22 - 3
 _EXIT_CODE = 52 - 3
@@ -85,9 +85,15 @@ def namespace_inits() -> dict[int, int]:
     return found
 
 
-def is_probe(pid: int) -> bool:
-    """Whether it is a probe's command, or a descendant of one."""
-    return any(entry.startswith(_PROBE) for entry in _environ(pid))
+def is_beside(pid: int) -> bool:
+    """Whether it is a command beside an attempt's process, or a descendant of one."""
+    return any(entry.startswith(_BESIDE) for entry in _environ(pid))
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Its initial environment; empty when it has ended, or belongs to another user."""
+    entries = (os.fsdecode(entry).partition("=") for entry in _environ(pid))
+    return {name: value for name, equals, value in entries if name and equals}
 
 
 def group_lives(group: int) -> bool:

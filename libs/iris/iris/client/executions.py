@@ -1,0 +1,119 @@
+"""Executes a command beside a running task: its output as it comes, and what it is to read.
+
+Out of scope: terminals and signals of this machine (`iris.cli.commands.exec`).
+Source: docs/design/interfaces.md#command-line.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from iris.client.api import GatewayApi
+from iris.client.decode import from_json
+from iris.client.problems import ExecutionLost
+from iris.client.transport import BROKEN, HttpRequest, in_path
+from iris_core.codec import to_json
+from iris_core.views import ExecutionLine, ExecutionPosition
+
+PIECE = 192 * 1024
+_SILENCE_S = 60.0
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """Rows and columns of a terminal, and its type, as in the variable TERM."""
+
+    rows: int
+    columns: int
+    term: str = ""
+
+
+class RemoteCommand:
+    """A command beside a task; iterate for its output until it has ended, then read ``exit_code``.
+
+    Leaving the context ends the command. One thread reads; another one may write.
+
+    Args:
+        terminal: gives it a terminal of that size.
+
+    Raises Problem, Unreachable.
+    """
+
+    def __init__(
+        self, api: GatewayApi, task: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> None:
+        self._api = api
+        self._position = 0
+        self.exit_code: int | None = None
+        self.error = ""
+        body: dict[str, object] = {"command": list(command)}
+        if terminal is not None:
+            body |= {"tty": True, "rows": terminal.rows, "columns": terminal.columns, "term": terminal.term}
+        path = f"/v1/tasks/{in_path(task)}/executions"
+        headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+        request = HttpRequest("POST", path, body=to_json(body), headers=headers)
+        try:
+            self._channel = api.transport.open(request, _SILENCE_S)
+        except BROKEN as error:
+            raise api.transport.unreachable(error) from error
+        self._lines = self._read()
+        self._path = f"/v1/executions/{in_path(next(self._lines).execution)}"
+
+    def __enter__(self) -> RemoteCommand:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._channel.interrupt()
+        self._channel.close()
+
+    def __iter__(self) -> Iterator[ExecutionLine]:
+        """Its output. Raises ExecutionLost when the command was ended, and its own end was not seen."""
+        for line in self._lines:
+            if line.stdout or line.stderr:
+                yield line
+            if line.ended:
+                self.error = line.error
+                self.exit_code = line.exit_code if line.signal is None else 128 + line.signal
+                if line.error and line.exit_code is None:
+                    raise ExecutionLost(line.error)
+                return
+
+    def write(self, data: bytes, *, end: bool = False) -> None:
+        """Give it input; returns when all of it is taken. ``end``: nothing follows. Raises Problem."""
+        start = self._position
+        while True:
+            rest = data[self._position - start :][:PIECE]
+            last = self._position - start + len(rest) == len(data)
+            body = {"offset": self._position, "data": rest, "end": end and last}
+            self._position = self._send(body)
+            if last and self._position - start >= len(data):
+                return
+
+    def signal(self, name: str) -> None:
+        """Signal its process group: INT, TERM and so on. Raises Problem."""
+        self._send({"offset": self._position, "signal": name})
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Its terminal has another size. Raises Problem."""
+        self._send({"offset": self._position, "rows": rows, "columns": columns})
+
+    def _send(self, body: dict[str, object]) -> int:
+        return self._api.post(self._path, ExecutionPosition, body=body).position
+
+    def _read(self) -> Iterator[ExecutionLine]:
+        rest = b""
+        while True:
+            try:
+                chunk = self._channel.response.read1(_READ_BYTES)
+            except (*BROKEN, http.client.IncompleteRead, ValueError, AttributeError) as error:
+                raise ExecutionLost(f"the connection to the gateway broke: {error}") from error
+            if not chunk:
+                raise ExecutionLost("the gateway has closed the connection")
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                if line:
+                    yield from_json(line, ExecutionLine)

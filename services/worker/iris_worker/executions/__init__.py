@@ -1,0 +1,1 @@
+"""Commands that people execute beside tasks."""
