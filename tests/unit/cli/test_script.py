@@ -102,3 +102,8 @@ def test_a_script_of_the_workdir_runs_from_there(tmp_path, monkeypatch):
     script(tmp_path / "other.py", "")
 
     assert {command: in_workdir(command, work) for command in commands} == commands
+
+
+def test_a_program_in_the_command_is_no_script_however_long():
+    assert find_script(("python", "-c", "print(1)\n" * 1000)) is None
+    assert find_script(("python", "-c", "a\0b")) is None

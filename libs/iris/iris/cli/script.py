@@ -46,7 +46,7 @@ def find_script(command: Sequence[str]) -> Path | None:
     if command and Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS:
         words = (word for word in command[1:] if not word.startswith("-"))
     script = next(iter(words), None)
-    return Path(script) if script and "\0" not in script and Path(script).is_file() else None
+    return Path(script) if script and os.path.isfile(script) else None  # a program after -c may be too long for a path
 
 
 def to_send(command: Sequence[str]) -> Path | None:
