@@ -244,8 +244,12 @@ class Sandboxes:
     def left(self, slot: int) -> int:
         """The process with which all that an attempt left in its sandbox ends; 0 when nothing is left."""
         held = self._by_slot.get(slot)
+        if init := self._adopted.pop(slot, 0):
+            if held is not None:  # of its probes
+                self._end(slot)
+            return init
         if held is None:
-            return self._adopted.pop(slot, 0)
+            return 0
         if self._root and held.children.pids() == held.held:
             held.busy = False
             return 0
