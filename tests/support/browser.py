@@ -61,11 +61,14 @@ class Page:
                 await asyncio.sleep(0.05)  # a page does not tell when it has changed
 
     async def click(self, selector: str) -> None:
-        """Press the mouse on an element, which works without scripts too."""
-        document = await self.send("DOM.getDocument")
-        found = await self.send("DOM.querySelector", nodeId=document["root"]["nodeId"], selector=selector)
-        await self.send("DOM.scrollIntoViewIfNeeded", nodeId=found["nodeId"])
-        box = await self.send("DOM.getBoxModel", nodeId=found["nodeId"])
+        """Press the mouse on an element, which works without scripts too. Raises TimeoutError."""
+        box: dict[str, Any] = {}
+        async with asyncio.timeout(40):
+            while "model" not in box:  # nodes are numbered anew while another page is coming
+                root = (await self.send("DOM.getDocument")).get("root", {}).get("nodeId", 0)
+                found = await self.send("DOM.querySelector", nodeId=root, selector=selector)
+                await self.send("DOM.scrollIntoViewIfNeeded", nodeId=found.get("nodeId", 0))
+                box = await self.send("DOM.getBoxModel", nodeId=found.get("nodeId", 0))
         corners = box["model"]["content"]
         at = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2, "button": "left", "clickCount": 1}
         for kind in ("mousePressed", "mouseReleased"):
