@@ -63,14 +63,17 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.terminate()
         supervisor.wait()
         return ExitCode.UNEXPECTED
+    remarks = []
+    if confined != "confined":
+        remarks.append("tasks run as you without a sandbox; --sandbox confines them")
+    if token_file:
+        remarks.append(f"it wants tokens; yours is in {token_file}, where iris finds it; iris open shows the pages")
     if detach:
+        for remark in remarks if sys.stderr.isatty() else ():
+            note(remark)
         click.echo(url)
         return ExitCode.SUCCEEDED
-    if confined != "confined":
-        note("tasks run as you without a sandbox; --sandbox confines them")
-    if token_file:
-        note(f"it wants tokens; yours is in {token_file}, where iris finds it; iris open shows the pages, signed in")
-    return stay(url, data, supervisor)
+    return stay(url, data, remarks, supervisor)
 
 
 def start_supervisor(
@@ -164,11 +167,11 @@ def look_proxy(address: str) -> Callable[[Client], str]:
     return look
 
 
-def stay(url: str, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
+def stay(url: str, data: Path, remarks: list[str], supervisor: subprocess.Popen[bytes]) -> int:
     """Print commands to try and wait; Ctrl-C and TERM stop the cluster."""
     words = [
         f"the cluster is up; dashboard and API: {url}",
-        f"its data: {data}\n",
+        "\n".join([f"its data: {data}", *remarks]) + "\n",
         "try:  iris run --replicas 3 -- sh -c 'echo hello $IRIS_TASK_INDEX'\n      iris ls\n\nCtrl-C stops it.",
     ]
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())
