@@ -112,7 +112,7 @@ def on_stages(ledger: Ledger, worker: str, stages: Iterable[Stage]) -> Iterator[
             yield _ended(ref, stage.ended, succeeded, ledger.workers[worker])
         elif stage.status in table.STAGES:
             rule = table.STAGES[stage.status]
-            detail = clipped(stage.detail)
+            detail = stage.detail and clipped(stage.detail)
             yield Claim(
                 rule, ref.job, ref.index, ref.attempt, initiator=Initiator.WORKER, status=stage.status, detail=detail
             )
