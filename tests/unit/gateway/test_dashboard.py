@@ -176,7 +176,7 @@ async def test_with_authentication_a_token_is_asked_for_once_and_only_reads():
         iris.state.pages = pages_of(iris.state)
         away = await iris.http.get("/queue")
         wrong = await iris.http.post("/login", data={"token": "guess"})
-        right = await iris.http.post("/login", data={"token": "s-ada"})
+        right = await iris.http.post("/login", data={"token": " s-ada\r\n"})
         cookie = right.headers["set-cookie"]
         shown = await iris.http.get("/queue")
         changed = await iris.http.post("/v1/jobs", json={"name": "/a", "command": ["true"]})

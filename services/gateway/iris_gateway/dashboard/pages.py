@@ -126,10 +126,10 @@ async def login(call: Call) -> Response:
 
 async def signed_in(call: Call) -> Response:
     """Accept a token and store it in the cookie."""
-    token = first(await fields_of(call.request), "token")
+    token = first(await fields_of(call.request), "token").strip()
     try:
         if not call.gateway.open:
-            identify_person(call.gateway, token.strip())
+            identify_person(call.gateway, token)
     except ProblemResponse:
         return html(call.request, "login.html", 401, title="Sign in", wrong="This token is not known.")
     return _enter(call, token)
