@@ -122,6 +122,14 @@ def test_run_sends_what_was_said(iris):
         )
 
 
+@pytest.mark.parametrize("words", [("grep", "-n", "x"), ("--", "grep", "-n", "x")])
+def test_options_after_the_task_belong_to_the_command_that_is_executed(iris, words):
+    with answering(in_turn(problem(409, "conflict", "it has ended"))) as server:
+        code, _, _ = iris("exec", "--url", server.url, "train/0", *words)
+
+        assert (code, server.requests[0].json["command"]) == (11, ["grep", "-n", "x"])
+
+
 def test_inside_a_task_run_submits_a_child(iris, monkeypatch):
     monkeypatch.setenv("IRIS_JOB", "/train")
     with answering(a_run("succeeded")) as server:

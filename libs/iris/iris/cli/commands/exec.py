@@ -28,7 +28,7 @@ _WAITING = 4
 """Pieces of input that are read ahead."""
 
 
-@click.command(cls=CliCommand)
+@click.command(cls=CliCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("task", type=NAME, metavar="TASK")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @click.option("-t", "--tty", "terminal", is_flag=True, help="Give it a terminal.")
@@ -40,6 +40,7 @@ def exec_(client: Client, task: str, command: tuple[str, ...], terminal: bool, n
     The exit code is the command's; 255 when it was ended before, or the connection to it broke. It ends with its task,
     and with this command. Ctrl-C interrupts it; a second one ends it.
     """
+    command = command[1:] if command[0] == "--" else command
     size = _size() if terminal else None
     with RemoteCommand(client, task, command, terminal=size) as remote, _Input(remote) as given:
         interactive = terminal and sys.stdin.isatty()
