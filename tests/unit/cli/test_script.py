@@ -104,6 +104,31 @@ def test_a_script_of_the_workdir_runs_from_there(tmp_path, monkeypatch):
     assert {command: in_workdir(command, work) for command in commands} == commands
 
 
+def test_what_of_the_workdir_is_not_sent_is_no_script_of_tasks(tmp_path):
+    python = tmp_path / ".venv" / "bin" / "python"
+    for path in (python, tmp_path / "local.sh", tmp_path / "local.sh2"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        script(path, "#!/bin/sh\n").chmod(0o755)
+    commands = {
+        (str(python), "train.py"): (str(python), "train.py"),
+        ("./local.sh",): ("./local.sh",),
+        (str(tmp_path / "local.sh"),): (str(tmp_path / "local.sh"),),
+        (str(tmp_path / "local.sh2"),): ("./local.sh2",),
+    }
+
+    assert {command: in_workdir(command, tmp_path, (".venv/", "local.sh")) for command in commands} == commands
+
+
+def test_the_options_are_those_of_the_script_that_runs_in_the_workdir(tmp_path, monkeypatch):
+    (tmp_path / "proj").mkdir()
+    script(tmp_path / "proj" / "train.py", "#IRIS --cpu=8\n")
+    script(tmp_path / "train.py", "#IRIS --cpu=2\n")
+    monkeypatch.chdir(tmp_path)
+    commands = [("train.py",), ("--workdir=proj", "train.py"), ("--workdir", "proj", "--", "python", "train.py")]
+
+    assert [parsed(*words)["cpu"] for words in [*commands, ("--workdir=proj", "proj/train.py")]] == ["2", "8", "8", "8"]
+
+
 def test_a_program_in_the_command_is_no_script_however_long():
     assert find_script(("python", "-c", "print(1)\n" * 1000)) is None
     assert find_script(("python", "-c", "a\0b")) is None

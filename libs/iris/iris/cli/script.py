@@ -26,27 +26,29 @@ class ScriptedCommand(CliCommand):
     """A command whose options may also be written in the script it runs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        script = find_script(command_of(self, ctx, args))
+        script = find_script(*command_of(self, ctx, args))
         return super().parse_args(ctx, [*(read_script(script) if script else ()), *args])
 
 
-def command_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> Sequence[str]:
-    """The arguments of a command line without options; empty when it is invalid."""
+def command_of(command: click.Command, ctx: click.Context, args: Sequence[str]) -> tuple[Sequence[str], Path]:
+    """The arguments of a command line without options, and its workdir; empty when it is invalid."""
     try:
         values, _, _ = command.make_parser(ctx).parse_args(list(args))
     except click.UsageError:
-        return ()
+        return (), Path()
     words = values.get("command")
-    return words if isinstance(words, tuple) else ()
+    return words if isinstance(words, tuple) else (), Path(values.get("workdir") or "")
 
 
-def find_script(command: Sequence[str]) -> Path | None:
-    """The script that a command runs, None when it runs no file of this machine."""
+def find_script(command: Sequence[str], workdir: Path = Path()) -> Path | None:
+    """The script that a command runs, that of its workdir first; None when it runs no file of this machine."""
     words: Iterable[str] = command[:1]
     if command and Path(command[0]).name.rstrip("0123456789.") in _INTERPRETERS:
         words = (word for word in command[1:] if not word.startswith("-"))
     script = next(iter(words), None)
-    return Path(script) if script and os.path.isfile(script) else None  # a program after -c may be too long for a path
+    places = (workdir / script, Path(script)) if script else ()
+    # a program after -c may be too long for a path
+    return next((place for place in places if os.path.isfile(place)), None)
 
 
 def to_send(command: Sequence[str]) -> Path | None:
@@ -65,14 +67,19 @@ def sent_along(command: Sequence[str], script: Path) -> tuple[str, ...]:
     return (*interpreter(script, executable=True), f"./{script.name}", *command[1:])
 
 
-def in_workdir(command: Sequence[str], workdir: Path) -> tuple[str, ...]:
-    """The command that runs in ``workdir``: when its first word is a file there and no program, as a script."""
+def in_workdir(command: Sequence[str], workdir: Path, left_out: Iterable[str] = ()) -> tuple[str, ...]:
+    """The command that runs in ``workdir``: when its first word is a file there and no program, as a script.
+
+    ``left_out``: what of it is not sent, as in `Bundle`, and no script of tasks.
+    """
     word = command[0] if command else ""
     places = (workdir / word, Path(word))
     script = next((place for place in places if "\0" not in word and is_inside(place, workdir)), None)
     if script is None or ("/" not in word and shutil.which(word)):
         return tuple(command)
     name = os.path.relpath(script, workdir)
+    if f"{name}/".startswith(tuple(f"{path.rstrip('/')}/" for path in left_out)):
+        return tuple(command)
     return (*interpreter(script, executable=os.access(script, os.X_OK)), f"./{name}", *command[1:])
 
 

@@ -187,15 +187,16 @@ def send_code(
         options["bundle"] = send_script(client, script)
         return sent_along(command, script)
     if workdir is not None:
-        send_workdir(client, workdir, options)
-        return in_workdir(command, workdir)
+        bundle = send_workdir(client, workdir, options)
+        return in_workdir(command, workdir, bundle.left_out)
     return command
 
 
-def send_workdir(client: Client, workdir: Path, options: JobOptions | dict[str, Any]) -> None:
+def send_workdir(client: Client, workdir: Path, options: JobOptions | dict[str, Any]) -> Bundle:
     """Store a directory, and say what it holds."""
     bundle = client.send_bundle(workdir, on_packed=partial(note_bundle, workdir))
     options["bundle"], options["packages"] = bundle.digest, bundle.packages
+    return bundle
 
 
 def note_bundle(workdir: Path, bundle: Bundle) -> None:
