@@ -206,7 +206,11 @@ def ups(data: Path) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize("hurt", [damage.flip_middle, damage.flip_last], ids=lambda hurt: hurt.__name__)
+@pytest.mark.parametrize(
+    "hurt",
+    [pytest.param(damage.flip_middle, marks=pytest.mark.soak), damage.flip_last],
+    ids=lambda hurt: hurt.__name__,
+)
 def test_a_local_cluster_does_not_start_on_damage_and_says_what_to_do(tmp_path: Path, hurt: Hurt):
     data = tmp_path / "data"
     cluster = start(data, "--workers", "1")

@@ -22,6 +22,7 @@ async def leader_of(connection, stream: str) -> str:
     return info["cluster"]["leader"]
 
 
+@pytest.mark.soak
 async def test_a_server_of_three_is_killed_and_comes_back_under_load(tmp_path: Path):
     (tmp_path / "nats").mkdir()
     async with nats_cluster(tmp_path / "nats") as cluster:

@@ -183,12 +183,16 @@ def test_files_and_directories_are_copied(cluster: Cluster, task: str, tmp_path:
     }
 
 
-def test_a_new_leader_does_not_matter_to_it_but_without_its_gateway_or_worker_it_ends(cluster: Cluster, task: str):
+def test_a_new_leader_does_not_matter_to_it(cluster: Cluster, task: str):
     with remote(cluster, task, "cat") as command:
         cluster.kill("state")
         command.write(b"there?\n", end=True)
         assert printed(command) == b"there?\n"
     assert cluster.client.task(task).state == "running"  # there is a leader again
+
+
+@pytest.mark.soak
+def test_without_its_gateway_or_worker_it_ends(cluster: Cluster, task: str):
     with remote(cluster, task, "sleep", "1002") as command:
         cluster.kill("gateway")
         with pytest.raises(ExecutionLost, match=r"the connection to the gateway broke|closed"):

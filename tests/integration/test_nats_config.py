@@ -177,6 +177,7 @@ async def test_a_worker_that_is_added_is_let_in_when_the_server_has_read_its_acc
             await connection.close()
 
 
+@pytest.mark.soak
 async def test_three_servers_take_a_new_key_one_after_the_other_as_the_page_says(tmp_path: Path):
     out = tmp_path / "out"
     nats_config(out, *(f"--server={name}=localhost" for name in "abc"), "--store", "STORE")

@@ -40,6 +40,7 @@ async def three(tmp_path: Path) -> AsyncIterator[NatsCluster]:
         yield servers
 
 
+@pytest.mark.soak
 async def test_no_line_is_lost_when_the_log_stream_changes_its_leader(three: NatsCluster, tmp_path: Path):
     connection = await connect(three.url, name="test", replicas=3)
     await connection.streams.ensure()

@@ -21,6 +21,7 @@ restart_workers = true
 """
 
 
+@pytest.mark.soak
 def test_a_task_that_kills_three_workers_ends_and_other_work_goes_on(tmp_path):
     data = tmp_path / "data"
     with cluster_on(data, "--workers", "4", *settings(data, GIVEN_UP_SOON)) as cluster:

@@ -55,6 +55,7 @@ def settled(cluster: Cluster) -> bool:
     return not any(job.state in ("pending", "running") for job in cluster.client.jobs())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("young", [True, False], ids=["of a cluster seconds old", "of one that the kernel wrote back"])
 def test_power_loss_loses_no_acknowledged_submission_and_takes_back_no_event(make_disk: MakeDisk, young: bool):
     before = make_disk("before", 512)

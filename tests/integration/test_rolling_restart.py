@@ -272,6 +272,7 @@ def drain(client: Client, worker: str) -> None:
     until(lambda: not next(w for w in client.workers() if w.id == worker).tasks, f"{worker} is empty", 30)
 
 
+@pytest.mark.soak
 async def test_each_service_is_restarted_under_load_and_nobody_is_any_the_wiser(nats_url: str, tmp_path: Path):
     marks = tmp_path / "marks"
     marks.mkdir()

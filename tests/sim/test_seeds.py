@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.world import play
 
-SEEDS = 200
+SEEDS = 120
 AT_ONCE = 20
 
 

@@ -151,12 +151,13 @@ async def test_a_key_that_is_used_for_another_body_is_told_apart_by_the_request_
     assert key_of(first) == key_of(changed) != ""
 
 
-async def test_refusals_of_the_state_service_keep_their_words_and_get_their_status(iris: House):
+async def test_refusals_of_the_state_service_keep_their_words_and_get_their_status(impatient: House):
+    """It repeats a command that is refused as unavailable until its time is over."""
     wanted = {"parent_ended": 409, "over_quota": 429, "forbidden": 403, "unavailable": 503, "invalid": 422}
     got = {}
     for code in wanted:
-        iris.state.scripted["SubmitJob"] = refusal(code, f"because of {code}")
-        response = await iris.submit("/train")
+        impatient.state.scripted["SubmitJob"] = refusal(code, f"because of {code}")
+        response = await impatient.submit("/train")
         assert response.json()["detail"] == f"because of {code}"
         assert ("retry-after" in response.headers) == response.json()["retryable"]
         got[code] = response.status_code

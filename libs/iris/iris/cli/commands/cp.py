@@ -44,7 +44,6 @@ def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
     where, _, name = path.rstrip("/").rpartition("/")
     command = ("tar", "-C", where or ("/" if path.startswith("/") else "."), "-cf", "-", "--", name or ".")
     with RemoteCommand(client, task, command) as remote:
-        remote.write(b"", end=True)
         output = CopiedBytes(remote)
         try:
             with tarfile.open(fileobj=io.BufferedReader(output), mode="r|") as archive:
