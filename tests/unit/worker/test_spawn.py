@@ -68,6 +68,7 @@ def test_arguments_arrive_as_they_are(tmp_path: Path):
         (("./plain",), 126),
         (("./plain/below",), 127),
         (("/bin/true", "nul\0byte"), 126),
+        (("nul\0byte",), 127),
         (("/bin/true", "x" * (4 << 20)), 126),
     ],
 )

@@ -125,7 +125,7 @@ def _cached(name: str, path: str) -> str | None:
 
 
 def _search(name: str, path: str) -> str | None:
-    if not name:
+    if not name or "\0" in name + path:
         return None
     found = _cached(name, path)
     if found is None or not found.startswith("/") or not os.access(found, os.X_OK):
