@@ -37,7 +37,7 @@ class TaskPath(click.ParamType):  # type: ignore[type-arg]
 def cp(client: Client, source: tuple[str, str], directory: Path) -> int:
     """Copy a file or directory of a running task into a directory here.
 
-    Files keep their times and permissions, but for owners and what would lie outside the directory.
+    Files keep their times and permissions, not their owners. A link that leads out of the directory ends the copy.
     """
     task, path = source
     directory.mkdir(parents=True, exist_ok=True)
