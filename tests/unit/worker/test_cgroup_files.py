@@ -90,3 +90,8 @@ def test_a_process_in_a_container_is_found_below_what_the_container_sees():
     assert own_directories(mounts, "0::/docker/c1/worker\n") == {UNIFIED: "/sys/fs/cgroup/worker"}
     assert own_directories(mounts, "0::/docker/c10\n") == {}
     assert own_directories(mounts, "0::/../other\n") == {}
+
+
+def test_a_mount_without_a_source_is_passed_over():
+    mounts = "30 20 0:26 / /mnt rw - tmpfs  rw\n31 20 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    assert own_directories(mounts, "0::/\n") == {UNIFIED: "/sys/fs/cgroup"}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from iris_worker.process import tree
 from iris_worker.process.spawn import NotRunnable, find, spawn
 
 
@@ -83,3 +85,21 @@ def test_what_cannot_be_run_ends_like_in_a_shell(tmp_path: Path, command: tuple[
 def test_a_directory_that_is_gone_is_the_hosts_failure(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         run("true", workdir=tmp_path / "gone")
+
+
+def test_a_name_with_a_nul_byte_is_its_owners_mistake(tmp_path: Path):
+    with pytest.raises(NotRunnable, match="command not found") as refused:
+        run("a\0b", workdir=tmp_path)
+    assert refused.value.code == 127
+
+
+@pytest.mark.parametrize("name", ["²", "9" * 5000])
+def test_a_directory_that_only_looks_like_a_slot_is_none(name: str):
+    process = subprocess.Popen(("sleep", "1000"), env={"PATH": os.environ["PATH"], "IRIS_WORKDIR": f"/attempts/{name}"})
+    try:
+        while not tree.environment(process.pid):  # its exec is under way
+            pass
+        assert tree.slot_of(process.pid, "/attempts") is None
+    finally:
+        process.kill()
+        process.wait()

@@ -122,7 +122,7 @@ def own_directories(mountinfo: str, membership: str) -> dict[str, str]:
         mount, _, kind = line.partition(" - ")
         root, directory = mount.split()[3:5]
         root = f"{root.rstrip('/')}/"
-        kind, _, options = kind.split(maxsplit=2)
+        kind, _, options = kind.split(" ", 2)  # the source may be empty
         for name in {"cgroup": options.split(","), "cgroup2": [UNIFIED]}.get(kind, []):
             if paths.get(name, "").startswith(root):
                 found.setdefault(name, f"{directory}/{paths[name][len(root) :]}".rstrip("/"))

@@ -10,6 +10,7 @@ Source: docs/adr/0037-a-launcher-owns-the-processes-of-tasks.md.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -242,6 +243,8 @@ class Launcher:
         count = 1 if request.tty else 3
         stdio, self._fds = self._fds[:count], self._fds[count:]
         try:
+            if len(stdio) < count:  # the kernel drops what this process has no room for
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             entry = self._store.table.entries.get(request.ref)
             self._runner.start_command(
                 *(request.ref, request.number, request.command, request.env, request.limits, stdio),

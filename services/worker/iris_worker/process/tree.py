@@ -12,6 +12,7 @@ import os
 from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
 
 _PAGE = 1 << 16
+_DIGITS = 10
 _WORKDIR = b"IRIS_WORKDIR="
 _BESIDE = tuple(f"{name}=".encode() for name in (PROBE_VARIABLE, EXEC_VARIABLE))
 _GROUP = 5 - 3
@@ -61,7 +62,7 @@ def slot_of(pid: int, attempts: str) -> int | None:
     for entry in _environ(pid):
         if entry.startswith(_WORKDIR):
             directory, _, name = entry[len(_WORKDIR) :].decode(errors="replace").rpartition("/")
-            return int(name) if directory == attempts and name.isdigit() else None
+            return int(name) if directory == attempts and name.isdecimal() and len(name) < _DIGITS else None
     return None
 
 
