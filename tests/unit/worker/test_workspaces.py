@@ -167,3 +167,11 @@ def test_a_task_that_puts_something_in_the_way_of_its_token_gains_nothing(slots:
     write_token(slot, "t")
     assert (other.read_text(), Path(slot.token_file).read_text()) == ("kept", "t")
     assert not Path(slot.token_file).is_symlink()
+
+
+def test_a_task_that_makes_a_directory_of_its_token_leaves_nothing_and_does_no_harm(slots: Workspaces):
+    slot = slots.take(A)
+    os.mkdir(slot.token_file)
+    assert slots.clean(slot, LATER_NS)
+    slots.give(slot, printed=False)
+    assert os.listdir(slots.take(B).workdir) == []
