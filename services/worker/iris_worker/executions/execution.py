@@ -183,7 +183,7 @@ class Execution:
         self._touch()
 
     def _linger(self) -> None:
-        if self._paused:
+        if self._paused and self._streams:
             self._loop.call_later(_LINGER_S, self._linger)
         else:
             self.close()
