@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -173,6 +175,19 @@ async def test_nothing_of_an_attempt_is_left_for_the_next(state: FakeState, work
         assert int(listing[-1]) < 10
 
 
+@pytest.mark.parametrize(
+    ("leave", "look"),
+    [("touch /var/tmp/a", "ls -A /var/tmp"), ("ipcmk --shmem 4096 >/dev/null", "tail -n +2 /proc/sysvipc/shm")],
+)
+async def test_what_outlives_all_processes_of_an_attempt_is_not_there_for_the_next(
+    state: FakeState, worker: WorkerProcess, leave: str, look: str
+):
+    for _ in range(2):
+        ref = await state.run("sh", "-c", f"{look}; {leave}")
+        assert (await state.ended(ref)).exit_code == 0
+        assert await state.output(ref) == b""
+
+
 async def test_a_task_that_is_stopped_gets_term_and_its_grace(state: FakeState, worker: WorkerProcess, mark: str):
     polite = await state.run("sh", "-c", "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
     deaf = await state.run("sh", "-c", f"trap '' TERM; echo ready; setsid sleep {mark} & wait; sleep 1000")
@@ -238,3 +253,41 @@ async def test_a_task_runs_as_the_account_of_who_submitted_it(state: FakeState, 
         assert await state.output(ref) == b"nobody\nnobody\n"
         refused = await state.ended(await state.run("id", user="bob"))
         assert (refused.exit_code, refused.error) == (126, "user 'bob' has no account on this host ([worker] accounts)")
+
+
+# ── the launcher ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_user_namespace_that_cannot_be_completed_is_not_entered():
+    code = """
+import os
+from iris_worker.process.namespaces import enter_user_namespace
+try:
+    enter_user_namespace()
+except OSError as error:
+    print(error, os.getuid())
+"""
+    user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+    read_only = ("bwrap", "--ro-bind", "/", "/")  # also /proc, whose files map the users
+    done = subprocess.run((*read_only, *user, sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout == f"[Errno 30] user namespace: Read-only file system {USER}\n"
+
+
+def test_limits_of_another_user_need_no_more_than_to_become_that_user():
+    code = f"""
+import os, resource
+from iris_worker.process.records import Sandbox
+from iris_worker.process.sandbox import Sandboxes
+user, sandboxes = Sandbox({USER}, {USER}), Sandboxes("/tmp")
+null = os.open("/dev/null", os.O_RDWR)
+pid = sandboxes.spawn(None, user, ("sleep", "1000"), {{"PATH": "/usr/bin:/bin"}}, "/", (null, null, null))
+try:
+    sandboxes.hold(pid, user, ((resource.RLIMIT_DATA, 1 << 30),))
+    sandboxes.hold(pid, user, ((resource.RLIMIT_DATA, 1 << 31),))
+    print(*[line.split()[3:5] for line in open(f"/proc/{{pid}}/limits") if line.startswith("Max data size")])
+finally:
+    os.kill(pid, 9)
+"""
+    container = ("setpriv", "--bounding-set=-sys_resource")
+    done = subprocess.run((*container, sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[str(1 << 30)] * 2}\n"

@@ -39,7 +39,7 @@ def group_limits(ask: ResourceRequest, pids: int, *, memory: bool) -> Cgroup:
 
 
 def hold(pid: int, limits: Limits) -> None:
-    """Set limits on a process that was just started; no error when it has already ended."""
+    """Set limits on a process that was just started; no error when it has already ended, or has lower ones."""
     for which, value in limits:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             resource.prlimit(pid, which, (value, value))

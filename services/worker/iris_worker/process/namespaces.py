@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -29,7 +30,23 @@ def forbid_new_privileges() -> None:
 
 
 def enter_user_namespace() -> None:
-    """Move this process to a user namespace of its own, with capabilities over what is made in it. Raises OSError."""
+    """Move this process to a user namespace of its own, with capabilities over what is made in it.
+
+    Raises OSError: then it was not moved.
+    """
+    child = os.fork()  # who fails halfway cannot return: AppArmor, for one, refuses only what follows `unshare`
+    if not child:
+        try:
+            _enter_user_namespace()
+        except OSError as error:
+            os._exit(error.errno or errno.EPERM)
+        os._exit(0)
+    if number := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise OSError(number, f"user namespace: {os.strerror(number)}")
+    _enter_user_namespace()
+
+
+def _enter_user_namespace() -> None:
     ids = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
     _call("unshare", USER)
     Path("/proc/self/setgroups").write_text("deny")

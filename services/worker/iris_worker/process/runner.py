@@ -22,7 +22,7 @@ from iris_worker.process import tree
 from iris_worker.process.cgroup import Cgroups, Group
 from iris_worker.process.cgroup_files import Cgroup, GroupUsage
 from iris_worker.process.event_loop import DelayedCall, EventLoop
-from iris_worker.process.limits import Limits, hold
+from iris_worker.process.limits import Limits
 from iris_worker.process.pidfd import exit_status
 from iris_worker.process.records import Exit, Sandbox, Started
 from iris_worker.process.sandbox import Sandboxes
@@ -125,7 +125,7 @@ class Runner:
         with self._output_of(slot) as stdio, self._taken(cgroup) as group:
             pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio)
         self._add(Process(ref, slot, pid, group=group))
-        hold(pid, limits)
+        self.sandboxes.hold(pid, sandbox, limits)
         return pid, group.limits if group is not None else None
 
     @contextlib.contextmanager
@@ -217,7 +217,7 @@ class Runner:
             pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio, tty)
         process.commands[pid] = group
         self._commands[pid] = (number, process)
-        hold(pid, limits)
+        self.sandboxes.hold(pid, sandbox, limits)
 
     def close(self) -> None:
         """Nothing runs: remove what was made for attempts."""

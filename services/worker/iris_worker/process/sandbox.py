@@ -18,13 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from iris_worker.process import namespaces, tree
+from iris_worker.process.limits import Limits, hold
 from iris_worker.process.records import Confine, Sandbox
 from iris_worker.process.spawn import NotRunnable, spawn
 
 _BUILD_S = 10.0
 _HOLDER = ("/bin/sh", "-c", "echo; exec sleep infinity")
 _READY = b"\n"
-_TEMPORARY = ("tmp", "dev/shm")
+_LINES = 4096
+_TEMPORARY = ("tmp", "var/tmp", "dev/shm")
+_IPC = ("msg", "sem", "shm")
 _TRIED = ("/bin/sh", "-c", ":")
 
 
@@ -38,6 +41,7 @@ class _Namespaces:
         children: of ``init``. held: which it has while no task runs.
         workdir: device and inode of the directory that it shows.
         temporary: open directories that must be empty, and how many files each had at first.
+        ipc: open lists of what System V IPC holds, which must be empty.
         busy: an attempt runs in it.
     """
 
@@ -49,6 +53,7 @@ class _Namespaces:
     held: set[int]
     workdir: tuple[int, int]
     temporary: dict[int, int] = field(default_factory=dict)
+    ipc: list[int] = field(default_factory=list)
     busy: bool = False
 
     def serves(self, plan: Confine, shown: tuple[str, ...], workdir: str) -> bool:
@@ -59,6 +64,7 @@ class _Namespaces:
             and self._lives()
             and self.workdir == _identity(workdir)
             and all(_files(fd) == count for fd, count in self.temporary.items())
+            and all(os.pread(fd, _LINES, 0).count(b"\n") <= 1 for fd in self.ipc)  # a line of titles
         )
 
     def _lives(self) -> bool:
@@ -70,7 +76,7 @@ class _Namespaces:
     def end(self) -> None:
         """Kill all that runs in it."""
         self.children.close()
-        for fd in self.temporary:
+        for fd in (*self.temporary, *self.ipc):
             os.close(fd)
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -176,6 +182,12 @@ class Sandboxes:
 
         return namespaces.in_thread(enter)
 
+    def hold(self, pid: int, sandbox: Sandbox | None, limits: Limits) -> None:
+        """Set limits on what `spawn` started, as its user: in a container not even root may limit others."""
+        if limits:
+            with self._as(sandbox or Sandbox()):
+                hold(pid, limits)
+
     @contextlib.contextmanager
     def _inside(self, held: _Namespaces) -> Iterator[None]:
         try:
@@ -234,10 +246,21 @@ class Sandboxes:
         children = tree.Children(init)
         held = _Namespaces(self._plan, shown, init, os.pidfd_open(init), children, children.pids(), _identity(workdir))
         if self._root:
-            for name in _TEMPORARY:
-                fd = os.open(f"/proc/{init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                held.temporary[fd] = _files(fd)
+            try:
+                self._watch(held)
+            except OSError:
+                held.end()
+                raise
         return held
+
+    def _watch(self, held: _Namespaces) -> None:
+        """Open what tells whether an attempt has left something. Raises OSError."""
+        for name in _TEMPORARY:
+            fd = os.open(f"/proc/{held.init}/root/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.temporary[fd] = _files(fd)
+        with self._inside(held), contextlib.suppress(FileNotFoundError):  # a kernel without System V IPC
+            for name in _IPC:
+                held.ipc.append(os.open(f"/proc/sysvipc/{name}", os.O_RDONLY | os.O_CLOEXEC))
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
 
