@@ -207,10 +207,18 @@ def write_token(slot: Workspace, token: str) -> None:
 
     The owner may put anything in its place meanwhile; it is not followed. Raises OSError.
     """
-    draft = f"{slot.token_file}{_DRAFT}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(draft)
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o400)
+    try:
+        _write_new(slot, slot.token_file, token)
+    except FileExistsError:
+        draft = f"{slot.token_file}{_DRAFT}"
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+        _write_new(slot, draft, token)
+        os.rename(draft, slot.token_file)
+
+
+def _write_new(slot: Workspace, path: str, token: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o400)
     try:
         os.write(file, token.encode())
         owner = os.stat(slot.workdir)
@@ -218,7 +226,6 @@ def write_token(slot: Workspace, token: str) -> None:
             os.fchown(file, owner.st_uid, owner.st_gid)
     finally:
         os.close(file)
-    os.rename(draft, slot.token_file)
 
 
 def read_error_file(workdir: str) -> str:
