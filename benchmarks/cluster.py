@@ -115,7 +115,7 @@ def cluster(
         made = Cluster(directory, nats.url)
         made.processes["nats"] = [psutil.Process(nats.pid)]
         try:
-            made.start("state", *state)
+            made.start("state", "state.task_token_s=0", *state)  # the gateway wants no tokens
             made.start("scheduler")
             _start_gateway(made, gateway)
             for number, settings in enumerate(workers):

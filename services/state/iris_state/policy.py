@@ -37,7 +37,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         journal_part_bytes: a commit of more bytes is stored in the journal in several messages.
         order_expires_s: a host takes no order to begin an attempt that is older; the attempt is then placed elsewhere.
         task_token_s: how long the token of an attempt is valid; it is renewed several times before, as long as the
-            attempt is open, and refused as soon as it has ended.
+            attempt is open, and refused as soon as it has ended. 0: attempts have none, for gateways that want none.
         undelivered_limit: orders in a row that do not reach a host, after which it is DEGRADED until one does.
         forget_workers_after_s: a host that has been LOST for so long, and was not drained, is deleted; 0: never.
         read_timeout_s: how long a read may wait for its turn; then it is refused and may be tried again.
@@ -64,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     order_retry_s: float = 1.0
     order_expires_s: float = 10.0
     undelivered_limit: int = 3
-    task_token_s: Annotated[float, msgspec.Meta(ge=1)] = 3600.0
+    task_token_s: Annotated[float, msgspec.Meta(ge=0)] = 3600.0
     heartbeat_interval_s: float = 5.0
     missed_heartbeats: int = 3
     worker_grace_s: float = 30.0

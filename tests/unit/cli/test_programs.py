@@ -182,3 +182,12 @@ def test_a_cluster_is_not_ready_before_its_proxy_listens():
         assert look(client).startswith("the proxy does not listen on 127.0.0.1:")
         reserved.listen()
         assert look(client) == ""
+
+
+@pytest.mark.parametrize(
+    ("wants_tokens", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"]
+)
+def test_tasks_get_tokens_only_where_the_gateway_wants_them(wants_tokens, given):
+    made = dataclasses.replace(blueprint(workers=0), wants_tokens=wants_tokens)
+    state = next(program for program in made.programs("nats://x") if program.service == "state")
+    assert said_to(state).get("state.task_token_s") == given

@@ -9,6 +9,7 @@ from iris_bus.contract import KeyValue
 from iris_bus.memory import Memory
 from iris_core import codec, subjects
 from iris_core.task_tokens import KEYS, ROTATE_MS, SigningKey
+from iris_state.policy import Policy
 from iris_state.replication import task_keys
 from iris_state.replication.task_keys import TaskKeyStore
 from tests.support.house import House
@@ -102,3 +103,12 @@ async def test_a_leader_signs_with_the_stored_keys_and_logs_none_of_them(caplog:
     assert len(keys) == 1
     assert repr(keys[0].secret) not in caplog.text
     assert keys[0].secret.hex() not in caplog.text
+
+
+async def test_attempts_that_are_to_have_no_token_get_none():
+    house = House(Memory(), Policy(task_token_s=0))
+    house.lead()
+    async with asyncio.timeout(30):
+        await house.submit("/a")
+        assert not house.state.replica.machine.round.orders.keys
+        await house.end()

@@ -95,6 +95,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
             memory,
             proxies=_whole(given.text("proxy", "workers") or "1"),
             drain_s=given.section("run", RunSettings).drain_s,
+            wants_tokens=settings.auth or any(given.text("gateway", key) for key in ("token_file", "oidc_issuer")),
         )
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)

@@ -44,6 +44,7 @@ class ClusterPrograms:
         environ: of this process; services inherit it.
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
         proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
+        wants_tokens: the gateway wants a token for each request, so tasks get some too.
     """
 
     paths: ClusterPaths
@@ -56,6 +57,7 @@ class ClusterPrograms:
     metrics: Mapping[str, str] = field(default_factory=dict)
     proxies: int = 1
     drain_s: float = 30.0
+    wants_tokens: bool = False
 
     @property
     def url(self) -> str:
@@ -91,6 +93,7 @@ class ClusterPrograms:
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
+            "state": {} if self.wants_tokens else {"state.task_token_s": 0},
             "gateway": {
                 "gateway.http": self.http,
                 "gateway.proxy_url": self.proxy_url,

@@ -144,8 +144,8 @@ class Leader:
         return TaskKeyStore(bucket, self._replica.clock.now_ms, self._policy.task_token_ms, self._use_keys)
 
     def _use_keys(self, keys: Sequence[SigningKey]) -> None:
-        """Sign tokens with these keys, also after the machine is replaced."""
-        self._task_keys = self._machine.round.orders.keys = keys
+        """Sign tokens with these keys, also after the machine is replaced; none where attempts get none."""
+        self._task_keys = self._machine.round.orders.keys = keys if self._policy.task_token_s else ()
 
     async def _publish_the_rest(self) -> None:
         """Publish the events that the previous leader has not published."""
