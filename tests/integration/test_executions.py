@@ -50,7 +50,7 @@ def task(cluster: Cluster) -> Iterator[str]:
 
 def running(cluster: Cluster, *command: str, **options: object) -> Job:
     job = cluster.submit(*command, **options)
-    until(lambda: job.refresh().state == "running", "it runs")
+    until(lambda: cluster.client.task(f"{job.name}/0").state == "running", "it runs")
     return job
 
 
