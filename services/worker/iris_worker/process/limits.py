@@ -7,6 +7,7 @@ Source: docs/design/reliability.md#security.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 
 from iris_core.resources import ResourceRequest
@@ -14,6 +15,8 @@ from iris_worker.process.cgroup_files import Cgroup
 
 Limits = tuple[tuple[int, int], ...]
 """Resource and value, each soft and hard."""
+
+_YIELDS = 1000
 
 
 def prepare_process(core_bytes: int) -> None:
@@ -42,4 +45,17 @@ def hold(pid: int, limits: Limits) -> None:
     """Set limits on a process that was just started; no error when it has already ended, or has lower ones."""
     for which, value in limits:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            resource.prlimit(pid, which, (value, value))
+            try:
+                resource.prlimit(pid, which, (value, value))
+            except PermissionError:
+                _await_user(pid, which)
+                resource.prlimit(pid, which, (value, value))
+
+
+def _await_user(pid: int, which: int) -> None:
+    """A parent goes on a moment before exec drops the saved user; until then limits can neither be read nor set."""
+    for _ in range(_YIELDS):
+        with contextlib.suppress(PermissionError):
+            resource.prlimit(pid, which)
+            return
+        os.sched_yield()
