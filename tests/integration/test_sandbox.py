@@ -222,7 +222,8 @@ async def test_a_confined_task_is_adopted_and_ends_with_all_it_started(
     assert [(stage.ref, stage.status) for stage in register.attempts] == [(ref, K.RUNNING)]
     go.touch()
     ended = await state.ended(ref)
-    assert ended.cause is Cause.EXITED if not also_launcher else Cause.WORKER_CRASHED
+    unknown = {(Cause.WORKER_CRASHED, None)} if also_launcher else set()  # another process may have reaped it
+    assert (ended.cause, ended.exit_code) in {(Cause.EXITED, 7)} | unknown
     assert await state.output(ref) == b"before\nafter\n"
     await until_gone(mark)
 
