@@ -16,7 +16,7 @@ from iris_core.resources import ResourceRequest
 from iris_core.states import Cause
 from iris_worker.process.cgroup import NoGroups, open_groups
 from tests.support.state import FakeState
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, lives, number_from
 
 pytestmark = pytest.mark.integration
 
@@ -28,9 +28,9 @@ def controllers(tmp_path_factory: pytest.TempPathFactory) -> str:
     except NoGroups as error:
         pytest.skip(f"control groups: {error}")
     groups.close()
-    if not {"v1", "cpu", "memory", "pids"} <= set(groups.about.split()):
-        pytest.skip(f"control groups: {groups.about}")
-    return groups.about
+    if groups.support.version != 1 or not {"cpu", "memory", "pids"} <= set(groups.support.controllers):
+        pytest.skip(f"control groups: {groups.support}")
+    return str(groups.support)
 
 
 @pytest.fixture
@@ -51,21 +51,6 @@ def groups_of(pid: int | str) -> dict[str, str]:
     """The control groups of a process, by controller."""
     lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     return {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-async def number_from(path: Path) -> int:
-    """What a task wrote there, once it has."""
-    async with asyncio.timeout(20):
-        while not (path.exists() and path.read_text().strip().isdigit()):
-            await asyncio.sleep(0.01)
-    return int(path.read_text())
 
 
 GREEDY = "import sys; sys.stderr.write('eats\\n'); x = bytearray(200 << 20)"

@@ -23,7 +23,7 @@ from iris_core.resources import Amount
 from iris_core.states import Cause, KernelStatus
 from iris_worker.process.adopt import boot_id
 from tests.support.state import FakeState, template
-from tests.support.worker import WorkerProcess
+from tests.support.worker import WorkerProcess, lives, number_from
 
 pytestmark = pytest.mark.integration
 
@@ -40,22 +40,6 @@ async def worker(state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterat
     async with WorkerProcess(nats_url, tmp_path / "w0", stop_grace_s=1, heartbeat_interval_s=0.2) as process:
         await state.registration()
         yield process
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-async def number_from(path: Path) -> int:
-    """What a task wrote there, once it has."""
-    async with asyncio.timeout(10):
-        while not (path.exists() and path.read_text().strip().isdigit()):
-            await asyncio.sleep(0.01)
-    return int(path.read_text())
 
 
 # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────

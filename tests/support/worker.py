@@ -125,3 +125,19 @@ class WorkerProcess:
         assert process is not None
         async with asyncio.timeout(20):
             return await process.wait()
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def number_from(path: Path) -> int:
+    """What a task wrote there, once it has."""
+    async with asyncio.timeout(20):
+        while not (path.exists() and path.read_text().strip().isdigit()):
+            await asyncio.sleep(0.01)
+    return int(path.read_text())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from iris_core import codec, constraints, topology
@@ -86,13 +86,18 @@ def _name(spec: JobSpec) -> Iterator[Mistake]:
         yield Mistake(pointer="/name", code="bad_name", message=refused.detail, hint="/train or /train/eval-1")
 
 
+def command_bytes(command: Sequence[str]) -> int:
+    """What a command counts of `MAX_COMMAND_BYTES`."""
+    return sum(len(word.encode()) + 1 for word in command)
+
+
 def _command(spec: JobSpec) -> Iterator[Mistake]:
     if not spec.command or not spec.command[0]:
         yield Mistake(pointer="/command", code="empty", message="there is no command to run", hint='["python", "a.py"]')
     for number, word in enumerate(spec.command):
         if "\0" in word:
             yield Mistake(pointer=pointer_to("command", number), code="nul_byte", message="a word holds a NUL byte")
-    size = sum(len(word.encode()) + 1 for word in spec.command)
+    size = command_bytes(spec.command)
     if size > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
         yield Mistake(pointer="/command", code="too_long", message=message, hint="put it into the bundle")

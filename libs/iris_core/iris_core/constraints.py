@@ -25,6 +25,8 @@ Attributes = Mapping[str, Attribute]
 DEVICE_TYPE = "device-type"
 DEVICE_VARIANT = "device-variant"
 TPU_NAME = "tpu-name"
+TPU_TOPOLOGY = "tpu-topology"
+TPU_VM_COUNT = "tpu-vm-count"
 TPU_WORKER_ID = "tpu-worker-id"
 TAINT = "taint:"
 

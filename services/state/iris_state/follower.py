@@ -139,9 +139,7 @@ class Follower:
             now_ms = self._replica.clock.now_ms()
             ledger.hear(heartbeat.worker, now_ms)
             note_results(ledger, heartbeat.worker, heartbeat.probes, now_ms)
-            presence = ledger.presence[heartbeat.worker]
-            presence.detail, presence.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
-            presence.usage = {live.ref: live for live in heartbeat.usage}
+            ledger.presence[heartbeat.worker].note(heartbeat, now_ms)
 
     def _on_load(self, message: Message) -> None:
         """What is decided here says what holds a deployment at its number; the leader carries it out."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from iris_core.limits import ATTEMPTS
-from iris_core.messages import AttemptRef, LiveUsage, TaskUsage
+from iris_core.messages import AttemptRef, HeartbeatMessage, LiveUsage, TaskUsage
 from iris_core.priority import PriorityKey, priority_key
 from iris_core.resources import NOTHING, Amount
 from iris_core.spec import Attribute, JobSpec
@@ -305,6 +305,11 @@ class Presence:
         self.sequence, self.answered, self.reported_ms = -1, True, 0
         self.orders.clear()
         self.undelivered = self.renew_ms = 0
+
+    def note(self, heartbeat: HeartbeatMessage, now_ms: int) -> None:
+        """Keep what a heartbeat tells of its host."""
+        self.detail, self.clock_ahead_ms = heartbeat.detail, heartbeat.at_ms - now_ms
+        self.usage = {live.ref: live for live in heartbeat.usage}
 
     def hear(self, monotonic_ms: int, at_ms: int) -> None:
         """The host has sent a message, with its monotonic clock at that time."""

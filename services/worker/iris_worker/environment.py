@@ -21,6 +21,7 @@ that have it: they are probes of the previous worker process.
 """
 EXEC_VARIABLE = "IRIS_EXEC"
 """The same for what people execute beside a task."""
+BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE)
 COORDINATOR_PORTS = range(20_000, 30_000)
 """Above the ports Ray takes for its workers (10002 to 19999), below the ephemeral ports of Linux. A job's tasks must
 agree on one without asking each other."""
@@ -41,7 +42,7 @@ class Place:
 
 def common(place: Place, template: TaskTemplate) -> dict[str, str]:
     """The environment common to all tasks of one job; cached per job."""
-    owners = {name: value for name, value in template.env.items() if name not in (PROBE_VARIABLE, EXEC_VARIABLE)}
+    owners = {name: value for name, value in template.env.items() if name not in BESIDE}
     trace = {"TRACEPARENT": template.traceparent} if template.traceparent else {}
     return {
         **place.host,

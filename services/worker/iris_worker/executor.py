@@ -41,6 +41,7 @@ from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.client import LauncherClient, LauncherGone
 from iris_worker.process.limits import Limits, group_limits, memory_limits
 from iris_worker.process.records import (
+    CgroupSupport,
     CommandExited,
     Confine,
     Confined,
@@ -110,7 +111,7 @@ class Executor:
         isolation: how tasks are to be confined.
 
     Attributes:
-        isolated: how they are, for people: a word, and a sentence.
+        isolated: how they are.
     """
 
     def __init__(
@@ -275,7 +276,7 @@ class Executor:
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
             env = self._environment(held, template, slot, ports)
-            env |= self._devices.variables(devices, hidden=self.isolated[0] == "sandbox")
+            env |= self._devices.variables(devices, hidden=self.isolated.sandboxed)
             sandbox = self._isolation.sandbox(slot.number, template.user, self._devices.files(devices))
         except OSError as error:
             self._end(slot, cannot_start(error))
@@ -323,15 +324,15 @@ class Executor:
         return owner_of(self._isolation.sandbox(self._prepared[ref].number, template.user))
 
     @property
-    def cgroup(self) -> str:
-        """The control groups of attempts: ``v1 cpu memory pids``, or ``none`` and why."""
-        return self._launcher.cgroup if self._settings.cgroups else "none: set so"
+    def cgroups(self) -> CgroupSupport:
+        """The control groups of attempts."""
+        return self._launcher.cgroups if self._settings.cgroups else CgroupSupport(trouble="set so")
 
     def _limits(self, ask: ResourceRequest) -> tuple[Limits, Cgroup | None]:
         """The limits of each process of an attempt, and of its control group."""
-        found, how = self.cgroup.split(), self._settings.limit_memory
-        limits = memory_limits(ask) if how == "rlimit" and "memory" not in found else ()
-        if found[0] == "none:":
+        found, how = self.cgroups, self._settings.limit_memory
+        limits = memory_limits(ask) if how == "rlimit" and "memory" not in found.controllers else ()
+        if found.trouble:
             return limits, None
         return limits, group_limits(ask, self._settings.pids_limit, memory=how != "off")
 

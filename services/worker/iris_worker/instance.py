@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT, TPU_NAME, TPU_WORKER_ID
+from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT, TPU_NAME, TPU_TOPOLOGY, TPU_VM_COUNT, TPU_WORKER_ID
 from iris_core.spec import Attribute
 from iris_core.topology import topology_of
 
@@ -55,9 +55,9 @@ def attributes_of(instance: Instance, environ: Mapping[str, str]) -> dict[str, A
     if "TRUE" in (str(text).upper() for text in preemptible):
         found["spot"] = "true"
     if variant := str(custom.get("accelerator-type") or environ.get("TPU_ACCELERATOR_TYPE", "")):
-        found |= {DEVICE_TYPE: "tpu", DEVICE_VARIANT: variant, "tpu-topology": variant}
+        found |= {DEVICE_TYPE: "tpu", DEVICE_VARIANT: variant, TPU_TOPOLOGY: variant}
         if topology := topology_of(variant):
-            found["tpu-vm-count"] = topology.vm_count
+            found[TPU_VM_COUNT] = topology.vm_count
         if name := tpu_env.get("NODE_ID") or environ.get("TPU_NAME", ""):
             found[TPU_NAME] = name
         number = str(custom.get("agent-worker-number") or environ.get("TPU_WORKER_ID", ""))

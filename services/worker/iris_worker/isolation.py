@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -216,13 +217,21 @@ def let_in(attempts: str) -> None:
             raise BadSetting(f"[worker] data: the users of tasks cannot pass {above}; open it (mode 0711)")
 
 
-def summary(held: Isolation, trouble: str) -> tuple[str, str]:
-    """The value of the attribute ``isolation``, and a sentence for the log."""
+class Isolated(NamedTuple):
+    """How tasks are confined: the value of the attribute ``isolation``, and a sentence for the log."""
+
+    word: str
+    sentence: str
+    sandboxed: bool = False
+
+
+def summary(held: Isolation, trouble: str) -> Isolated:
     sandboxed = bool(held.wanted.bubblewrap) and not trouble
     users = "users of their own" if held.uids is not None else "another user" if held.changes_user else "this user"
     if sandboxed:
-        return "sandbox", f"tasks run as {users} in a sandbox of bubblewrap"
+        return Isolated("sandbox", f"tasks run as {users} in a sandbox of bubblewrap", sandboxed=True)
     if not held.confines:
-        return "none", f"tasks run as {users} without a sandbox"
+        return Isolated("none", f"tasks run as {users} without a sandbox")
     because = f": {trouble or held.trouble}" if trouble or held.trouble else ""
-    return "users" if held.changes_user else "user", f"tasks run as {users} without a sandbox{because}"
+    word = "users" if held.changes_user else "user"
+    return Isolated(word, f"tasks run as {users} without a sandbox{because}")

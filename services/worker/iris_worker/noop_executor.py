@@ -8,7 +8,9 @@ from iris_core.messages import AttemptRef, Ended, TaskGrant
 from iris_core.states import Cause
 from iris_worker.agent import Agent, LocalAttempt
 from iris_worker.clock import HostClock
+from iris_worker.isolation import Isolated
 from iris_worker.output.logs import Batch, OutputLogs
+from iris_worker.process.records import CgroupSupport
 
 _SUCCESS = Ended(Cause.EXITED, 0)
 
@@ -19,8 +21,8 @@ class NoopExecutor:
     def __init__(self, worker: str, agent: Agent, clock: HostClock, on_change: Callable[[], None]) -> None:
         self.logs = OutputLogs(worker)
         self.has_trash = False
-        self.isolated = ("none", "no process is started")
-        self.cgroup = ""
+        self.isolated = Isolated("none", "no process is started")
+        self.cgroups = CgroupSupport(trouble="no process is started")
         self.usage = ()
         self._on_change = on_change
         self._agent = agent

@@ -160,11 +160,11 @@ class WorkerService:
         """Run until stopped, then stop all attempts. Raises the exception that ended it otherwise."""
         self._stall_detector.begin(self._clock.steady_s())
         alive, ended = await self._executor.recover()
-        (word, sentence), cgroup = self._executor.isolated, self._executor.cgroup
+        isolated, cgroup = self._executor.isolated, str(self._executor.cgroups)
         if self.settings.detect:
-            self._about = ({"isolation": word, "cgroup": cgroup, **self._about[0]}, self._about[1])
+            self._about = ({"isolation": isolated.word, "cgroup": cgroup, **self._about[0]}, self._about[1])
         about = {"worker": self.id, "alive": alive, "ended": ended, "cgroup": cgroup}
-        log.info("started: %s", sentence, extra=about)
+        log.info("started: %s", isolated.sentence, extra=about)
         orders = await self._bus.subscribe(subjects.order(self.id), self._on_order)
         executions = await self._serve_executions()
         try:

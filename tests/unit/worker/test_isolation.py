@@ -105,6 +105,7 @@ def test_private_files_are_hidden_where_a_shown_directory_holds_them(tmp_path: P
     ],
 )
 def test_a_worker_says_what_it_has_and_why_not_more(held: Isolation, trouble: str, word: str):
-    found, sentence = summary(held, trouble)
+    found, sentence, sandboxed = summary(held, trouble)
+    assert sandboxed is (word == "sandbox")
     assert found == word
     assert (trouble or held.trouble) in sentence

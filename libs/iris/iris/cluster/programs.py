@@ -17,6 +17,7 @@ from iris.cluster.process import ISOLATED
 from iris.cluster.settings import ClusterSettings, read_replicas, read_slices
 from iris_bus.child import Program
 from iris_bus.run import LAST_WORDS_S
+from iris_core.constraints import TPU_TOPOLOGY, TPU_VM_COUNT
 from iris_core.roles import login
 from iris_core.spec import Attribute
 from iris_core.topology import Topology
@@ -148,8 +149,8 @@ def slice_hosts(name: str, topology: Topology) -> list[HostProgram]:
             {
                 "tpu-name": name,
                 "tpu-worker-id": number,
-                "tpu-topology": topology.variant,
-                "tpu-vm-count": topology.vm_count,
+                TPU_TOPOLOGY: topology.variant,
+                TPU_VM_COUNT: topology.vm_count,
                 "device-type": "tpu",
                 "device-variant": topology.variant,
             },

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from iris_bus.contract import NoResponders, Unavailable
 from iris_core import subjects
+from iris_core.admission import command_bytes
 from iris_core.codec import pack, to_json, unpack
 from iris_core.messages import (
     AttemptRef,
@@ -27,6 +28,7 @@ from iris_core.messages import (
     StartExecution,
     WriteExecution,
 )
+from iris_core.spec import MAX_COMMAND_BYTES
 from iris_core.views import ExecutionLine, ExecutionPosition
 from iris_gateway.api.handling import json_body
 from iris_gateway.api.logs import numbers_of, owner_of
@@ -42,7 +44,6 @@ _ANSWER_S = 8.0
 """Longer than a worker waits for output before it answers without."""
 _RETRY_FOR_S = 10.0
 _AGAIN_S = 0.25
-_COMMAND_BYTES = 256 * 1024
 _ALIVE = b"\n"
 
 M = TypeVar("M")
@@ -63,7 +64,7 @@ class ExecutionInput(msgspec.Struct, forbid_unknown_fields=True):
     process group: INT, QUIT, TERM, HUP, KILL, USR1 or USR2. The new size of its terminal.
     """
 
-    offset: Annotated[int, msgspec.Meta(ge=0)] = 0
+    offset: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     data: Annotated[bytes, msgspec.Meta(max_length=256 * 1024)] = b""
     end: bool = False
     signal: Annotated[str, msgspec.Meta(max_length=8)] = ""
@@ -87,8 +88,8 @@ class _RunningTask(msgspec.Struct):
 async def start(call: Call) -> Response:
     call.parameters().finish()
     name, body = task_of(call), await json_body(call, ExecutionBody)
-    if sum(map(len, body.command)) > _COMMAND_BYTES:
-        raise ProblemResponse("too_large", f"a command is at most {_COMMAND_BYTES} bytes")
+    if (size := command_bytes(body.command)) > MAX_COMMAND_BYTES:
+        raise ProblemResponse("too_large", f"the command has {size} bytes, at most {MAX_COMMAND_BYTES} are possible")
     task = msgspec.json.decode(await call.read("task", task=name), type=_RunningTask)
     owner = await owner_of(call, task.job)
     if not may_act(call.caller, owner):

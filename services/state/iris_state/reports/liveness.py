@@ -44,9 +44,8 @@ def on_heartbeat(
     ledger.hear(heartbeat.worker, now_ms)
     if heartbeat.sequence <= presence.sequence:
         return  # a heartbeat older than one already handled adds nothing
-    presence.sequence, presence.detail = heartbeat.sequence, heartbeat.detail
-    presence.clock_ahead_ms = heartbeat.at_ms - now_ms
-    presence.usage = {live.ref: live for live in heartbeat.usage}
+    presence.sequence = heartbeat.sequence
+    presence.note(heartbeat, now_ms)
     presence.hear(heartbeat.monotonic_ms, now_ms)
     if presence.undelivered or not presence.answered:
         orders.probe(heartbeat.worker)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from iris_core import codec
-from iris_core.constraints import TPU_NAME
+from iris_core.constraints import TPU_NAME, TPU_TOPOLOGY
 from iris_core.errors import Code, Refused
 from iris_core.resources import Amount
 from iris_core.states import JobState, TaskState, WorkerState, display_name
@@ -76,7 +76,7 @@ def slice_states(ledger: Ledger) -> Counter[tuple[str, str]]:
     """Slices by variant and state: free as a whole, used, or broken (a host is missing or takes no work)."""
     found: Counter[tuple[str, str]] = Counter()
     for hosts in _by_slice(ledger).values():
-        topology = topology_of(str(hosts[0].attributes.get("tpu-topology")))
+        topology = topology_of(str(hosts[0].attributes.get(TPU_TOPOLOGY)))
         whole = topology is None or len(hosts) >= topology.vm_count
         if any(ledger.presence[host.id].open for host in hosts):
             state = "used"
@@ -106,7 +106,7 @@ def _by_slice(ledger: Ledger) -> dict[str, list[Worker]]:
 def _slice(ledger: Ledger, name: str, hosts: list[Worker]) -> dict[str, Any]:
     return {
         "name": name,
-        "topology": hosts[0].attributes.get("tpu-topology"),
+        "topology": hosts[0].attributes.get(TPU_TOPOLOGY),
         "workers": [worker_view(ledger, host) for host in sorted(hosts, key=_slice_order)],
         "free_workers": sum(_is_free(ledger, host) for host in hosts),
         "whole_free": all(_is_free(ledger, host) for host in hosts),

@@ -25,6 +25,7 @@ from msgspec import structs
 
 from iris_worker.process import cgroup_files as files
 from iris_worker.process.cgroup_files import UNIFIED, Cgroup, CgroupValues, GroupUsage
+from iris_worker.process.records import CgroupSupport
 
 _REUSE_BYTES = 32 << 20
 """A group with a higher peak, which cannot be reset, would hide the peak of the next task."""
@@ -75,9 +76,8 @@ class Cgroups:
         self.go_home()
 
     @property
-    def about(self) -> str:
-        """``v1 cpu memory pids``: the version of the controllers, and which there are."""
-        return " ".join([f"v{self._version}", *(name for name in self._bases if name not in (UNIFIED, "cpuacct"))])
+    def support(self) -> CgroupSupport:
+        return CgroupSupport(self._version, tuple(name for name in self._bases if name not in (UNIFIED, "cpuacct")))
 
     # ── the life of a group ─────────────────────────────────────────────────────────────────────────────────────
 

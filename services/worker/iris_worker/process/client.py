@@ -19,6 +19,7 @@ from iris_core import codec
 from iris_core.messages import AttemptRef
 from iris_worker.process.records import (
     SOCKET,
+    CgroupSupport,
     Gone,
     LauncherAnswer,
     LauncherRequest,
@@ -65,7 +66,7 @@ class LauncherClient:
         self._socket: socket.socket | None = None
         self._inbox, self._outbox = bytearray(), bytearray()
         self._urgent = self._waits = False
-        self.cgroup = ""
+        self.cgroups = CgroupSupport()
 
     async def connect(self) -> dict[AttemptRef, StoredProcess]:
         """Connect, and return the attempts of the previous worker process. Raises LauncherGone, OSError."""
@@ -110,7 +111,7 @@ class LauncherClient:
                 answers = self._answers()
                 for number, answer in enumerate(answers, 1):
                     if isinstance(answer, Ready):
-                        self.cgroup = answer.cgroup
+                        self.cgroups = answer.cgroups
                         self._loop.call_soon(self._on_answers, answers[number:])
                         self._loop.add_reader(connection, self._read)
                         return table.entries

@@ -26,6 +26,7 @@ from iris_worker.process import adopt
 from iris_worker.process.cgroup import Cgroups, NoGroups, open_groups
 from iris_worker.process.event_loop import EventLoop
 from iris_worker.process.records import (
+    CgroupSupport,
     CommandExited,
     Confine,
     Confined,
@@ -73,7 +74,7 @@ class Launcher:
         self._loop = EventLoop()
         self._listener = listener
         self._store = ProcessStore(root / "processes", adopt.boot_id())
-        self._groups, self._cgroup = _find_groups(root)
+        self._groups, self._support = _find_groups(root)
         self._runner = Runner(self._loop, str(root), self._groups, self._on_exit, self._on_command_exit)
         self._attempts = str(root / "attempts")
         self._inbox, self._outbox = bytearray(), bytearray()
@@ -138,7 +139,7 @@ class Launcher:
         for entry in self._store.table.entries.values():
             for record in entry.records():
                 self._send(record)
-        self._send(Ready(self._cgroup))
+        self._send(Ready(self._support))
 
     def _disconnect(self) -> None:
         """The worker is gone, and nobody waits for its commands."""
@@ -224,14 +225,11 @@ class Launcher:
 
     def _start(self, request: StartProcess) -> None:
         """Start an attempt, unless it could not be recorded."""
-        record, after_s = request.record, _steady_s()
-        ref = record.ref
+        ref, after_s = request.record.ref, _steady_s()
         try:
             if self._trouble:
                 raise OSError(self._trouble)
-            pid, cgroup = self._runner.start(
-                ref, record.slot, request.command, request.env, request.limits, record.sandbox, request.cgroup
-            )
+            pid, cgroup = self._runner.start(request)
         except NotRunnable as error:
             self._on_exit(ref, Exit(error.code, error=str(error)))
         except OSError as error:
@@ -272,13 +270,12 @@ class Launcher:
             self._outbox += data
 
 
-def _find_groups(root: Path) -> tuple[Cgroups | None, str]:
-    """The control groups, and what the worker says of them."""
+def _find_groups(root: Path) -> tuple[Cgroups | None, CgroupSupport]:
     try:
         groups = open_groups(root)
     except NoGroups as error:
-        return None, f"none: {error}"
-    return groups, groups.about
+        return None, CgroupSupport(trouble=str(error))
+    return groups, groups.support
 
 
 def _log(text: str) -> None:

@@ -45,6 +45,17 @@ class Exit(_Record, frozen=True):
     usage: TaskUsage | None = None
 
 
+class CgroupSupport(_Record, frozen=True):
+    """The control groups of attempts: the version of their controllers, and which there are; or why there are none."""
+
+    version: int = 0
+    controllers: tuple[str, ...] = ()
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return f"none: {self.trouble}" if self.trouble else " ".join((f"v{self.version}", *self.controllers))
+
+
 class StoredProbe(_Record, frozen=True):
     """How an attempt is probed.
 
@@ -228,12 +239,9 @@ LauncherRequest = (
 
 
 class Ready(_Record, frozen=True, tag="ready"):
-    """The worker has been sent the records of all attempts.
+    """The worker has been sent the records of all attempts."""
 
-    ``cgroup``: the version and the controllers of control groups, ``v1 cpu memory pids``, or ``none`` and why.
-    """
-
-    cgroup: str = "none: the launcher is older"
+    cgroups: CgroupSupport = CgroupSupport(trouble="the launcher is older")
 
 
 class Confined(_Record, frozen=True, tag="confined"):

@@ -24,7 +24,7 @@ from iris_worker.process.cgroup_files import Cgroup, GroupUsage
 from iris_worker.process.event_loop import DelayedCall, EventLoop
 from iris_worker.process.limits import Limits
 from iris_worker.process.pidfd import exit_status
-from iris_worker.process.records import Exit, Sandbox, Started
+from iris_worker.process.records import Exit, Sandbox, Started, StartProcess
 from iris_worker.process.sandbox import Sandboxes
 
 _LINGER_S = 0.02
@@ -109,23 +109,15 @@ class Runner:
         """Attempts that have not ended."""
         return len(self._by_ref)
 
-    def start(
-        self,
-        ref: AttemptRef,
-        slot: int,
-        command: tuple[str, ...],
-        env: Mapping[str, str],
-        limits: Limits,
-        sandbox: Sandbox | None = None,
-        cgroup: Cgroup | None = None,
-    ) -> tuple[int, Cgroup | None]:
+    def start(self, request: StartProcess) -> tuple[int, Cgroup | None]:
         """Start an attempt's process and return its id, and its control group. Raises NotRunnable, OSError."""
+        slot, sandbox = request.record.slot, request.record.sandbox
         workdir = f"{self._attempts}/{slot}"
         held = self.sandboxes.prepare(slot, sandbox, workdir)
-        with self._output_of(slot) as stdio, self._taken(cgroup) as group:
-            pid = self.sandboxes.spawn(held, sandbox, command, env, workdir, stdio)
-        self._add(Process(ref, slot, pid, group=group))
-        self.sandboxes.hold(pid, sandbox, limits)
+        with self._output_of(slot) as stdio, self._taken(request.cgroup) as group:
+            pid = self.sandboxes.spawn(held, sandbox, request.command, request.env, workdir, stdio)
+        self._add(Process(request.record.ref, slot, pid, group=group))
+        self.sandboxes.hold(pid, sandbox, request.limits)
         return pid, group.limits if group is not None else None
 
     @contextlib.contextmanager
