@@ -14,7 +14,17 @@ import msgspec
 
 from iris_bus.contract import Message, Unavailable
 from iris_core import codec, subjects
-from iris_core.messages import AttemptRef, Ended, Order, ProbeResult, Register, ReportTaken, Stage, WorkerReport
+from iris_core.messages import (
+    AttemptRef,
+    Ended,
+    Order,
+    ProbeResult,
+    Register,
+    ReportTaken,
+    Stage,
+    TaskTemplate,
+    WorkerReport,
+)
 from iris_core.resources import Amount
 from iris_core.spec import Attribute
 from iris_core.states import Cause, KernelStatus
@@ -30,23 +40,23 @@ _AGAIN_S = 0.2
 
 @dataclass
 class Running:
-    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``, ``is_probed``: for who adopts it."""
+    """One process of a task on a host; ``ended`` once it is gone. ``settle_ms``: for who adopts it."""
 
     ref: AttemptRef
+    template: TaskTemplate
     host: str
     since_s: float
     until_s: float
     exit_code: int
     stage: Stage
     settle_ms: int = 0
-    is_probed: bool = False
     ended: Ended | None = None
 
 
 Answers = Callable[[Running, float], tuple[int, int]]
 """How many probes of a route have passed, or failed, in a row as of a time."""
 
-Fate = Callable[[AttemptRef], tuple[float, int]]
+Fate = Callable[[AttemptRef, TaskTemplate], tuple[float, int]]
 """How long an attempt runs, in seconds, and the exit code it ends with."""
 
 
@@ -171,10 +181,11 @@ class Worker:
             self._begin(held)
 
     def _begin(self, held: LocalAttempt) -> None:
-        seconds, code = self.machine.fate(held.ref)
+        template = held.template
+        assert template is not None
+        seconds, code = self.machine.fate(held.ref, template)
         now = self._steady()
-        is_probed = held.template is not None and held.template.probe is not None
-        running = Running(held.ref, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms, is_probed)
+        running = Running(held.ref, template, self.machine.name, now, now + seconds, code, held.stage, held.settle_ms)
         self.machine.running[held.ref] = running
         self.machine.started(running)
         self.agent.on_started(held.ref, self._now_ms())
@@ -301,7 +312,7 @@ class Worker:
     def _probes(self) -> Iterator[ProbeResult]:
         """The newest result of each route that runs here; the launcher has kept how to probe what is adopted."""
         for ref, running in self.machine.running.items():
-            if running.ended is None and running.is_probed:
+            if running.ended is None and running.template.probe is not None:
                 passes, failures = self.machine.answers(running, self._steady())
                 yield ProbeResult(ref, f"{self.machine.name}:{ref.job}", passes, failures)
 

@@ -18,7 +18,7 @@ import msgspec
 
 from iris_bus.contract import Fenced, Full, Gap, Unavailable
 from iris_core.errors import IrisError
-from iris_core.messages import AdminCommand, AttemptRef, Plan, PlanTaken
+from iris_core.messages import AdminCommand, AttemptRef, Plan, PlanTaken, TaskTemplate
 from iris_scheduler import service as scheduler_service
 from iris_scheduler.service import Scheduler
 from iris_scheduler.settings import SchedulerSettings
@@ -186,13 +186,11 @@ class World:
         self.people = People(link, self.promises, self._plan, STORM_S)
         await self.people.run()
 
-    def _fate(self, ref: AttemptRef) -> tuple[float, int]:
+    def _fate(self, ref: AttemptRef, template: TaskTemplate) -> tuple[float, int]:
         rng = random.Random(f"{self.seed}/{ref.job}/{ref.index}/{ref.attempt}")
-        leader = self.leader()
-        job = leader.replica.machine.ledger.jobs.get(ref.job) if leader is not None else None
-        if job is not None and job.spec.probe is not None:
-            return (FOR_EVER_S, 0) if job.spec.command[1] != "bad" else (0.5, 1)
-        if job is not None and job.timeout_ms is not None and rng.random() < 0.4:
+        if template.probe is not None:
+            return (FOR_EVER_S, 0) if template.command[1] != "bad" else (0.5, 1)
+        if template.timeout_ms is not None and rng.random() < 0.4:
             return FOR_EVER_S, 0
         return rng.choice((0.05, 0.5, 3.0, 12.0)), int(rng.random() < 0.25)
 
@@ -200,9 +198,7 @@ class World:
         """One probe a second: it passes after a while, unless the version is ``never``; in the storm some fall ill."""
         rng = random.Random(f"{self.seed}/probe/{running.ref.job}/{running.ref.attempt}")
         ready_s, ill_s, well_s = rng.choice((0.0, 1.0, 4.0)), rng.choice((1e9, 1e9, 6.0, 20.0)), rng.choice((3.0, 30.0))
-        leader = self.leader()
-        job = leader.replica.machine.ledger.jobs.get(running.ref.job) if leader is not None else None
-        never = job is not None and job.spec.command[1] == "never"
+        never = running.template.command[1] == "never"
         past = range(int(now_s - running.since_s), -1, -1)
         ill_until_s = min(ill_s + well_s, STORM_S - running.since_s)
         results = [not never and ready_s <= t and not ill_s <= t < ill_until_s for t in past]
