@@ -101,9 +101,11 @@ async def until_gone(mark: str) -> None:
 # ── escapes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "cgroups"), [*((mode, False) for mode in MODES), *((mode, True) for mode in MODES[:2])]
+)
 async def test_what_a_task_is_refused_is_what_the_security_page_says(
-    mode: str, state: FakeState, nats_url: str, place: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+    mode: str, cgroups: bool, state: FakeState, nats_url: str, place: Path, mark: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("WORKERS_SECRET", "a")
     key, shown = place / "w0.seed", place / "shown"
@@ -115,7 +117,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
     key.chmod(0o600)
     if mode.startswith("ordinary"):
         os.chown(key, USER, USER)
-    async with worker_of(mode, state, nats_url, place) as worker:
+    async with worker_of(mode, state, nats_url, place, cgroups=cgroups, pids_limit=60) as worker:
         other = await state.run("sh", "-c", f"echo private > secret; echo ready; exec sleep {mark}")
         await state.printed(other, b"ready\n")
         facts = {
@@ -131,6 +133,7 @@ async def test_what_a_task_is_refused_is_what_the_security_page_says(
             "secret": "WORKERS_SECRET",
             "tmp": os.stat("/tmp").st_dev,
             "left": place.name + "-left",
+            "processes": 60,
         }
         tried = await state.run(PYTHON, str(shown / "escapes.py"), json.dumps(facts))
         ended = await state.ended(tried)

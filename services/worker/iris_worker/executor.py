@@ -39,7 +39,7 @@ from iris_worker.ports import PortUse
 from iris_worker.probes.prober import Prober
 from iris_worker.process.cgroup_files import Cgroup
 from iris_worker.process.client import LauncherClient, LauncherGone
-from iris_worker.process.limits import Limits, group_limits, memory_limits
+from iris_worker.process.limits import Limits, group_limits, memory_limits, process_limits
 from iris_worker.process.records import (
     CgroupSupport,
     CommandExited,
@@ -332,6 +332,8 @@ class Executor:
         """The limits of each process of an attempt, and of its control group."""
         found, how = self.cgroups, self._settings.limit_memory
         limits = memory_limits(ask) if how == "rlimit" and "memory" not in found.controllers else ()
+        if "pids" not in found.controllers and self._isolation.has_users(self.isolated.sandboxed):
+            limits += process_limits(self._settings.pids_limit)
         if found.trouble:
             return limits, None
         return limits, group_limits(ask, self._settings.pids_limit, memory=how != "off")

@@ -72,6 +72,10 @@ class Isolation:
     def confines(self) -> bool:
         return self.changes_user or self.wanted != NOTHING
 
+    def has_users(self, sandboxed: bool) -> bool:
+        """Whether each attempt has a user, or a user namespace, of its own: who limits a user's processes limits it."""
+        return self.uids is not None or (sandboxed and os.geteuid() != 0)
+
     def sandbox(self, slot: int, user: str, devices: tuple[str, ...] = ()) -> Sandbox | None:
         """How an attempt in ``slot`` of the submitting ``user`` with these device files is confined. Raises NoAccount,
         OSError.

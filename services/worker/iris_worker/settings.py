@@ -50,8 +50,9 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
         cgroups: run each task in a control group of its own, where the host lets us.
         limit_memory: hold a task to the memory it requested: "cgroup" where control groups limit memory; "rlimit"
             elsewhere too, each of its processes by the address space it may write to; "off" nowhere.
-        pids_limit: processes and threads of one task, where control groups limit them; 0: no limit. The default is a
-            quarter of what the smallest Linux has for all of a host. core_bytes: of a core file.
+        pids_limit: processes and threads of one task, where control groups limit them or it has a user, or a sandbox
+            without root, of its own; 0: no limit. The default is a quarter of what the smallest Linux has for all of a
+            host. core_bytes: of a core file.
         log_bytes_per_s, log_burst_bytes: how fast one attempt's output is sent while it runs; what it prints faster
             waits on disk. log_attempt_bytes: of one attempt's output, what is kept; the rest is dropped but for its
             last lines. A worker holds as much on disk for an attempt, no more.

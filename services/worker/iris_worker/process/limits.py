@@ -36,6 +36,11 @@ def memory_limits(ask: ResourceRequest) -> Limits:
     return ((resource.RLIMIT_DATA, ask.memory_bytes),) if ask.memory_bytes else ()
 
 
+def process_limits(pids: int) -> Limits:
+    """Limit the processes and threads of a task whose user nobody else is; 0 is no limit."""
+    return ((resource.RLIMIT_NPROC, pids),) if pids else ()
+
+
 def group_limits(ask: ResourceRequest, pids: int, *, memory: bool) -> Cgroup:
     """Limit the control group of a task to what the task requested; ``memory`` False: but its memory."""
     return Cgroup(ask.memory_bytes if memory else 0, ask.cpu_millis, ask.cpu_limit_millis, pids)
