@@ -49,7 +49,7 @@ def bearer_of(authorization: str) -> str:
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise unauthenticated(
-            "a bearer token is needed; that of `iris up --auth` is in the file token of its data directory"
+            "a bearer token is needed: set IRIS_TOKEN to yours, or IRIS_DATA to the data directory of a local cluster"
         )
     return secret.strip()
 
@@ -86,7 +86,9 @@ def may_read(caller: Caller, owner: str) -> bool:
 
 
 def may_act(caller: Caller, owner: str) -> bool:
-    """Whether a caller is offered to cancel and rerun jobs of ``owner``; the state service decides."""
+    """Whether a caller may execute commands beside tasks of ``owner``, and is offered to cancel and rerun their jobs,
+    which the state service decides.
+    """
     return caller.role != "worker" and may_read(caller, owner)
 
 
@@ -133,6 +135,13 @@ def own_form(headers: Mapping[str, str]) -> None:
     own_pages(headers)
     if headers.get("sec-fetch-site", "") != "same-origin" and not headers.get("origin"):
         raise ProblemResponse("forbidden", "a form is sent by a page of this gateway; programs use the API below /v1")
+
+
+def opened_by_person(headers: Mapping[str, str]) -> bool:
+    """Whether the browser states that a page was opened by its user or from a page of this gateway, and not by another
+    site. One that does not say so (plain HTTP on a network) may have been led here.
+    """
+    return headers.get("sec-fetch-site", "") in ("none", "same-origin")
 
 
 def no_form(headers: Mapping[str, str]) -> None:

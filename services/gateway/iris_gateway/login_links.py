@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-LIFE_S = 60.0
+LIFE_S = 300.0
 MOST = 1000
 
 
@@ -25,10 +25,16 @@ class LoginLinks:
             del self._links[next(iter(self._links))]
         self._links[_digest(code)] = token, now_s + LIFE_S
 
-    def use(self, code: str, now_s: float) -> str:
+    def look(self, code: str, now_s: float) -> str:
         """The token that a code stands for; empty when it was used, has expired, or never was one."""
         self._forget(now_s)
-        return self._links.pop(_digest(code), ("", 0.0))[0]
+        return self._links.get(_digest(code), ("", 0.0))[0]
+
+    def use(self, code: str, now_s: float) -> str:
+        """As `look`; the code has been used then."""
+        token = self.look(code, now_s)
+        self._links.pop(_digest(code), None)
+        return token
 
     def _forget(self, now_s: float) -> None:
         for code in [code for code, (_, until_s) in self._links.items() if until_s < now_s]:

@@ -133,19 +133,36 @@ def test_loopback_has_several_names():
     assert [is_loopback(name) for name in ("127.0.0.1.evil.example", "localhost.evil", "0.0.0.0", "")] == [False] * 4
 
 
+BY_PERSON = {"Sec-Fetch-Site": "none"}
+
+
 async def test_a_link_signs_a_browser_in_once(iris: House):
     made = await iris.http.post("/v1/login-links", headers=ADA)
     path = made.json()["path"]
     assert made.status_code == 201
-    assert (await iris.http.head(path)).status_code == 200
-    entered = await iris.http.get(path)
+    assert (await iris.http.head(path, headers=BY_PERSON)).status_code == 200
+    entered = await iris.http.get(path, headers=BY_PERSON)
     assert (entered.status_code, entered.headers["location"], entered.cookies[TOKEN_COOKIE]) == (303, "/", "s-ada")
     assert (await iris.http.get("/v1/jobs")).status_code == 200
     iris.http.cookies.clear()
-    again = await iris.http.get(path)
-    assert again.status_code == 401
-    assert "was used already" in again.text
-    assert TOKEN_COOKIE not in again.cookies
+    for again in (await iris.http.get(path, headers=BY_PERSON), await iris.http.get(path)):
+        assert again.status_code == 401
+        assert "was used already" in again.text
+        assert TOKEN_COOKIE not in again.cookies
+
+
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {}])
+async def test_a_link_that_another_site_may_have_led_to_signs_in_after_a_question(iris: House, headers: dict[str, str]):
+    code = (await iris.http.post("/v1/login-links", headers=ADA)).json()["path"].partition("=")[2]
+    asked = await iris.http.get(f"/login?code={code}", headers=headers)
+    assert asked.status_code == 200
+    assert TOKEN_COOKIE not in asked.cookies
+    assert "Sign in as ada</button>" in asked.text
+    crossed = await iris.http.post("/login", data={"code": code}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert (crossed.status_code, TOKEN_COOKIE in crossed.cookies) == (403, False)
+    confirmed = await iris.http.post("/login", data={"code": code}, headers={"Sec-Fetch-Site": "same-origin"})
+    assert (confirmed.status_code, confirmed.cookies[TOKEN_COOKIE]) == (303, "s-ada")
+    assert (await iris.http.post("/login", data={"code": code})).status_code == 401
 
 
 async def test_a_link_is_made_for_those_with_a_token_only(iris: House):

@@ -110,6 +110,10 @@ class GatewayApi:
         """Kill a job and everything below it."""
         return self.post(f"/v1/jobs/{in_path(job)}/cancel", JobView, body={"reason": reason} if reason else {})
 
+    def login_link(self) -> str:
+        """An address of the dashboard that signs a browser in, once, within five minutes. Raises NotAllowed."""
+        return self.address.url + self.post("/v1/login-links", _LoginPath).path
+
     def logs(self, name: str, query: UrlQuery | None = None, *, follow: bool = True) -> Iterator[LogLineView]:
         """The lines of a job or a task (by name); with ``follow`` until it has ended, else the present ones."""
         with self.open_logs(name, {"follow": follow, **(query or {})}) as stream:
@@ -124,6 +128,12 @@ class GatewayApi:
         """Every public event from now on, without end; lost connections are resumed without losing an event."""
         with self.stream("/v1/events", query) as stream:
             yield from read_events(stream)
+
+
+class _LoginPath(msgspec.Struct, frozen=True):
+    """Where a browser is signed in; ``path`` is below the gateway's address."""
+
+    path: str
 
 
 class RawPage(msgspec.Struct, frozen=True):

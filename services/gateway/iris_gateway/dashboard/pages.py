@@ -20,7 +20,7 @@ from starlette.responses import RedirectResponse, Response
 from iris_core.messages import Caller
 from iris_core.serving import TOKEN_COOKIE
 from iris_core.states import DISPLAY_COLOURS, TaskState
-from iris_gateway.auth import own_pages
+from iris_gateway.auth import opened_by_person, own_pages
 from iris_gateway.dashboard import actions, glyphs, page_data
 from iris_gateway.dashboard.live import PAUSE_S, Rendered, changed, rendered
 from iris_gateway.dashboard.page_data import Facts, PageData
@@ -113,25 +113,41 @@ async def themed(call: Call) -> Response:
 
 
 async def login(call: Call) -> Response:
-    """The form for a token; the code of a link signs in at once."""
+    """The form for a token; the code of a link signs in at once, or after a question when another site led to it."""
     code = call.request.query_params.get("code", "")
     if not code or call.request.method != "GET":
-        return html(call.request, "login.html", title="Sign in", wrong="")
-    token = call.gateway.login_links.use(code, call.gateway.clock())
-    if not token:
-        wrong = "This link was used already, or is older than a minute; `iris open` makes another."
-        return html(call.request, "login.html", 401, title="Sign in", wrong=wrong)
-    return _enter(call, token)
+        return _form(call)
+    token = call.gateway.login_links.look(code, call.gateway.clock())
+    if token and not opened_by_person(call.request.headers):
+        user = identify_person(call.gateway, token).user
+        return _form(call, code=code, user=user)
+    return _enter_by_code(call, code)
 
 
 async def signed_in(call: Call) -> Response:
-    """Accept a token and store it in the cookie."""
-    token = first(await fields_of(call.request), "token").strip()
+    """Accept a token, or the code of a link, and store the token in the cookie."""
+    fields = await fields_of(call.request)
+    if code := first(fields, "code"):
+        return _enter_by_code(call, code)
+    token = first(fields, "token").strip()
     try:
         if not call.gateway.open:
             identify_person(call.gateway, token)
     except ProblemResponse:
-        return html(call.request, "login.html", 401, title="Sign in", wrong="This token is not known.")
+        return _form(call, "This token is not known.")
+    return _enter(call, token)
+
+
+def _form(call: Call, wrong: str = "", *, code: str = "", user: str = "") -> Response:
+    """The form for a token, 401 with what was wrong; or the question whether a link's code may sign in as ``user``."""
+    facts = {"wrong": wrong, "code": code, "user": user}
+    return html(call.request, "login.html", 401 if wrong else 200, title="Sign in", **facts)
+
+
+def _enter_by_code(call: Call, code: str) -> Response:
+    token = call.gateway.login_links.use(code, call.gateway.clock())
+    if not token:
+        return _form(call, "This link was used already, or is older than five minutes; `iris open` makes another.")
     return _enter(call, token)
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import sys
 
 import click
-import msgspec
 
 from iris.cli.options import connected
 from iris.cli.parsing import CliCommand
 from iris.client.client import Client
-
-
-class _Link(msgspec.Struct):
-    path: str
 
 
 @click.command(cls=CliCommand, name="open")
@@ -21,9 +16,9 @@ class _Link(msgspec.Struct):
 def open_(client: Client) -> None:
     """Open the dashboard in a browser, signed in; print its address.
 
-    The link signs in once, within a minute.
+    The link signs in once, within five minutes.
     """
-    url = client.address.url + client.post("/v1/login-links", _Link).path
+    url = client.login_link()
     click.echo(url)
     if sys.stdout.isatty():
         click.launch(url)
