@@ -112,13 +112,15 @@ def test_the_token_of_the_local_cluster_is_found_with_it_and_by_its_address(loca
     assert secret.startswith("iris_")
     for given in ({}, {"IRIS_URL": "http://127.0.0.1:9"}, {"IRIS_GATEWAY_URL": "http://127.0.0.1:9/"}):
         assert find_gateway(environ=environ | given).bearer() == secret
-    assert find_gateway("http://127.0.0.1:9", environ=environ).bearer() == secret
+    for url in ("http://127.0.0.1:9", "http://localhost:9/"):
+        found = find_gateway(url, environ=environ)
+        assert (found.url, found.bearer()) == ("http://127.0.0.1:9", secret)
     assert find_gateway(environ=environ | {"IRIS_TOKEN": "mine"}).bearer() == "mine"
 
 
 def test_the_token_of_the_local_cluster_is_sent_nowhere_else(local: ClusterPaths):
     environ = {"IRIS_DATA": str(local.data)}
-    for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9"):
+    for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9", "http://localhost"):
         assert find_gateway(url, environ=environ).bearer() == ""
 
 

@@ -2,8 +2,8 @@
 
 1. an explicit address  2. ``IRIS_URL``  3. ``IRIS_GATEWAY_URL`` (set inside tasks)  4. the context, ``IRIS_CONTEXT`` or
 the current one  5. the local cluster that is up (``$IRIS_DATA``, else ``~/.local/state/iris``). The token is
-``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up --auth`
-has made for the local cluster. Source: docs/design/interfaces.md#command-line.
+``IRIS_TOKEN``, else the content of the file ``IRIS_TOKEN_FILE``, else the context's, or the one that `iris up` has
+made for the local cluster, also when its address was given. Source: docs/design/interfaces.md#command-line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
 
     ``proxy_url``: the proxy of deployments, under ``/d/<name>/``. ``stop_s``: how long stopping everything may take.
     ``nats_seed``: the file with the key of the role admin on the NATS server. ``token_file``: the one with the token of
-    an admin; empty while authentication is off.
+    an admin; empty when `iris up` made none.
     """
 
     url: str
@@ -86,7 +86,10 @@ def find_gateway(
     if not context:
         for given, origin in sources:
             if given:
-                return _address(given, token, origin, file or _local_token_file(given, environ))
+                local = _local_cluster(given, environ)
+                return _address(
+                    local.url if local else given, token, origin, file or (local.token_file if local else "")
+                )
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
         return _address(chosen.url, token or ("" if file else chosen.token), "context", file)
@@ -102,13 +105,16 @@ def _address(url: str, token: str, origin: str, file: str) -> Address:
     return Address(check_url(url), token or read_token(file), origin, file)
 
 
-def _local_token_file(url: str, environ: Mapping[str, str]) -> str:
-    """The file with the token of the local cluster, if this is its address; else empty."""
+def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
+    """The local cluster, if this is its address. ``localhost`` is, but may lead to another program by IPv6, which must
+    not get the token: its own address is used.
+    """
     try:
         local = read_cluster(data_dir(environ))
     except RuntimeError:  # a user without a home, as in a container
-        return ""
-    return local.token_file if local is not None and local.url == url.rstrip("/") else ""
+        return None
+    same = url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
+    return local if local is not None and local.url == same else None
 
 
 def _token(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from iris.client.address import DAMAGE_FILE, ClusterFile, read_cluster
+from iris.client.address import DAMAGE_FILE, Address, ClusterFile, read_cluster
 from iris.client.client import Client
 from iris.client.problems import ClientError, NotAllowed
 from iris.client.transport import HttpRequest, Response
@@ -64,10 +64,7 @@ def collect(client: Client | None, data: Path, nats: str, config: str) -> Cluste
 def look_at_gateway(client: Client) -> GatewayFacts:
     """What the gateway tells: first what it tells everybody, then what needs a token and a state service."""
     address = client.address
-    token = (
-        ("IRIS_TOKEN" if os.environ.get("IRIS_TOKEN") else address.token_file or "the context") if address.token else ""
-    )
-    found = GatewayFacts(address.url, address.origin, token=token)
+    found = GatewayFacts(address.url, address.origin, token=_origin_of_token(address))
     try:
         begun = time.time()
         meta = client.transport.send(HttpRequest("GET", "/v1/meta"))
@@ -89,6 +86,15 @@ def look_at_gateway(client: Client) -> GatewayFacts:
     except ClientError as error:
         return msgspec.structs.replace(found, failed="" if found.not_ready else str(error))
     return msgspec.structs.replace(found, workers=workers, dead_letters=letters)
+
+
+def _origin_of_token(address: Address) -> str:
+    """Where the token is from; empty without one."""
+    if not address.token:
+        return ""
+    if os.environ.get("IRIS_TOKEN"):
+        return "IRIS_TOKEN"
+    return address.token_file or "the context"
 
 
 def _clock_of(response: Response, begun_s: float, ended_s: float) -> float:
