@@ -27,7 +27,7 @@ import msgspec
 import psutil
 
 from benchmarks.cluster import HOME, Cluster, cluster
-from benchmarks.http import Gateway
+from benchmarks.http import TOKEN, Gateway
 from benchmarks.http_load import Load
 from benchmarks.peer_runs import HOME as PEERS
 from benchmarks.result import Row, median
@@ -180,7 +180,14 @@ def _watch(started: contextlib.ExitStack, directory: Path, url: str, port: int) 
     command = [sys.executable, "-m", "iris.cli", "--url", url, "deploy", "watch", "bench", "--template", str(template)]
     command += ["--out", str(out), "--then", f"! test -e nginx-{port}.pid || kill -HUP $(cat nginx-{port}.pid)"]
     with (directory / "watch.log").open("wb") as log:
-        watching = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log, preexec_fn=end_with_parent)  # noqa: PLW1509
+        watching = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "IRIS_TOKEN": TOKEN},
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - forks from the main thread only
+        )
     started.callback(watching.wait)
     started.callback(watching.terminate)
     deadline = time.monotonic() + READY_S

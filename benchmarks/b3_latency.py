@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 from benchmarks.cluster import Cluster, cluster
-from benchmarks.http import Gateway, Submitter
+from benchmarks.http import TOKEN, Gateway, Submitter
 from benchmarks.result import Row, median
 from iris import Client
 from iris_bus.contract import Message
@@ -91,6 +91,6 @@ async def _rounds(made: Cluster, name: str, command: list[str], tasks: int) -> l
 
 def _own_clock(url: str, rounds: list[Round]) -> list[float]:
     """Milliseconds from each request to the time of day that the task's own process printed."""
-    with Client(url) as client:
+    with Client(url, token=TOKEN) as client:
         said = [next(iter(client.logs(one.name, follow=False))).line for one in rounds]
     return [(float(line) - one.sent_s) * 1000 for line, one in zip(said, rounds, strict=True)]

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from benchmarks.cluster import cluster
-from benchmarks.http import Submitter
+from benchmarks.http import TOKEN, Submitter
 from benchmarks.result import Row, median
 
 GOAL_SUBMISSIONS = 2000.0
@@ -113,7 +113,7 @@ async def _count(url: str, counts: list[int], number: int, wanted: int, ready: a
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     with contextlib.closing(writer):
         head = f"GET /v1/events?type=task.state,job.state HTTP/1.1\r\nHost: {at.netloc}\r\n"
-        writer.write(f"{head}Accept: text/event-stream\r\n\r\n".encode())
+        writer.write(f"{head}Authorization: Bearer {TOKEN}\r\nAccept: text/event-stream\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         ready.release()
         while counts[number] < wanted:

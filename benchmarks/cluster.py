@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.http import TOKEN
+from iris_core.token_file import line_of
 from tests.support.nats import OpenServer
 
 READY_S = 30.0
@@ -115,7 +117,7 @@ def cluster(
         made = Cluster(directory, nats.url)
         made.processes["nats"] = [psutil.Process(nats.pid)]
         try:
-            made.start("state", "state.task_token_s=0", *state)  # the gateway wants no tokens
+            made.start("state", *state)
             made.start("scheduler")
             _start_gateway(made, gateway)
             for number, settings in enumerate(workers):
@@ -145,8 +147,10 @@ def _on_cpu_s(pid: int) -> float:
 
 
 def _start_gateway(made: Cluster, settings: Sequence[str]) -> None:
-    port_file = made.directory / "gateway.url"
-    process = made.start("gateway", "gateway.http=127.0.0.1:0", *settings, IRIS_PORT_FILE=str(port_file))
+    port_file, tokens = made.directory / "gateway.url", made.directory / "tokens"
+    tokens.write_text(line_of("bench", "admin", TOKEN))
+    listening = ("gateway.http=127.0.0.1:0", f"gateway.token_file={tokens}")
+    process = made.start("gateway", *listening, *settings, IRIS_PORT_FILE=str(port_file))
     deadline = time.monotonic() + READY_S
     while not port_file.exists():
         if process.poll() is not None or time.monotonic() > deadline:

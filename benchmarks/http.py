@@ -10,6 +10,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+TOKEN = "iris_benchmark"
+"""Of everybody here, as an admin: requests are authenticated, as they are in use."""
+_AUTHORIZATION = f"Bearer {TOKEN}"
 _AGAIN_S = 0.1
 
 
@@ -20,7 +23,8 @@ class Gateway:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers = {"Authorization": _AUTHORIZATION}
+        headers |= {"Content-Type": "application/json"} if body is not None else {}
         data = msgspec.json.encode(body) if body is not None else None
         self._connection.request(method, path, data, headers)
         answer = self._connection.getresponse()
@@ -53,6 +57,7 @@ class Submitter:
 
     def __init__(self, url: str) -> None:
         self._at = urlsplit(url)
+        self._head = f"Host: {self._at.netloc}\r\nAuthorization: {_AUTHORIZATION}\r\n"
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection(self._at.hostname, self._at.port)
@@ -65,12 +70,12 @@ class Submitter:
     async def submit(self, **spec: Any) -> None:
         """Submit one job. Raises RuntimeError with the answer when it is not 201."""
         body = msgspec.json.encode(spec)
-        head = f"POST /v1/jobs HTTP/1.1\r\nHost: {self._at.netloc}\r\nContent-Type: application/json\r\n"
+        head = f"POST /v1/jobs HTTP/1.1\r\n{self._head}Content-Type: application/json\r\n"
         await self._exchange(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body, b"201")
 
     async def get(self, path: str) -> bytes:
         """The body of one answer; asked again while there is no time for it. Raises RuntimeError with a refusal."""
-        head = f"GET {path} HTTP/1.1\r\nHost: {self._at.netloc}\r\n\r\n".encode()
+        head = f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode()
         while True:
             if text := await self._exchange(head, b"200", b"503"):
                 return text

@@ -6,6 +6,7 @@ job, runs a coscheduled job on one slice, shows what became of everything, and s
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -28,21 +29,22 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="iris-demo-"))
     begun = time.monotonic()
     try:
-        url = start(root / "data")
+        os.environ["IRIS_DATA"] = str(root / "data")  # where `iris` and the SDK find the cluster and its token
+        url = start()
         say(f"the cluster is up: {url}", begun)
         with Client(url) as client:
             return show(client, root, begun)
     except KeyboardInterrupt:
         return 130
     finally:
-        subprocess.run([*IRIS, "down", "--data", root / "data"], check=False)
+        subprocess.run([*IRIS, "down"], check=False)
         shutil.rmtree(root, ignore_errors=True)
         say("stopped; nothing is left", begun)
 
 
-def start(data: Path) -> str:
+def start() -> str:
     """The address of a fresh cluster: one CPU host, two slices of four hosts each."""
-    command = [*IRIS, "up", "--detach", "--data", data, "--http", "127.0.0.1:0"]
+    command = [*IRIS, "up", "--detach", "--http", "127.0.0.1:0"]
     command += ["--workers", "1", "--worker-cpu", "8", "--tpu", "v5litepod-16x2"]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 

@@ -132,7 +132,7 @@ def test_a_local_cluster_is_backed_up_under_load_and_its_copy_goes_on_from_there
         cluster.client.deploy(service, "chat", workdir=SERVE, replicas=1, cpu=0.1, **quick).wait_ready(60)
         waiting = cluster.submit("sh", "-c", f"until [ -e {gate} ]; do sleep 0.1; done", name="waits", cpu=0.1)
         until(lambda: waiting.refresh().state == "running", "it runs")
-        with Acknowledged(cluster.url, command=runs_once) as load:
+        with Acknowledged(cluster, command=runs_once) as load:
             load.more(30)
             finished = until(lambda: ended(cluster, at_least=10), "some have finished")
             acknowledged = list(load.names)

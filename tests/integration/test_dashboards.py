@@ -68,8 +68,9 @@ def load(cluster: Cluster) -> None:
     for job in jobs:
         job.wait(30)
     urllib.request.urlopen(f"{cluster.file['proxy_url']}/d/chat/", timeout=10).close()
+    unknown = urllib.request.Request(f"{cluster.url}/v1/jobs/nobody", headers=cluster.headers)
     with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(f"{cluster.url}/v1/jobs/nobody", timeout=10)
+        urllib.request.urlopen(unknown, timeout=10)
 
 
 def shown(query: str) -> str:

@@ -69,7 +69,7 @@ def test_a_full_disk_refuses_and_goes_on_by_itself_once_there_is_room(make_disk:
     disk = make_disk("disk", 64)
     data = on_disk(tmp_path / "data", disk.path)
     with cluster_on(data, "--workers", "1", *settings(data, IMPATIENT)) as cluster:
-        with Acknowledged(cluster.url) as load:
+        with Acknowledged(cluster) as load:
             load.more(50)
             disk.fill()
             problem = refused(load)
@@ -88,7 +88,7 @@ def test_a_store_that_turned_read_only_refuses_and_has_everything_once_it_is_rep
     data = on_disk(tmp_path / "data", disk.path)
     cluster = start(data, "--workers", "1", *settings(data, IMPATIENT))
     try:
-        with Acknowledged(cluster.url) as load:
+        with Acknowledged(cluster) as load:
             load.more(50)
             with stopped(cluster.pids("nats")):  # a sync under way may be reported as done and be lost
                 disk.make_read_only()

@@ -128,7 +128,7 @@ def test_the_command_line_works_through_nginx(cluster: Cluster, tmp_path: Path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "words").write_bytes(b"through nginx\n" + bytes(3 << 20))
     with nginx_before(cluster, tmp_path / "nginx") as (url, cert):
-        environ = {"IRIS_URL": url, "SSL_CERT_FILE": str(cert)}
+        environ = {"IRIS_URL": url, "IRIS_TOKEN": cluster.token, "SSL_CERT_FILE": str(cert)}
         done = cluster.iris(
             "run", "--name", "/encrypted/run", "--workdir", tmp_path / "work", "--", "head", "-1", "words", **environ
         )

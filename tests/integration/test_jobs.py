@@ -219,9 +219,8 @@ BAD = {
 def test_bad_input_is_refused_with_its_place_and_nothing_is_stored(cluster, what):
     body, pointer = BAD[what]
     before = [job.id for job in cluster.client.jobs()]
-    request = urllib.request.Request(
-        f"{cluster.url}/v1/jobs", data=body, headers={"Content-Type": "application/json"}, method="POST"
-    )
+    headers = {"Content-Type": "application/json", **cluster.headers}
+    request = urllib.request.Request(f"{cluster.url}/v1/jobs", data=body, headers=headers, method="POST")
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(request, timeout=20)
     with contextlib.closing(caught.value) as refused:

@@ -86,7 +86,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def http(cluster: Cluster) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=cluster.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=cluster.url, headers=cluster.headers, timeout=20) as client:
         yield client
 
 
@@ -97,7 +97,7 @@ async def test_who_is_refused_while_nobody_answers_repeats_it_and_has_it_once(
     wanted = [f"/p{number}" for number in range(MANY)]
     with frozen(cluster.pids("state")):
         refused = await asyncio.gather(*(post(http, name) for name in wanted))
-        patient = asyncio.create_task(asyncio.to_thread(submit_patiently, cluster.url))
+        patient = asyncio.create_task(asyncio.to_thread(submit_patiently, cluster))
         assert {(a.status_code, a.headers["content-type"]) for a in refused} == {(503, "application/problem+json")}
         assert {(a.headers["retry-after"], a.json()["retryable"]) for a in refused} == {("1", True)}
         assert all("may have taken effect" in answer.json()["detail"] for answer in refused)
@@ -109,8 +109,8 @@ async def test_who_is_refused_while_nobody_answers_repeats_it_and_has_it_once(
     assert await names(http) == Counter(dict.fromkeys(("/first", "/patient", *wanted), 1))
 
 
-def submit_patiently(url: str) -> str:
+def submit_patiently(cluster: Cluster) -> str:
     """As the SDK and the command line do it: refused, they ask again when they are told to."""
-    with Client(url) as client:
+    with Client(cluster.url, token=cluster.token) as client:
         client.get("/v1/meta", dict)
         return client.run(["true"], name="patient", cpu=0.1).name

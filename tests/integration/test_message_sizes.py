@@ -31,12 +31,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def submitted(url: str, bodies: list[dict[str, Any]]) -> list[int]:
+def submitted(cluster: Cluster, bodies: list[dict[str, Any]]) -> list[int]:
     """The status of each, asked for all at once."""
 
     async def ask() -> list[int]:
         async with httpx.AsyncClient(
-            base_url=url, timeout=60, limits=httpx.Limits(max_connections=LARGE_BATCH)
+            base_url=cluster.url,
+            headers=cluster.headers,
+            timeout=60,
+            limits=httpx.Limits(max_connections=LARGE_BATCH),
         ) as client:
             return [answer.status_code for answer in await asyncio.gather(*(one(client, body) for body in bodies))]
 
@@ -60,7 +63,7 @@ def test_a_crowd_of_large_submissions_ends_nobody_and_is_there_after_a_restart(t
         before = cluster.pids("state"), cluster.pids("gateway")
         env = {"PADDING": "x" * 240_000}
         bodies = [{"name": f"/large-{n}", "command": ["true"], "env": env} for n in range(LARGE_BATCH)]
-        assert set(submitted(cluster.url, bodies)) <= {200, 201}
+        assert set(submitted(cluster, bodies)) <= {200, 201}
         assert (cluster.pids("state"), cluster.pids("gateway")) == before
     finally:
         stop(cluster)
@@ -72,7 +75,7 @@ def test_a_crowd_of_large_submissions_ends_nobody_and_is_there_after_a_restart(t
 def test_a_scheduler_that_starts_anew_learns_of_many_jobs_with_large_constraints(cluster: Cluster):
     elsewhere = [{"key": "zone", "op": "in", "values": [f"{v:x>250}" for v in range(1000)]}]
     bodies = [{"name": f"/picky-{n}", "command": ["true"], "constraints": elsewhere} for n in range(MANY)]
-    assert set(submitted(cluster.url, bodies)) <= {200, 201}
+    assert set(submitted(cluster, bodies)) <= {200, 201}
     before = cluster.pids("state")
     cluster.kill("scheduler")
     job = cluster.submit("true", name="small")
@@ -120,5 +123,5 @@ def large(size: int, mark: str) -> bytes:
 
 
 def patched(cluster: Cluster, body: bytes) -> httpx.Response:
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", **cluster.headers}
     return httpx.patch(f"{cluster.url}/v1/deployments/chat", content=body, headers=headers, timeout=60)

@@ -117,7 +117,8 @@ def test_what_is_dropped_is_said_to_people(tmp_path: Path):
         assert job.wait(30).state == "succeeded"
         [attempt] = cluster.tasks(job)[0].attempts
         out = cluster.iris("logs", "flood/0").out
-        page = urllib.request.urlopen(f"{cluster.url}/tasks/%2Fflood%2F0", timeout=10).read().decode()
+        asked = urllib.request.Request(f"{cluster.url}/tasks/%2Fflood%2F0", headers=cluster.headers)
+        page = urllib.request.urlopen(asked, timeout=10).read().decode()
     dropped, limit = attempt.output_dropped_bytes, "limit log_attempt_bytes = 1,000,000"
     notice = f"[iris: {dropped:,} bytes ({dropped // 10:,} lines) of output dropped here: {limit}]\n"
     assert MB < dropped < 2 * MB

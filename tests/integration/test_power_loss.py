@@ -36,7 +36,7 @@ def work_until_power_loss(disk: Disk, *, young: bool) -> tuple[list[str], Told]:
     cluster = start(data, "--workers", "1", *settings(data, OFTEN))
     try:
         key = cluster.credentials("observer", OBSERVER).nkey_seed
-        with Ear(cluster.nats_url, key) as ear, Acknowledged(cluster.url) as load:
+        with Ear(cluster.nats_url, key) as ear, Acknowledged(cluster) as load:
             load.more(SUBMISSIONS // 2)
             if not young:
                 disk.write_back()

@@ -63,7 +63,7 @@ def test_what_is_not_there_is_not_found(cluster):
 
 
 async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(cluster):
-    async with AsyncClient(cluster.url) as client:
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
         jobs = await asyncio.gather(
             *(
                 client.run(["sh", "-c", "echo $IRIS_TASK_INDEX"], name=f"aio-{number}", replicas=2)
@@ -82,14 +82,14 @@ async def test_the_asynchronous_client_has_the_same_names_and_does_the_same(clus
 
 
 async def test_an_asynchronous_map_is_awaited_item_by_item(cluster):
-    async with AsyncClient(cluster.url) as client:
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
         futures = await client.map(len, ["a", "bc"], name="aio-map", cpu=0.1)
 
         assert await asyncio.gather(*futures) == [1, 2]
 
 
 async def test_an_asynchronous_wait_can_be_given_up(cluster):
-    async with AsyncClient(cluster.url) as client:
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
         job = await client.run(["sleep", "1000"], name="aio-long")
         with pytest.raises(WaitTimeout):
             await job.wait(0.2)
@@ -99,7 +99,7 @@ async def test_an_asynchronous_wait_can_be_given_up(cluster):
 
 
 async def test_events_of_everything_are_streamed_to_an_asynchronous_client(cluster):
-    async with AsyncClient(cluster.url) as client:
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
         events = client.events({"type": "job.state", "within": None})
         first = asyncio.ensure_future(anext(events))
         async with asyncio.timeout(20):

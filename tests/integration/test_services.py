@@ -232,7 +232,7 @@ def test_copies_follow_the_requests_down_to_none_and_the_first_one_wakes_it(clus
 
 
 async def test_asyncio_programs_have_the_same_verbs(cluster: Cluster):
-    async with AsyncClient(cluster.url) as client:
+    async with AsyncClient(cluster.url, token=cluster.token) as client:
         chat = await client.deploy(server("v1"), "awaited", workdir=SERVE, **QUICK)
         assert (await chat.wait_ready(60)).ready == 1
         await chat.scale(2)

@@ -99,11 +99,12 @@ def test_a_service_that_cannot_be_started_is_started_once_it_can_be(tmp_path):
         until(lambda: cluster.pids("scheduler") not in ([], before), "it runs again")
 
 
-def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address(tmp_path):
+def test_a_detached_cluster_is_ready_when_up_returns_and_prints_only_its_address(tmp_path, monkeypatch):
     def iris(*words):
         command = [*IRIS, *words, "--data", str(tmp_path / "data")]
         return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
 
+    monkeypatch.setenv("IRIS_DATA", str(tmp_path / "data"))
     up = iris("up", "--detach", "--http", "127.0.0.1:0", "--workers", "1")
     try:
         with Client(up.stdout.strip()) as client:

@@ -43,7 +43,7 @@ metrics = "127.0.0.1:0"
 """
 ROUNDS, SHORT_ROUNDS = "iris_round_seconds_count", 'iris_round_seconds_bucket{le="0.05"}'
 """Metrics that count the rounds of the state service, and those that computed for 50 ms at most."""
-_WATCH = b"GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n\r\n"
+_WATCH = "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nauthorization: Bearer {}\r\n\r\n"
 
 
 def main() -> int:
@@ -125,7 +125,7 @@ def crowd(cluster: Cluster, size: int) -> None:
     with ExitStack() as watchers:
         made = [watchers.enter_context(socket.create_connection((place.hostname, place.port), 30)) for _ in range(size)]
         for watcher in made:
-            watcher.sendall(_WATCH)
+            watcher.sendall(_WATCH.format(cluster.token).encode())
         for watcher in made:
             watcher.recv(1 << 12)
     until(lambda: b"\niris_http_watchers 0.0\n" in exposition(cluster), "every watcher's place is free", 60)

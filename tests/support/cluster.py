@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from iris import Client, Job
+from iris.client.address import read_token
 from iris_bus.child import end_with_parent
 from iris_bus.connection import Credentials
 from iris_bus.nats_process import OBSERVER, keys_of
@@ -48,11 +49,18 @@ class Cluster:
         self.data = data
         self.up = up
         self.url: str = self.file["url"]
-        self.client = Client(self.url)
+        self.token = read_token(self.file["token_file"])
+        """That of the cluster's owner; empty with ``--no-auth``."""
+        self.client = Client(self.url, token=self.token)
 
     @property
     def environ(self) -> dict[str, str]:
         return {**environment(), "IRIS_URL": self.url, "IRIS_DATA": str(self.data)}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """With which other programs than `iris` ask the gateway."""
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     @property
     def file(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Acknowledged:
             instead.
     """
 
-    url: str
+    cluster: Cluster
     threads: int = 2
     prefix: str = "job"
     command: Sequence[str] = ("true",)
@@ -63,7 +63,7 @@ class Acknowledged:
         until(lambda: len(self.names) >= wanted, f"{count} more submissions are acknowledged", seconds)
 
     def _submit(self, thread: int) -> None:
-        client = Client(self.url, timeout_s=15, retry_for_s=0)
+        client = Client(self.cluster.url, token=self.cluster.token, timeout_s=15, retry_for_s=0)
         for number in itertools.count():
             if self._enough.is_set():
                 break

@@ -43,7 +43,8 @@ PROBLEM_TYPES: Mapping[str, ProblemType] = {
         401,
         "Authentication required",
         "The gateway has tokens, and the request has none, or one that the gateway does not know.",
-        "Set IRIS_TOKEN, or the token of the context; an operator adds the token's line to token_file.",
+        "Set IRIS_TOKEN, or the token of the context; that of a local cluster is in the file token of its data "
+        "directory. An operator adds the token's line to token_file.",
         "a-request-is-answered-with-401-or-403",
     ),
     "forbidden": ProblemType(

@@ -15,6 +15,8 @@ from iris.cluster.programs import ClusterPrograms
 from iris.cluster.settings import ClusterSettings, read_listen, read_replicas, read_slices
 from iris.cluster.supervisor import stop_phase
 
+LOOPBACK = {"http": "127.0.0.1:0"}
+
 
 def blueprint(**settings):
     return ClusterPrograms(
@@ -184,10 +186,39 @@ def test_a_cluster_is_not_ready_before_its_proxy_listens():
         assert look(client) == ""
 
 
-@pytest.mark.parametrize(
-    ("wants_tokens", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"]
-)
-def test_tasks_get_tokens_only_where_the_gateway_wants_them(wants_tokens, given):
-    made = dataclasses.replace(blueprint(workers=0), wants_tokens=wants_tokens)
+@pytest.mark.parametrize(("auth", "given"), [(False, "0"), (True, None)], ids=["no gateway asks", "each request"])
+def test_tasks_get_tokens_only_where_the_gateway_wants_them(auth, given):
+    made = blueprint(workers=0, auth=auth)
     state = next(program for program in made.programs("nats://x") if program.service == "state")
     assert said_to(state).get("state.task_token_s") == given
+
+
+def test_the_proxy_knows_the_tokens_that_it_keeps_from_services():
+    made = dataclasses.replace(blueprint(workers=0), token_file=Path("/data/tokens"))
+    said = {program.service: said_to(program) for program in made.programs("nats://x")}
+    assert said["gateway"]["gateway.token_file"] == said["proxy"]["proxy.token_file"] == "/data/tokens"
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "made"),
+    [
+        ("", {}, True),
+        ("[cluster]\nauth = false\n", {}, False),
+        ("[cluster]\nauth = false\n", {"auth": True}, True),
+        ('[gateway]\ntoken_file = "/etc/tokens"\n', {}, False),
+        ('[gateway]\noidc_issuer = "https://x"\n', {}, True),
+    ],
+    ids=["by default", "turned off", "turned on again", "there is one", "beside an issuer"],
+)
+def test_a_token_is_made_unless_the_gateway_has_others_or_wants_none(tmp_path, config, given, made):
+    (tmp_path / "iris.toml").write_text(config)
+    options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, **given})
+    assert (draw(ClusterPaths(tmp_path / "data"), options).token_file is not None) is made
+
+
+@pytest.mark.parametrize("key", ["token_file", "oidc_issuer"])
+def test_tokens_that_are_named_and_turned_off_are_refused(tmp_path, key):
+    (tmp_path / "iris.toml").write_text(f'[gateway]\n{key} = "x"\n')
+    options = StartOptions(str(tmp_path / "data"), str(tmp_path / "iris.toml"), {**LOOPBACK, "auth": False})
+    with pytest.raises(InvalidOption, match="--no-auth"):
+        draw(ClusterPaths(tmp_path / "data"), options)

@@ -15,7 +15,7 @@ import msgspec
 
 from iris.client.address import read_cluster
 from iris.client.problems import InvalidOption
-from iris.cluster.options import StartOptions
+from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths, make_token, note_damage, take_lock
 from iris.cluster.process import wait_for_end
 from iris.cluster.programs import ClusterPrograms
@@ -41,18 +41,18 @@ def main(reply: int, options: StartOptions) -> int:
         wait_for_predecessor(paths)
         programs = draw(paths, options)
         workers = [host.worker for host in programs.hosts()]
-        if programs.settings.auth:
+        if programs.token_file:
             make_token(paths, owner())
-        token_file = str(paths.token) if programs.settings.auth else ""
-        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say, token_file)
+        token = str(paths.token) if programs.token_file else ""
+        supervisor = Supervisor(paths, programs.url, programs.proxy_url, workers, programs.programs, say, token)
         supervisor.start()
     except DamagedFiles as error:
         return answer(reply, f"failed {note_damage(paths, str(error))}")
     except (InvalidOption, BadSetting, DirectoryInUse, StartFailed, OSError) as error:
         return answer(reply, f"failed {error}")
-    settings = programs.settings
-    confined = "confined" if settings.sandbox else "unconfined"
-    answer(reply, f"started {programs.url} {programs.proxy} {len(programs.hosts())} {settings.ready_s} {confined}")
+    settings, words = programs.settings, (programs.url, programs.proxy, len(workers))
+    started = StartedCluster(*words, settings.ready_s, settings.sandbox, settings.auth, token)
+    answer(reply, f"started {msgspec.json.encode(started).decode()}")
     say(f"the cluster on {paths.data} is started as {programs.url}")
     supervisor.run()
     say("everything is stopped")
@@ -80,8 +80,11 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
         raise InvalidOption(str(error)) from None
     if given.text("gateway", "tls_cert") or given.text("proxy", "tls_cert"):
         raise InvalidOption("`iris up` serves plain HTTP; tls_cert is for services that are started one by one")
-    if settings.auth and given.text("gateway", "token_file"):
-        raise InvalidOption("--auth makes a token file of its own; with a token_file of [gateway] leave it out")
+    tokens, issuer = (given.text("gateway", key) for key in ("token_file", "oidc_issuer"))
+    if (tokens or issuer) and not settings.auth:
+        raise InvalidOption(
+            "--no-auth does without tokens, but [gateway] says whose are accepted; leave one of them out"
+        )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as held:
         http, proxy = (hold(held, *read_listen(text)) for text in (settings.http, settings.proxy))
@@ -95,7 +98,7 @@ def draw(paths: ClusterPaths, options: StartOptions) -> ClusterPrograms:
             memory,
             proxies=_whole(given.text("proxy", "workers") or "1"),
             drain_s=given.section("run", RunSettings).drain_s,
-            wants_tokens=settings.auth or any(given.text("gateway", key) for key in ("token_file", "oidc_issuer")),
+            token_file=paths.token_file if settings.auth and not tokens else None,
         )
         if metrics := given.text("run", "metrics"):
             host, port = read_listen(metrics)

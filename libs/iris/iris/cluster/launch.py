@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,11 +24,11 @@ import msgspec
 from iris.cli.errors import complain
 from iris.cli.exit_codes import ExitCode
 from iris.cli.follow import note
-from iris.client.address import Address, read_cluster
+from iris.client.address import data_dir, read_token
 from iris.client.client import Client
 from iris.client.problems import ClientError, Problem
 from iris.client.transport import HttpRequest
-from iris.cluster.options import StartOptions
+from iris.cluster.options import StartedCluster, StartOptions
 from iris.cluster.paths import ClusterPaths
 from iris.cluster.process import ISOLATED
 from iris_bus.child import end_with_parent
@@ -47,12 +48,9 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.wait()
         complain(rest or f"the supervisor ended at once; see {paths.logs / 'supervisor.log'}")
         return ExitCode.CONFLICT if verdict == "occupied" else ExitCode.UNEXPECTED
-    url, proxy, workers, ready_s, confined = rest.split()
+    started = msgspec.json.decode(rest, type=StartedCluster)
     try:
-        cluster = read_cluster(data)
-        token_file = cluster.token_file if cluster is not None else ""
-        address = Address(url, token_file=token_file)
-        missing = wait_until_ready(address, proxy, int(workers), float(ready_s), supervisor)
+        missing = wait_until_ready(started, supervisor)
     except KeyboardInterrupt:
         supervisor.terminate()
         supervisor.wait()
@@ -63,17 +61,36 @@ def launch(data: Path, config: Path | None, given: Mapping[str, Any], *, detach:
         supervisor.terminate()
         supervisor.wait()
         return ExitCode.UNEXPECTED
-    remarks = []
-    if confined != "confined":
-        remarks.append("tasks run as you without a sandbox; --sandbox confines them")
-    if token_file:
-        remarks.append(f"it wants tokens; yours is in {token_file}, where iris finds it; iris open shows the pages")
+    if not started.auth:
+        note(f"warning: no authentication: whoever reaches {started.url} is admin and runs commands as you")
     if detach:
-        for remark in remarks if sys.stderr.isatty() else ():
-            note(remark)
-        click.echo(url)
+        for line in remarks(started, data) if sys.stderr.isatty() else ():
+            note(line)
+        click.echo(started.url)
         return ExitCode.SUCCEEDED
-    return stay(url, data, remarks, supervisor)
+    return stay(started, data, supervisor)
+
+
+def remarks(started: StartedCluster, data: Path) -> list[str]:
+    """How to reach a cluster that is ready, line by line."""
+    lines = [f"its data: {data}"]
+    if data != data_dir():
+        lines[0] += f"; `export IRIS_DATA={shlex.quote(str(data))}` in other shells"
+    if started.token_file:
+        lines.append(f"your token: {started.token_file}; iris and the SDK find it there")
+        with connect(started) as client, contextlib.suppress(ClientError):
+            lines.append(f"a link that signs a browser in, once, within five minutes: {client.login_link()}")
+            lines.append("`iris open` makes another")
+    elif started.auth:
+        lines.append("it wants the tokens that [gateway] names; set IRIS_TOKEN to yours")
+    if not started.sandbox:
+        lines.append("tasks run as you without a sandbox; --sandbox confines them")
+    return lines
+
+
+def connect(started: StartedCluster) -> Client:
+    """A client of what has been started, with the owner's token, if there is one."""
+    return Client(started.url, token=read_token(started.token_file), retry_for_s=0.0)
 
 
 def start_supervisor(
@@ -97,17 +114,15 @@ def start_supervisor(
         return process, pipe.read()
 
 
-def wait_until_ready(
-    address: Address, proxy: str, workers: int, seconds: float, supervisor: subprocess.Popen[bytes]
-) -> str:
+def wait_until_ready(started: StartedCluster, supervisor: subprocess.Popen[bytes]) -> str:
     """Return an empty text once jobs can be submitted, placed and run, and the proxy listens; else what is missing."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + started.ready_s
     missing = ""
-    with Client(address.url, token=address.bearer(), retry_for_s=0.0) as client:
-        for look in (look_ready, look_scheduler, look_workers(workers), look_proxy(proxy)):
+    with connect(started) as client:
+        for look in (look_ready, look_scheduler, look_workers(started.workers), look_proxy(started.proxy)):
             while missing := look(client):
                 if time.monotonic() > until:
-                    return f"the cluster is not ready after {seconds:g} s: {missing}"
+                    return f"the cluster is not ready after {started.ready_s:g} s: {missing}"
                 if supervisor.poll() is not None:
                     return "the cluster could not start; its services said last:"
                 time.sleep(_LOOK_S)
@@ -167,11 +182,11 @@ def look_proxy(address: str) -> Callable[[Client], str]:
     return look
 
 
-def stay(url: str, data: Path, remarks: list[str], supervisor: subprocess.Popen[bytes]) -> int:
+def stay(started: StartedCluster, data: Path, supervisor: subprocess.Popen[bytes]) -> int:
     """Print commands to try and wait; Ctrl-C and TERM stop the cluster."""
     words = [
-        f"the cluster is up; dashboard and API: {url}",
-        "\n".join([f"its data: {data}", *remarks]) + "\n",
+        f"the cluster is up; dashboard and API: {started.url}",
+        "\n".join(remarks(started, data)) + "\n",
         "try:  iris run --replicas 3 -- sh -c 'echo hello $IRIS_TASK_INDEX'\n      iris ls\n\nCtrl-C stops it.",
     ]
     signal.signal(signal.SIGTERM, lambda *_: supervisor.terminate())

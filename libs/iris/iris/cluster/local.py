@@ -39,7 +39,7 @@ class LocalCluster:
         workers: CPU hosts. worker_cpu: cores of every host. tpu: slices, e.g. ``["v5litepod-16x2"]``.
         config: an `iris.toml`.
         ready_s: how long the start may take.
-        auth: want a token for each request; ``client`` and ``environ`` have one.
+        auth: want a token for each request; ``client`` has it, and `iris` finds it with ``environ``.
 
     Attributes:
         url: the gateway. client: a `Client` of it. environ: the environment with which `iris` finds it.
@@ -54,14 +54,14 @@ class LocalCluster:
         tpu: Sequence[str] = (),
         config: Path | None = None,
         ready_s: float = 60.0,
-        auth: bool = False,
+        auth: bool = True,
     ) -> None:
         self._temporary = data is None
         self.data = Path(tempfile.mkdtemp(prefix="iris-")) if data is None else data.absolute()
         self._options = ["--http", "127.0.0.1:0", "--workers", str(workers), "--worker-cpu", f"{worker_cpu:g}"]
         self._options += [word for slices in tpu for word in ("--tpu", slices)]
         self._options += ["--config", str(config)] if config else []
-        self._options += ["--auth"] if auth else []
+        self._options += [] if auth else ["--no-auth"]
         self._ready_s = ready_s
         self._up: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None

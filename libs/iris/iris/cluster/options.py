@@ -13,3 +13,19 @@ class StartOptions(msgspec.Struct, frozen=True):
     data: str
     config: str = ""
     given: dict[str, Any] = {}
+
+
+class StartedCluster(msgspec.Struct, frozen=True):
+    """What has been started: the gateway's address, and host and port of the proxy.
+
+    ``workers``: how many. ``ready_s``: how long they may take. ``sandbox``: tasks are confined. ``auth``: the gateway
+    wants tokens. ``token_file``: the one with the owner's; empty when none was made.
+    """
+
+    url: str
+    proxy: str
+    workers: int
+    ready_s: float
+    sandbox: bool
+    auth: bool
+    token_file: str = ""

@@ -58,7 +58,7 @@ class ClusterPaths:
 
     @property
     def token(self) -> Path:
-        """The token of the admin that the cluster's owner is, with ``cluster.auth``."""
+        """The token of the admin that the cluster's owner is, if the gateway wants tokens."""
         return self.data / "token"
 
     @property

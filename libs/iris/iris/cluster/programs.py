@@ -45,7 +45,7 @@ class ClusterPrograms:
         environ: of this process; services inherit it.
         metrics: ``host:port`` where a process serves its metrics, by the names of `served`; empty: nowhere.
         proxies: processes that serve the proxy's address together. drain_s: how long a proxy may take to end.
-        wants_tokens: the gateway wants a token for each request, so tasks get some too.
+        token_file: the gateway's, when it is made here; None: it is another one, or there is none.
     """
 
     paths: ClusterPaths
@@ -58,7 +58,7 @@ class ClusterPrograms:
     metrics: Mapping[str, str] = field(default_factory=dict)
     proxies: int = 1
     drain_s: float = 30.0
-    wants_tokens: bool = False
+    token_file: Path | None = None
 
     @property
     def url(self) -> str:
@@ -94,17 +94,18 @@ class ClusterPrograms:
 
     def _service(self, service: str, name: str, nats_url: str) -> Program:
         given: dict[str, dict[str, object]] = {
-            "state": {} if self.wants_tokens else {"state.task_token_s": 0},
+            "state": {} if self.settings.auth else {"state.task_token_s": 0},
             "gateway": {
                 "gateway.http": self.http,
                 "gateway.proxy_url": self.proxy_url,
-                **({"gateway.token_file": self.paths.token_file} if self.settings.auth else {}),
+                **({"gateway.token_file": self.token_file} if self.token_file else {}),
             },
             "proxy": {
                 "proxy.http": self.proxy,
                 "proxy.workers": 1,
                 "proxy.reuse_port": self.proxies > 1,
                 "proxy.discovery_file": self.paths.discovery,
+                **({"proxy.token_file": self.token_file} if self.token_file else {}),
             },
         }
         return self._program(service, name, given.get(service, {}), nats_url)

@@ -27,7 +27,8 @@ class ClusterSettings(msgspec.Struct, frozen=True):
         replicas: processes of a service other than one, e.g. ``state=2``.
         restart_workers: start a worker again that died, as if its host had come back; otherwise a dead host stays dead.
         ready_s: how long a start may take.
-        auth: make a token of an admin, and want one for each request.
+        auth: want a token for each request: one of an admin that is made, or those of ``[gateway]``, if it has a
+            ``token_file``. Without it whoever reaches the gateway is admin.
         sandbox: confine tasks as ``[worker]`` says; otherwise they run as whoever started the cluster.
     """
 
@@ -41,7 +42,7 @@ class ClusterSettings(msgspec.Struct, frozen=True):
     restart_workers: bool = False
     ready_s: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     sandbox: bool = False
-    auth: bool = False
+    auth: bool = True
 
 
 def read_slices(texts: tuple[str, ...]) -> list[Topology]:
