@@ -17,6 +17,13 @@ from iris_core.reasons import Reason
 from iris_core.serving import DeploymentSpec
 from iris_core.spec import Attribute, JobSpec
 
+JOB_COLUMNS = ("submitted", "name", "user", "band", "state", "tasks", "duration")
+"""What listings of jobs are ordered by."""
+JOB_ORDERS = tuple(f"{sign}{column}" for column in JOB_COLUMNS for sign in ("", "-"))
+"""Ascending, and behind ``-`` descending."""
+JOBS_ORDERED = 10_000
+"""Jobs that are put in order at once: of more, the newest."""
+
 
 def moment(ms: int | None) -> datetime | None:
     """A time as RFC 3339 text; None for 0 and None."""

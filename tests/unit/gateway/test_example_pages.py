@@ -79,6 +79,34 @@ async def test_jobs_are_filtered_by_when_they_were_submitted():
         assert '<option value="hour" selected>' in shown[0]
 
 
+def named(text: str) -> list[str]:
+    return re.findall(r'<td class="c-job"><a class="name" href="[^"]*" title="([^"]*)"', text)
+
+
+async def test_jobs_are_sorted_by_the_links_of_their_columns_which_keep_the_filters(iris: House):
+    text = await page(iris, "/jobs?state=failed&user=ada")
+    assert re.findall(r'<th class="c-when num" aria-sort="(\w+)">', text) == ["descending"]
+    link = re.search(r'<th class="c-job"><a href="\?([^"]*)">Job</a>', text)
+    assert link is not None
+    by_name = await page(iris, "/jobs?" + link[1].replace("&amp;", "&"))
+    assert named(by_name) == sorted(named(text))
+    assert '<th class="c-job" aria-sort="ascending"><a href="?state=failed&amp;user=ada&amp;order=-name">' in by_name
+    assert 'href="?user=ada&amp;order=name">All' in by_name
+    assert '<option value="name" selected>' in by_name
+
+
+async def test_sorted_jobs_go_on_to_the_next_page_and_leave_none_out(iris: House):
+    url, found = "/jobs?order=-duration", list[str]()
+    while url:
+        text = await page(iris, url)
+        found += named(text)
+        onward = re.search(r'href="(\?order=-duration&amp;cursor=\w+)"', text)
+        url = f"/jobs{onward[1].replace('&amp;', '&')}" if onward else ""
+    every = (await iris.http.get("/v1/jobs?limit=500&order=-duration")).json()["items"]
+    assert found == [one["name"] for one in every]
+    assert len(found) > 50
+
+
 async def test_the_way_up_from_a_job_leads_to_its_parent_or_to_the_jobs_beside_it(iris: House):
     assert '<p class="crumb"><a href="/jobs?name_prefix=/ada/">/ada</a>' in await page(iris, job(SWEEP))
     assert '<p class="crumb"><a href="/jobs/%2Flin%2Fnightly">' in await page(iris, job(f"{PIPELINE}/train"))

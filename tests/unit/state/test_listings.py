@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from iris_core.messages import AttemptRef, Caller, Ended, Placement, Plan, Stage
 from iris_core.resources import Amount
 from iris_core.spec import JobSpec
-from iris_core.states import Cause, KernelStatus
+from iris_core.states import Cause, JobState, KernelStatus
+from iris_core.views import JOB_ORDERS
 from iris_state.check import check
 from iris_state.views import jobs, pages
 from tests.support.world import Host, World
@@ -129,6 +130,60 @@ def test_a_listing_neither_misses_nor_doubles_what_was_there_throughout(before, 
                 submit(world, *another)
     assert [job for job in found if job in expected] == expected
     assert len(found) == len(set(found))
+
+
+COLUMNS = {
+    "submitted": lambda job: 0,
+    "name": lambda job: job["name"],
+    "user": lambda job: job["user"],
+    "band": lambda job: BANDS.index(job["band"]),
+    "state": lambda job: JobState[job["state"].upper()],
+    "tasks": lambda job: job["replicas"],
+    "duration": lambda job: -1,
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(submissions, filters, st.sampled_from(JOB_ORDERS), st.integers(1, 4))
+def test_every_order_lists_each_job_that_matches_once(submitted, wanted, order, limit):
+    world = World()
+    for each in submitted:
+        submit(world, *each)
+    if world.query("jobs", **wanted) is None:
+        return
+    key, oldest_first = COLUMNS[order.removeprefix("-")], slow_look(world, wanted)[::-1]
+    expected = sorted((world.query("job", job=job) for job in oldest_first), key=key)
+    found = items(world, "jobs", order=order, limit=limit, **wanted)
+    assert [job["id"] for job in found] == [job["id"] for job in (expected[::-1] if order[0] == "-" else expected)]
+
+
+def test_jobs_that_go_on_running_are_listed_once_by_their_duration(script):
+    script.play("worker w0 cpu=4")
+    for name in ("/a", "/b", "/c"):
+        script.play(f"submit {name}\nschedule\n{name}/0 run\nwait 10")
+    script.play("submit /waits cpu=9\n/b/0 exit 0")
+    first = script.world.query("jobs", order="duration", limit=2)
+    script.play("wait 60")
+    rest = script.world.query("jobs", order="duration", limit=2, cursor=first["next_cursor"])
+    assert [job["name"] for job in (*first["items"], *rest["items"])] == ["/waits", "/c", "/b", "/a"]
+
+
+def test_an_unknown_order_and_the_cursor_of_another_one_are_refused(script):
+    script.play("submit /a\nsubmit /b")
+    named = script.world.query("jobs", order="name", limit=1)["next_cursor"]
+    assert script.world.query("jobs", order="colour") is None
+    assert script.world.query("jobs", order="tasks", cursor=named) is None
+    assert script.world.query("jobs", cursor=named) is None
+
+
+def test_the_cursor_of_jobs_with_the_longest_names_fits_into_a_request():
+    world = World()
+    deep = "".join(f"/{letter * 63}" for letter in "abcdefghijklmnop")
+    for user in ("\U0001f600" * 128, "zoë"):
+        world.submit(JobSpec(name=f"{deep[:900]}{len(user)}", command=("true",)), Caller(user))
+    for order in ("name", "user"):
+        assert 0 < len(world.query("jobs", order=order, limit=1)["next_cursor"]) <= 1024
+        assert len(items(world, "jobs", order=order, limit=1)) == 2
 
 
 def test_a_page_that_finds_nothing_says_where_the_next_one_begins(script):

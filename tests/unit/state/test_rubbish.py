@@ -23,7 +23,20 @@ ANYTHING = st.recursive(
     max_leaves=3,
 )
 NAMES = st.fixed_dictionaries({"job": TEXTS, "task": TEXTS, "id": TEXTS, "cursor": st.one_of(st.none(), TEXTS)})
-QUESTIONS = ("job", "task", "id", "cursor", "limit", "state", "status", "user", "band", "name_prefix", "worker")
+QUESTIONS = (
+    "job",
+    "task",
+    "id",
+    "cursor",
+    "limit",
+    "state",
+    "status",
+    "user",
+    "band",
+    "name_prefix",
+    "worker",
+    "order",
+)
 LIMITS = (*Quota.__struct_fields__, "reason")
 CALLERS = st.sampled_from([Caller("ann"), Caller("root", "admin"), Caller()])
 

@@ -15,7 +15,7 @@ from iris_core.messages import Answer, CancelJob, RerunJob, SubmitJob
 from iris_core.spec import MAX_REPLICAS, JobSpec
 from iris_core.states import JobState, SessionStatus, TaskState, display_name
 from iris_core.subjects import CMD_CANCEL, CMD_RERUN, CMD_SUBMIT
-from iris_core.views import HistoryRow, JobView, SessionView, TreeView
+from iris_core.views import JOB_ORDERS, JOBS_ORDERED, HistoryRow, JobView, SessionView, TreeView
 from iris_gateway.admission import spec_from
 from iris_gateway.api.handling import idempotency_key, json_body, listing, page, request_key, view
 from iris_gateway.api.pages import page_of
@@ -115,7 +115,8 @@ async def listed(call: Call) -> Response:
     prefix = parameters.text("name_prefix", allow=lambda text: _PREFIX.match(text) is not None, hint="/train")
     label = parameters.text("label", allow=lambda text: "=" in text and len(text) <= 512, hint="team=vision")
     parent = parameters.text("parent")
-    filters = {"state": state, "user": user, "band": band, "name_prefix": prefix, "label": label}
+    order = parameters.choice("order", JOB_ORDERS)
+    filters = {"state": state, "user": user, "band": band, "name_prefix": prefix, "label": label, "order": order}
     return await page(call, "jobs", parameters, **filters, parent=job_reference(parent) if parent else "")
 
 
@@ -191,6 +192,11 @@ _BAND = Parameter("band", "Only jobs of this band.", {"type": "string", "enum": 
 _NAMED = Parameter("name_prefix", "Only jobs whose name begins so.", {"type": "string", "pattern": f"^{_A_PREFIX}$"})
 _LABEL = Parameter("label", "Only jobs with this label, `key=value`.", {"type": "string", "maxLength": 512})
 _PARENT = Parameter("parent", "Only the jobs right below this one.", {"type": "string"})
+_ORDER = Parameter(
+    "order",
+    f"Ascending, or behind `-` descending. Any but `-submitted` lists the newest {JOBS_ORDERED:,} jobs only.",
+    {"type": "string", "enum": list(JOB_ORDERS), "default": "-submitted"},
+)
 _TASK = Parameter(
     "task",
     "Only of the task with this index, and of its gang.",
@@ -226,7 +232,11 @@ ENDPOINTS = (
         task=True,
     ),
     listing(
-        "/v1/jobs", listed, "List jobs, newest first", page_of(JobView), _STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT
+        "/v1/jobs",
+        listed,
+        "List jobs, newest first",
+        page_of(JobView),
+        *(_STATE, _USER, _BAND, _NAMED, _LABEL, _PARENT, _ORDER),
     ),
     Endpoint("GET", "/v1/jobs/{job}", shown, "Show a job", {200: Answers("The job.", JobView)}, task=True),
     Endpoint(

@@ -20,6 +20,7 @@ import msgspec
 from iris_core.constraints import TPU_NAME
 from iris_core.messages import Caller
 from iris_core.spec import JobSpec
+from iris_core.views import JOB_COLUMNS, JOBS_ORDERED
 from iris_gateway.auth import may_read
 from iris_gateway.dashboard import snippets
 from iris_gateway.dashboard.drawing import Axis, columns, duration
@@ -42,6 +43,9 @@ SLICES = 12
 """Slices drawn on the overview; the page of workers draws all."""
 SINCE = {"hour": 3600, "day": 86_400, "week": 7 * 86_400}
 """Seconds of the times that jobs are filtered by."""
+NEWEST_FIRST = "-submitted"
+LARGEST_FIRST = ("submitted", "tasks", "duration")
+"""Columns that are first sorted descending."""
 UNWELL = ("lost", "degraded", "draining")
 PAGES = 20
 """Pages of a listing that are read at most for one HTML page."""
@@ -158,13 +162,31 @@ async def _failing_line(look: PageData, job: Mapping[str, Any]) -> str:
 
 
 async def jobs(look: PageData) -> Facts:
-    filters = ("state", "user", "band", "name_prefix", "label")
+    filters = ("state", "user", "band", "name_prefix", "label", "order")
     query = {name: look.query.get(name, "") for name in (*filters, "since")}
     since_s = SINCE.get(query["since"])
     since_ms = round(1000 * (look.now.timestamp() - since_s)) if since_s else None
     counts = (await look.at("overview"))["jobs"]
     found = await look.page_of("jobs", *filters, limit=TASKS, since_ms=since_ms)
-    return {"jobs": found, "query": query, "counts": counts, "since": SINCE}
+    total = counts.get(query["state"], 0) if query["state"] else sum(counts.values())
+    return {
+        "jobs": found,
+        "query": query,
+        "counts": counts,
+        "since": SINCE,
+        "sort": sort_links(query["order"] or NEWEST_FIRST),
+        "partial": total > JOBS_ORDERED and query["order"] not in ("", NEWEST_FIRST),
+    }
+
+
+def sort_links(order: str) -> dict[str, tuple[str, str]]:
+    """For each column of the list of jobs the order that its heading leads to, and the value of its ``aria-sort``."""
+    links = {}
+    for column in JOB_COLUMNS:
+        way = {column: "ascending", f"-{column}": "descending"}.get(order, "")
+        down = way == "ascending" or (not way and column in LARGEST_FIRST)
+        links[column] = (f"-{column}" if down else column, way)
+    return links
 
 
 async def job(look: PageData) -> Facts:

@@ -51,15 +51,15 @@ def page(path: str, title: str, template: str, collect: Callable[[PageData], Awa
 
     async def show(call: Call) -> Response:
         caller, live = identify(call.gateway, call.request), call.gateway.live
-        shown = call.request.headers.get("if-none-match")
-        if shown is None:
+        shown = call.request.headers.get("if-none-match", "").strip('"')
+        if "if-none-match" not in call.request.headers:
             page = await render(call, caller, again=False)
             live.remember(page)
             return Response(page.html, 200, HEADERS, HTML)
-        known, version = live.parts_of(shown.strip('"')), shown.strip('"')
+        known = live.parts_of(shown)
         page = await live.again((str(call.request.url), caller), partial(render, call, caller, again=True))
         live.remember(page)
-        if page.version == version:
+        if page.version == shown:
             return Response(status_code=304)
         return Response(changed(page, known), 200, HEADERS, HTML)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -22,6 +22,7 @@ from iris_core.quota import QUOTA_LIMITS
 from iris_core.resources import RESOURCES
 from iris_core.states import JOB_TERMINAL, DeploymentLifecycle, RouteStatus, SessionStatus, TaskState, display_name
 from iris_core.units import show_bytes
+from iris_core.views import JOB_ORDERS, JOBS_ORDERED
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
@@ -50,6 +51,11 @@ def counted(count: int, word: str) -> str:
 def segment(name: str) -> str:
     """A name as one path segment."""
     return quote(name, safe="")
+
+
+def address(query: Mapping[str, object], **changes: object) -> str:
+    """This page with another query; empty values are left out."""
+    return "?" + urlencode({name: value for name, value in {**query, **changes}.items() if value})
 
 
 @pass_context
@@ -137,6 +143,7 @@ def environment() -> Environment:
     made.filters |= {
         "badge": badge,
         "segment": segment,
+        "address": address,
         "moment": moment,
         "moment_of_ms": moment_of_ms,
         "shell": shlex.join,
@@ -155,6 +162,8 @@ def environment() -> Environment:
         "is_bad": drawing.is_bad,
         "ended": ENDED,
         "kinds": STATES,
+        "job_orders": JOB_ORDERS,
+        "jobs_ordered": JOBS_ORDERED,
         "may_act": may_act,
         "resources": RESOURCES,
         "quota_limits": QUOTA_LIMITS,

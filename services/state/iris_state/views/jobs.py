@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 
 from iris_core.reasons import NOT_YET_LOOKED_AT, Reason, run_before_ending, still_ending
 from iris_core.states import JobState, PriorityBand, TaskState, display_name
-from iris_core.views import JobView, OutOfMemoryView, Page, TreeView, moment
+from iris_core.views import JOBS_ORDERED, JobView, OutOfMemoryView, Page, TreeView, moment
 from iris_state.history import entries, newest, parts, row_of
 from iris_state.index import Field, has
 from iris_state.ledger import Ledger
@@ -20,12 +20,14 @@ from iris_state.records import HistoryEntry, Job, Task
 from iris_state.redaction import redacted
 from iris_state.views import interruptions
 from iris_state.views.abridged import abridged
+from iris_state.views.order import in_order
 from iris_state.views.pages import MAX_TEXT, SCANNED, behind, found_job, found_task, numbers_behind, page, shortened
 
 TREE_JOBS = 500
 """Descendants of a job shown in a tree."""
 WHY_ROWS = 20
 """The newest rows of history that `why` shows."""
+NEWEST_FIRST = "-submitted"
 _LAST = "\U0010ffff"
 """Sorts after every character of a name."""
 
@@ -91,7 +93,7 @@ def _open_on(tasks: Iterable[Task]) -> list[str]:
 
 
 def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
-    """Newest first; with ``since_ms`` those that were submitted since."""
+    """Newest first, or by ``order``; with ``since_ms`` those that were submitted since."""
     fields = _fields(ledger, arguments)
     prefix = str(arguments.get("name_prefix") or "")
     numbers = _shortest(ledger, fields, prefix)
@@ -99,11 +101,19 @@ def jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:
     def wanted(record: Job) -> bool:
         return record.name.startswith(prefix) and (not fields or all(has(record, field) for field in fields))
 
-    below: Iterator[int] = numbers.irange(maximum=behind(arguments), inclusive=(True, False), reverse=True)
+    def view(record: Job) -> JobView:
+        return job_view(ledger, record, whole=False)
+
+    order = str(arguments.get("order") or NEWEST_FIRST)
+    last = behind(arguments) if order == NEWEST_FIRST else None
+    below: Iterator[int] = numbers.irange(maximum=last, inclusive=(True, False), reverse=True)
     rows: Iterator[tuple[int, Job]] = ((number, ledger.jobs[number]) for number in below)
     if since_ms := arguments.get("since_ms"):
         rows = takewhile(lambda row: row[1].submitted_ms >= since_ms, rows)
-    return page(rows, lambda record: job_view(ledger, record, whole=False), arguments, wanted)
+    if order != NEWEST_FIRST:
+        found = (job for _, job in islice(rows, JOBS_ORDERED) if wanted(job))
+        return page(in_order(found, order, arguments, ledger.now_ms), view, arguments)
+    return page(rows, view, arguments, wanted)
 
 
 def named_jobs(ledger: Ledger, arguments: dict[str, Any]) -> Page:

@@ -1,0 +1,88 @@
+"""Listings of jobs that are ordered by one of their columns, page by page. Pure.
+
+There is no index for them: each page looks at all jobs, `JOBS_ORDERED` at most, and takes those it shows, in a few
+milliseconds. So an order costs nothing where jobs change. Out of scope: filters (`jobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import nlargest, nsmallest
+from typing import NamedTuple
+
+from iris_core import codec
+from iris_core.codec import Undecodable
+from iris_core.errors import Code, Refused
+from iris_core.views import JOB_COLUMNS
+from iris_state.records import Job
+from iris_state.views.pages import behind_name, cursor_of, limit_of
+
+Key = str | int
+NAME, USER = 400, 100
+"""Characters of names and users by which jobs are ordered: as many as fit into a cursor."""
+
+
+class _Place(NamedTuple):
+    """The last job of a page: when the first page was made, the job's key as of then, and its number."""
+
+    at_ms: int
+    key: Key
+    number: int
+
+
+def _duration_ms(job: Job, at_ms: int) -> int:
+    """How long a job has run; -1 before it starts."""
+    return (job.finished_ms or max(at_ms, job.started_ms)) - job.started_ms if job.started_ms else -1
+
+
+KEYS: dict[str, Callable[[Job, int], Key]] = {
+    "submitted": lambda job, at_ms: job.number,
+    "name": lambda job, at_ms: job.name[:NAME],
+    "user": lambda job, at_ms: job.user[:USER],
+    "band": lambda job, at_ms: job.band,
+    "state": lambda job, at_ms: job.state,
+    "tasks": lambda job, at_ms: len(job.tasks),
+    "duration": _duration_ms,
+}
+assert KEYS.keys() == set(JOB_COLUMNS), "every column has its key"
+
+
+def in_order(jobs: Iterable[Job], order: str, arguments: dict[str, object], now_ms: int) -> list[tuple[str, Job]]:
+    """The jobs of the next page and one more, each with its cursor, as `pages.page` takes them.
+
+    Equal ones are in the order of their submission. Durations are those at the time of the first page, so that
+    later pages neither repeat nor omit a job that only goes on running.
+
+    Args:
+        order: a column, behind ``-`` for descending. arguments: of the query.
+
+    Raises:
+        Refused: an unknown order, or a cursor of another listing.
+    """
+    column, descending = order.removeprefix("-"), order.startswith("-")
+    key = KEYS.get(column)
+    if key is None:
+        raise Refused(Code.INVALID, f"order is one of {', '.join(KEYS)}, or of these behind a -")
+    after = _place(arguments)
+    at_ms = now_ms if after is None else after.at_ms
+    keyed = ((key(job, at_ms), job.number, job) for job in jobs)
+    try:
+        if after is not None:
+            last = after[1:]
+            keyed = (one for one in keyed if (one[:2] < last if descending else one[:2] > last))
+        first = (nlargest if descending else nsmallest)(limit_of(arguments) + 1, keyed)
+    except TypeError:  # a name compared with a number
+        raise Refused(Code.INVALID, "not a cursor of this listing") from None
+    return [(_cursor(_Place(at_ms, key, number)), job) for key, number, job in first]
+
+
+def _cursor(place: _Place) -> str:
+    return cursor_of(codec.to_json(place).decode())
+
+
+def _place(arguments: dict[str, object]) -> _Place | None:
+    text = behind_name(arguments)
+    try:
+        return codec.from_json(text.encode(), _Place) if text else None
+    except Undecodable:
+        raise Refused(Code.INVALID, "not a cursor of this listing") from None
