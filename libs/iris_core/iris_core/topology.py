@@ -6,6 +6,7 @@ docs/design/semantics.md#coscheduling.
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from iris_core.constraints import TPU_NAME, key_mistakes
@@ -57,12 +58,28 @@ _TABLE = (
 )
 
 TOPOLOGIES = {topology.variant: topology for topology in _TABLE}
+_CUBOIDS = (
+    *((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8)),
+    *((8, 8, 16), (8, 16, 16), (16, 16, 16), (16, 16, 24)),
+)
+_RECTANGLES = ((1, 1, 1), (1, 2, 1), (2, 2, 1), (2, 4, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1))
+_CHIP_GRIDS = {"v4": _CUBOIDS, "v5p": _CUBOIDS, "v5litepod": _RECTANGLES, "v6e": _RECTANGLES}
+"""Chips along each axis of the slices of a family."""
 _ANY_PARTS = tuple(sorted({topology.chips for topology in _TABLE if topology.vm_count == 1}))
 
 
 def topology_of(variant: str) -> Topology | None:
     """The topology of a variant, None when the variant is unknown."""
     return TOPOLOGIES.get(variant)
+
+
+def vm_grid(topology: Topology) -> tuple[int, int, int]:
+    """How many VMs of a slice are in a row, in a column, and behind each other. Each of several VMs has 2 x 2 chips."""
+    if topology.vm_count == 1:
+        return 1, 1, 1
+    grids = _CHIP_GRIDS[_family(topology.variant)]
+    rows, columns, planes = next(grid for grid in grids if prod(grid) == topology.chips)
+    return columns // 2, rows // 2, planes
 
 
 def parts_of(variant: str) -> tuple[int, ...]:

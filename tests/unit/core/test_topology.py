@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 
 from iris_core.resources import Device, ResourceRequest
 from iris_core.spec import Coscheduling, JobSpec
-from iris_core.topology import TOPOLOGIES, parts_of, topology_of, validate_coscheduling, validate_device
+from iris_core.topology import TOPOLOGIES, parts_of, topology_of, validate_coscheduling, validate_device, vm_grid
 
 
 def gang(replicas: int, device: Device | None, group_by: str = "tpu-name") -> JobSpec:
@@ -42,6 +44,18 @@ def test_a_variant_has_the_numbers_of_its_row(variant: str, row: tuple[int, int,
     topology = topology_of(variant)
     assert topology is not None
     assert topology[1:] == row
+
+
+def test_the_vms_of_every_slice_fill_its_grid() -> None:
+    assert all(prod(vm_grid(t)) == t.vm_count for t in TOPOLOGIES.values())
+    expected = {
+        "v5litepod-8": (1, 1, 1),
+        "v5litepod-32": (4, 2, 1),
+        "v6e-256": (8, 8, 1),
+        "v4-64": (2, 1, 4),
+        "v5p-12288": (8, 8, 24),
+    }
+    assert {name: vm_grid(TOPOLOGIES[name]) for name in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,23 @@ async def test_sessions_are_those_of_gangs(iris: House):
 
 async def test_hosts_are_tiles_and_a_table_by_state(iris: House):
     text = await page(iris, "/workers")
-    assert len(re.findall(r'<a class="tile', text)) == 28
+    assert [len(re.findall(rf'<a class="{kind} ', text)) for kind in ("tile", "host")] == [12, 16]
     assert re.search(
         r'<a class="tile level-0 off draining" href="/workers/cpu-12" title="cpu-12: draining, 0 tasks, 0 % held"', text
     )
     assert re.search(r'href="\?state=lost#hosts">lost <b>1</b>', text)
     assert rows(await page(iris, "/workers?state=lost")) == ['<tr id="w-slice-d-w2">']
+
+
+async def test_a_slice_is_one_shape_whose_hosts_show_what_is_held_and_what_is_lost(iris: House):
+    text = await page(iris, "/workers")
+    planes = re.findall(r'<div class="plane w-2">(.*?)</div>', text, re.DOTALL)
+    held, broken = (re.findall(r'class="host ([^"]*)"', plane) for plane in (planes[0], planes[3]))
+    assert (len(planes), held) == (4, ["of-4 on-4"] * 4)
+    assert broken == ["of-4 on-0", "of-4 on-0", "of-4 on-0 off lost", "of-4 on-0"]
+    assert re.search(r'none free, held by <a href="/jobs/%2Fgrace%2Fllama-7b">/grace/llama-7b</a>', text)
+    assert "3 of 4 hosts free, 1 lost" in text
+    assert '<div class="plane w-2">' in await page(iris, "/")
 
 
 async def test_a_worker_shows_what_has_happened_on_it(iris: House):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -130,6 +131,16 @@ def _words(attempt: Mapping[str, Any]) -> str:
     if attempt["exit_code"] is not None:
         found += f", exit code {attempt['exit_code']}"
     return found
+
+
+def counted(count: int, word: str) -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def segment(name: str) -> str:
+    """A name as one path segment."""
+    return quote(name, safe="")
 
 
 def is_bad(state: str) -> bool:

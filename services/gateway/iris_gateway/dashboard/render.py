@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -26,6 +26,7 @@ from iris_core.views import JOB_ORDERS, JOBS_ORDERED
 from iris_gateway.auth import may_act
 from iris_gateway.dashboard import drawing
 from iris_gateway.dashboard.glyphs import KIND_OF
+from iris_gateway.dashboard.slices import shape_of
 
 STATES = {
     **{kind: [display_name(state) for state in TaskState if state] for kind in ("task", "job")},
@@ -41,16 +42,6 @@ def badge(state: str) -> Markup:
     """A state as its glyph and name, with the class of Task States or the kind of another status."""
     kind = drawing.CLASS.get(state) or f"kind-{KIND_OF.get(state, 'over')}"
     return Markup('<span class="badge {}">{}</span>').format(kind, state)
-
-
-def counted(count: int, word: str) -> str:
-    """``1 job``, ``2,000 jobs``."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
-def segment(name: str) -> str:
-    """A name as one path segment."""
-    return quote(name, safe="")
 
 
 def address(query: Mapping[str, object], **changes: object) -> str:
@@ -142,7 +133,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "badge": badge,
-        "segment": segment,
+        "segment": drawing.segment,
         "address": address,
         "moment": moment,
         "moment_of_ms": moment_of_ms,
@@ -151,7 +142,7 @@ def environment() -> Environment:
         "printed": printed,
         "clock": clock,
         "held": held,
-        "counted": counted,
+        "counted": drawing.counted,
         "bytes": show_bytes,
         "span_of": drawing.duration,
         "used": used,
@@ -160,6 +151,7 @@ def environment() -> Environment:
         "span": span,
         "use": drawing.use,
         "is_bad": drawing.is_bad,
+        "shape_of": shape_of,
         "ended": ENDED,
         "kinds": STATES,
         "job_orders": JOB_ORDERS,

@@ -1,0 +1,88 @@
+"""Slices as shapes: the hosts of each in the grid of its topology, and who holds them. Pure.
+
+Source: docs/design/page.md#components, the table of TPU topologies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from iris_core.topology import topology_of, vm_grid
+from iris_gateway.dashboard.drawing import counted, segment
+
+Host = Mapping[str, Any]
+_WIDTHS = (1, 2, 4, 8)
+"""Hosts in a row: of every topology, and of a slice whose topology is not known."""
+_DRAWN = 8
+"""Chips of a host that are drawn; of more, as large a part is filled as is held."""
+
+
+class Shape(NamedTuple):
+    """A slice as it is drawn.
+
+    Attributes:
+        width: hosts in a row. planes: rows one after the other, as markup, a plane for each layer of a cuboid.
+        words: what is free, lost or missing. holders: the jobs that hold hosts of it, by name.
+    """
+
+    name: str
+    topology: str
+    width: int
+    planes: list[Markup]
+    words: str
+    holders: list[str]
+
+
+def shape_of(slice_: Mapping[str, Any]) -> Shape:
+    """The shape of a slice as the state service shows it. A host that never registered has an empty place."""
+    hosts: Sequence[Host] = slice_["workers"]
+    topology = topology_of(str(slice_["topology"]))
+    if topology is not None and len(hosts) <= topology.vm_count:
+        width, high, _ = vm_grid(topology)
+        places = _placed(hosts, topology.vm_count)
+    else:
+        width = next((width for width in _WIDTHS if width * width >= len(hosts)), _WIDTHS[-1])
+        high, places = len(hosts), list(hosts)
+    planes = [places[start : start + width * high] for start in range(0, len(places), width * high)]
+    return Shape(
+        slice_["name"],
+        slice_["topology"] or "",
+        width,
+        [Markup().join(map(host, plane)) for plane in planes],
+        _words(places, slice_["free_workers"]),
+        sorted({task.rpartition("/")[0] for one in hosts for task in one["tasks"]}),
+    )
+
+
+def _placed(hosts: Sequence[Host], count: int) -> list[Host | None]:
+    """The hosts in the places that their numbers in the slice name; in their order when these are not its places."""
+    numbers = [one["attributes"].get("tpu-worker-id") for one in hosts]
+    by_number = dict(zip(numbers, hosts, strict=True))
+    if len(by_number) < len(hosts) or not by_number.keys() <= set(range(count)):
+        by_number = dict(enumerate(hosts))
+    return [by_number.get(number) for number in range(count)]
+
+
+def _words(places: Sequence[Host | None], free: int) -> str:
+    if free == len(places):
+        return "free"
+    states = Counter("missing" if one is None else one["state"] for one in places)
+    found = [f"{states[state]} {state}" for state in ("lost", "missing", "degraded", "draining") if states[state]]
+    return ", ".join([f"{free} of {len(places)} hosts free" if free else "none free", *found])
+
+
+def host(one: Host | None) -> Markup:
+    """One host: its chips, filled as they are held, in a frame that tells its state."""
+    if one is None:
+        return Markup('<i class="host missing" title="has not registered"></i>')
+    total, held = one["total"]["chips"], one["committed"]["chips"]
+    drawn = min(total, _DRAWN)
+    state = "" if one["state"] == "healthy" else f" off {one['state']}"
+    words = f"{one['id']}: {one['state']}, {counted(one['task_count'], 'task')}, {held} of {total} chips held"
+    return Markup('<a class="host of-{} on-{}{}" href="/workers/{}" title="{}"></a>').format(
+        drawn, -(-held * drawn // total) if total else 0, state, segment(one["id"]), words
+    )
