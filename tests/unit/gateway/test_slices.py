@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from iris_gateway.dashboard.slices import Shape, shape_of
+from iris_gateway.dashboard.slices import SliceShape, shape_of
 
 
 def host(number: int, state: str = "healthy", held: int = 0, total: int = 4, **attributes: Any) -> dict[str, Any]:
@@ -20,12 +20,12 @@ def host(number: int, state: str = "healthy", held: int = 0, total: int = 4, **a
     }
 
 
-def shape(topology: str | None, *hosts: dict[str, Any]) -> Shape:
+def shape(topology: str | None, *hosts: dict[str, Any]) -> SliceShape:
     free = sum(one["state"] == "healthy" and not one["tasks"] for one in hosts)
     return shape_of({"name": "s", "topology": topology, "workers": hosts, "free_workers": free})
 
 
-def classes(made: Shape) -> list[list[str]]:
+def classes(made: SliceShape) -> list[list[str]]:
     return [re.findall(r'class="host ([^"]*)"', plane) for plane in made.planes]
 
 

@@ -21,7 +21,7 @@ _DRAWN = 8
 """Chips of a host that are drawn; of more, as large a part is filled as is held."""
 
 
-class Shape(NamedTuple):
+class SliceShape(NamedTuple):
     """A slice as it is drawn.
 
     Attributes:
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     holders: list[str]
 
 
-def shape_of(slice_: Mapping[str, Any]) -> Shape:
+def shape_of(slice_: Mapping[str, Any]) -> SliceShape:
     """The shape of a slice as the state service shows it. A host that never registered has an empty place."""
     hosts: Sequence[Host] = slice_["workers"]
     topology = topology_of(str(slice_["topology"]))
@@ -48,7 +48,7 @@ def shape_of(slice_: Mapping[str, Any]) -> Shape:
         width = next((width for width in _WIDTHS if width * width >= len(hosts)), _WIDTHS[-1])
         high, places = len(hosts), list(hosts)
     planes = [places[start : start + width * high] for start in range(0, len(places), width * high)]
-    return Shape(
+    return SliceShape(
         slice_["name"],
         slice_["topology"] or "",
         width,

@@ -17,7 +17,7 @@ from iris_core.views import JOB_COLUMNS
 from iris_state.records import Job
 from iris_state.views.pages import behind_name, cursor_of, limit_of
 
-Key = str | int
+SortValue = str | int
 NAME, USER = 400, 100
 """Characters of names and users by which jobs are ordered: as many as fit into a cursor."""
 
@@ -26,7 +26,7 @@ class _Place(NamedTuple):
     """The last job of a page: when the first page was made, the job's key as of then, and its number."""
 
     at_ms: int
-    key: Key
+    key: SortValue
     number: int
 
 
@@ -35,7 +35,7 @@ def _duration_ms(job: Job, at_ms: int) -> int:
     return (job.finished_ms or max(at_ms, job.started_ms)) - job.started_ms if job.started_ms else -1
 
 
-KEYS: dict[str, Callable[[Job, int], Key]] = {
+KEYS: dict[str, Callable[[Job, int], SortValue]] = {
     "submitted": lambda job, at_ms: job.number,
     "name": lambda job, at_ms: job.name[:NAME],
     "user": lambda job, at_ms: job.user[:USER],
