@@ -34,6 +34,13 @@ class View(msgspec.Struct, kw_only=True):
     """The base of all views: fields by name."""
 
 
+class CallerView(View, kw_only=True):
+    """Who a token belongs to. ``role``: user, admin or worker."""
+
+    user: str
+    role: str
+
+
 class InterruptionView(View, kw_only=True):
     """How the last attempt of a task that is pending again ended; ``message`` is a clause, ``at`` the time of the
     end.

@@ -49,6 +49,11 @@ async def test_a_job_belongs_to_the_tokens_user(iris: House):
     assert iris.state.commands[0].caller == Caller("ada", "user")
 
 
+async def test_a_caller_is_told_who_they_are(iris: House):
+    assert (await iris.http.get("/v1/whoami", headers=ADA)).json() == {"user": "ada", "role": "user"}
+    assert (await iris.http.get("/v1/whoami")).status_code == 401
+
+
 async def test_nobody_submits_for_another_but_an_admin(iris: House):
     for headers, wanted in ((ADA, 403), (ROOT, 201)):
         response = await iris.http.post("/v1/jobs", json={**SPEC, "user": "bob"}, headers=headers)

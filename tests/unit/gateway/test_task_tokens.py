@@ -45,6 +45,7 @@ DECISIONS = {
     ("PUT", "/v1/bundles/{sha256}"): SUBTREE,
     ("POST", "/v1/jobs:plan"): REFUSED,
     ("POST", "/v1/login-links"): REFUSED,
+    ("GET", "/v1/whoami"): REFUSED,
     ("GET", "/v1/events"): REFUSED,
     ("GET", "/v1/workers"): REFUSED,
     ("GET", "/v1/workers/{worker}"): REFUSED,

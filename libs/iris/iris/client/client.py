@@ -12,6 +12,7 @@ Source: docs/design/interfaces.md#http, docs/design/interfaces.md#sdk.
 
 from __future__ import annotations
 
+import getpass
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +28,7 @@ from iris.client.problems import InvalidOption, NotFound
 from iris.client.transport import HttpRequest, UrlQuery, in_path
 from iris_core.serving import TASK_TOKEN
 from iris_core.spec import JobSpec
-from iris_core.views import DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
+from iris_core.views import CallerView, DemandView, DeploymentView, JobView, PlanView, TreeView, WorkerView
 
 if TYPE_CHECKING:
     from iris.client.bundle import Bundle
@@ -70,17 +71,35 @@ class Client(GatewayApi):
         """
         if workdir is not None:
             self._add_bundle(Path(workdir), options)
-        spec = job_spec(command, options, seed=self.seed(idempotency_key))
+        spec = self.spec(command, options, idempotency_key)
         parent = options.get("parent")
         return self.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=parent)
 
-    def seed(self, idempotency_key: str | None) -> str:
-        """The seed of a generated name, so that one idempotency key and owner give the same name each time.
+    def spec(self, command: CommandLine, options: JobOptions, idempotency_key: str | None = None) -> JobSpec:
+        """The job that ``options`` describe, as `run` submits it. Raises InvalidOption.
 
-        The attempts of a task have the same owner, and each another token.
+        One idempotency key and owner give the same generated name each time, also with a token that was renewed.
         """
-        token = self.transport.address.token
-        return f"{'' if token.startswith(TASK_TOKEN) else token}\0{idempotency_key}" if idempotency_key else ""
+        options = options.copy()
+        options["user"] = owner = options.get("user") or self._owner()
+        named = options.get("name") or not idempotency_key
+        return job_spec(command, options, seed="" if named else f"{owner or self._token_user()}\0{idempotency_key}")
+
+    def _owner(self) -> str:
+        """The owner of what is created and names none: this process's user. Empty leaves it to the gateway: the token's
+        user, or in a task its job's owner.
+        """
+        if self.address.bearer() or os.environ.get("IRIS_JOB"):
+            return ""
+        try:
+            return getpass.getuser()
+        except (KeyError, OSError):
+            return ""
+
+    def _token_user(self) -> str:
+        """Empty without a token, and for a task's: its jobs are below its own, so their names are nobody else's."""
+        token = self.address.bearer()
+        return "" if not token or token.startswith(TASK_TOKEN) else self.get("/v1/whoami", CallerView).user
 
     def map(
         self,
@@ -104,7 +123,7 @@ class Client(GatewayApi):
         with packed_call(function, calls, Path(workdir) if workdir is not None else None) as packed:
             options["bundle"] = self.send_bundle(packed, everything=True).digest
         options["replicas"] = len(calls)
-        return Mapped(self.submit(job_spec(COMMAND, options), parent=options.get("parent")), len(calls))
+        return Mapped(self.submit(self.spec(COMMAND, options), parent=options.get("parent")), len(calls))
 
     def submit(
         self,
@@ -165,6 +184,7 @@ class Client(GatewayApi):
         """
         if workdir is not None:
             self._add_bundle(Path(workdir), options)
+        options["user"] = options.get("user") or self._owner()
         body = {"name": name, **deployment_fields(command, options, new=True)}
         return Deployment(self, self.post("/v1/deployments", DeploymentView, body=body, key=idempotency_key))
 

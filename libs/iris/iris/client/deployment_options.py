@@ -8,7 +8,6 @@ docs/design/serving.md#scale.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +17,6 @@ from iris.client.job_options import (
     CommandLine,
     OptionReader,
     TaskOptions,
-    owner,
     read_amounts,
     read_command,
     read_constraints,
@@ -75,9 +73,7 @@ class DeployOptions(TaskOptions, total=False):
     no_scaling: bool
 
 
-def deployment_fields(
-    command: CommandLine | None, options: DeployOptions, environ: Mapping[str, str] = os.environ, *, new: bool = False
-) -> dict[str, Any]:
+def deployment_fields(command: CommandLine | None, options: DeployOptions, *, new: bool = False) -> dict[str, Any]:
     """The given fields as JSON values. ``new``: of a deployment that is created. Raises InvalidOption."""
     reading = OptionReader()
     template, update = _template(command, options, reading), _update(options, reading)
@@ -93,7 +89,7 @@ def deployment_fields(
     if options.get("ports"):
         fields["port"] = options["ports"][0]
     if new:
-        fields["user"] = owner(options, environ)
+        fields["user"] = options.get("user") or ""
     reading.finish()
     said: dict[str, Any] = to_builtins({name: value for name, value in fields.items() if value not in ({}, None)})
     if options.get("no_scaling"):

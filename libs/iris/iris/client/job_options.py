@@ -7,7 +7,6 @@ docs/design/interfaces.md#sdk.
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -110,7 +109,7 @@ def job_spec(
 ) -> JobSpec:
     """The job that ``options`` describe. ``environ`` shows whether this runs inside a task. Raises InvalidOption.
 
-    ``seed``: makes the name of a job that has none; the same seed and owner, the same name.
+    ``seed``: makes the name of a job that has none; the same seed, the same name.
     """
     reading = OptionReader()
     none: tuple[Device | None, int] = (None, 1)
@@ -131,7 +130,7 @@ def job_spec(
         "timeout_s": reading.read(lambda: read_time(options.get("timeout")), None),
         "ports": tuple(options.get("ports") or ()),
         "labels": dict(options.get("labels") or {}),
-        "user": owner(options, environ),
+        "user": options.get("user") or "",
         "environment": read_environment(options),
         **given,
     }
@@ -171,7 +170,7 @@ def read_command(command: object) -> tuple[str, ...]:
 
 def name_of(options: JobOptions, environ: Mapping[str, str], seed: str) -> str:
     """The job's whole name. Raises InvalidOption."""
-    return full_name(options.get("name"), parent_of(options, environ), seed and f"{seed}\0{owner(options, environ)}")
+    return full_name(options.get("name"), parent_of(options, environ), seed)
 
 
 def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
@@ -180,18 +179,6 @@ def parent_of(options: JobOptions, environ: Mapping[str, str]) -> str | None:
         return options["parent"]
     inside = environ.get("IRIS_JOB")
     return inside if inside and not (options.get("name") or "").startswith("/") else None
-
-
-def owner(options: TaskOptions, environ: Mapping[str, str]) -> str:
-    """The owner of the job; empty leaves it to the gateway (the token's user, or the parent's owner)."""
-    if options.get("user"):
-        return options["user"] or ""
-    if environ.get("IRIS_TOKEN") or environ.get("IRIS_JOB"):
-        return ""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return ""
 
 
 def read_device(options: TaskOptions) -> tuple[Device | None, int]:

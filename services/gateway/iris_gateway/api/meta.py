@@ -1,4 +1,4 @@
-"""The endpoint of versions, limits, and all enumerations with wire values and colours."""
+"""The endpoints of versions, limits, all enumerations with wire values and colours, and of the caller."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from iris_core.quota import GATEWAY_LIMITS
 from iris_core.reasons import ReasonCode
 from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS
 from iris_core.tables import deployment, route
+from iris_core.views import CallerView
 from iris_gateway.endpoint import Answers, Call, Endpoint, json_response
 from iris_gateway.parameters import MAX_LIMIT
 from iris_gateway.settings import GatewaySettings
@@ -58,6 +59,11 @@ _TERMINAL = {*states.SESSION_TERMINAL, *states.KERNEL_TERMINAL, *deployment.TERM
 async def meta(call: Call) -> Response:
     call.parameters().finish()
     return json_response(Meta(__version__, API, limits_of(call.gateway.settings), vocabulary()))
+
+
+async def whoami(call: Call) -> Response:
+    call.parameters().finish()
+    return json_response(CallerView(user=call.caller.user, role=call.caller.role))
 
 
 def limits_of(settings: GatewaySettings) -> dict[str, int]:
@@ -107,4 +113,5 @@ def _wire(member: Enum) -> Any:
 
 ENDPOINTS = (
     Endpoint("GET", "/v1/meta", meta, "Versions, limits and words", {200: Answers("Them.", Meta)}, public=True),
+    Endpoint("GET", "/v1/whoami", whoami, "Whom the token belongs to", {200: Answers("The caller.", CallerView)}),
 )

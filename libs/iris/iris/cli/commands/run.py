@@ -23,7 +23,7 @@ from iris.cli.script import ScriptedCommand, in_workdir, sent_along, to_send
 from iris.cli.tables import print_json
 from iris.cli.terminal import raw_option
 from iris.client.client import Client
-from iris.client.job_options import JobOptions, job_spec
+from iris.client.job_options import JobOptions
 from iris_core.resources import REQUESTED, Resource, ResourceRequest
 from iris_core.views import PlanView
 
@@ -161,7 +161,7 @@ def run(
     """
     options = read_options(given)
     command = send_code(client, given["command"], given["workdir"], options)
-    spec = job_spec(command, options, seed=client.seed(idempotency_key))
+    spec = client.spec(command, options, idempotency_key)
     job = client.submit(spec, idempotency_key=idempotency_key, if_exists=if_exists, parent=given["parent"])
     for warning in () if wait_for_capacity else job.view.warnings:
         note(f"{click.style('warning:', fg='yellow', bold=True)} {warning}; it waits until one can")
@@ -223,7 +223,7 @@ def plan(client: Client, form: str, **given: Any) -> int:
 
     Exit codes: 0 it would start, 12 not now, 13 never.
     """
-    found = client.plan(job_spec(given["command"], read_options(given)))
+    found = client.plan(client.spec(given["command"], read_options(given)))
     if form == "json":
         print_json(found)
     else:
