@@ -32,6 +32,7 @@ from tests.support.cluster import Cluster, settings, start, stop
 from tests.support.nats_cluster import NatsCluster
 
 _SITE = Path(__file__).parent / "site"
+_ROOT = Path(__file__).parents[2]
 _LOST_S, _EXPIRES_S = 4.0, 2.0
 _CONFIG = f"""
 [cluster]
@@ -44,7 +45,7 @@ order_timeout_s = 1
 [worker]
 heartbeat_interval_s = 1
 """
-_SHAPE = ("--replicas", "state=2", "--workers", "2", "--tpu")
+_SHAPE = ("--sandbox", "--replicas", "state=2", "--workers", "2", "--tpu")
 _SERVICES = ("state-0", "state-1", "scheduler-0")
 
 
@@ -123,13 +124,19 @@ def _play(
     seconds: float,
     rng: random.Random,
 ) -> int:
-    data = where / "data"
-    cluster = start(data, *settings(data, _CONFIG + ("[nats]\nreplicas = 3\n" if servers else "")), *shape)
+    data, shared = where / "data", where / "shared"
+    shared.mkdir()
+    for path, mode in ((where, 0o755), (shared, 0o777)):  # tasks run as users of their own
+        path.chmod(mode)
+    (shared / "runs").touch()
+    (shared / "runs").chmod(0o666)
+    config = _CONFIG + f'binds = ["{shared}", "{_ROOT}:ro"]\n' + ("[nats]\nreplicas = 3\n" if servers else "")
+    cluster = start(data, *settings(data, config), *shape)
     nats_url = servers.url if servers else cluster.nats_url
-    load = Load(cluster.client, where / "runs", rng, longest_s=seconds / 6)
+    load = Load(cluster.client, shared / "runs", rng, longest_s=seconds / 6)
     probes = iter(range(1_000_000))
     watch = Watch(cluster.client)
-    owner = Deployments(cluster.client, where / "ill", random.Random(rng.random()))
+    owner = Deployments(cluster.client, shared / "ill", random.Random(rng.random()))
     asking = Requests(cluster.file["proxy_url"], lambda: [service.name for service in owner.live])
     killer = Killer(
         cluster,
@@ -149,9 +156,11 @@ def _play(
         wrong = recount.ends(cluster, load.nominations)
         wrong += serving.ends(cluster, owner)
     tasks, rollouts, more = asyncio.run(recount.told(nats_url, cluster.credentials()))
-    runs = Runs(where / "runs", tasks)
+    runs = Runs(shared / "runs", tasks)
     lines, unprinted = recount.outputs(cluster, runs)
-    holders = [worker.id for worker in cluster.client.workers() if worker.tasks or any(worker.committed.values())]
+    workers = cluster.client.workers()
+    print("tasks ran in:", ", ".join({str(worker.attributes.get("isolation")) for worker in workers}))
+    holders = [worker.id for worker in workers if worker.tasks or any(worker.committed.values())]
     held = [f"wrong: {worker} still holds something" for worker in holders]
     held += asyncio.run(recount.records(nats_url, cluster.credentials()))
     wrong += [

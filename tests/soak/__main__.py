@@ -43,6 +43,7 @@ metrics = "127.0.0.1:0"
 """
 ROUNDS, SHORT_ROUNDS = "iris_round_seconds_count", 'iris_round_seconds_bucket{le="0.05"}'
 """Metrics that count the rounds of the state service, and those that computed for 50 ms at most."""
+LAUNCHER = "iris_worker.process.launcher"
 _WATCH = "GET /v1/events HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\nauthorization: Bearer {}\r\n\r\n"
 
 
@@ -55,7 +56,7 @@ def main() -> int:
     print(f"soak for {options.seconds:g} s, {options.rate:g} jobs a second", flush=True)
     with tempfile.TemporaryDirectory(prefix="iris-soak-") as directory:
         data = Path(directory) / "data"
-        cluster = start(data, *settings(data, _CONFIG), "--workers", "2")
+        cluster = start(data, *settings(data, _CONFIG), "--workers", "2", "--sandbox")
         load = Load(cluster, options.rate, Path(directory))
         samples = []
         fill_hosts(cluster)
@@ -152,7 +153,7 @@ def read(url: str) -> bytes:
 def figures(cluster: Cluster) -> dict[str, float]:
     """What every process and store takes now."""
     found: dict[str, float] = {}
-    for service, pids in cluster.file["pids"].items():
+    for service, pids in {**cluster.file["pids"], "launcher": launchers(cluster)}.items():
         for number, pid in enumerate(pids):
             process = psutil.Process(pid)
             name = f"{service}-{number}"
@@ -164,6 +165,17 @@ def figures(cluster: Cluster) -> dict[str, float]:
     found["disk of process stores"] = sum(path.stat().st_size for path in cluster.data.glob("workers/*/processes"))
     found["disk of workers"] -= found["disk of process stores"]
     return found
+
+
+def launchers(cluster: Cluster) -> list[int]:
+    """The processes that start tasks, in the order of their workers."""
+    roots = [str(cluster.data / "workers" / f"worker-{number}") for number in range(2)]
+    found = {
+        process.info["cmdline"][-1]: process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if LAUNCHER in (process.info["cmdline"] or [])
+    }
+    return [found[root] for root in roots]
 
 
 def disk(directory: Path) -> float:
