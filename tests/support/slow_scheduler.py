@@ -204,10 +204,16 @@ class SlowScheduler:
                 ranks = [constraints.rank(row.constraints, self.workers[name].attributes) for name in usable]
                 preference = -(sum(ranks) * 1024 // len(ranks))
                 is_late = any(name in late for name in names)
-                found.append((is_late, preference, len(free) - size, isinstance(value, str), value, free))
+                wasteful = not row.resources.amount.chips and any(self.workers[name].total.chips for name in names)
+                rank = (is_late, preference, wasteful, len(free) - size, isinstance(value, str), value)
+                found.append((rank, wasteful, free))
         if not found:
             return []
-        return sorted(min(found, key=lambda entry: entry[:5])[5], key=self._seat)[:size]
+        _, wasteful, free = min(found, key=lambda entry: entry[0])
+        free.sort(key=self._seat)
+        if wasteful:
+            free.sort(key=lambda name: self.workers[name].total.chips > 0)
+        return sorted(free[:size], key=self._seat)
 
     def _may(self, row: JobRow, name: str) -> bool:
         return constraints.eligible(row.constraints, row.resources, self.workers[name].attributes)

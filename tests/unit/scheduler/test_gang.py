@@ -54,6 +54,24 @@ def test_the_group_with_the_fewest_spare_hosts_is_taken() -> None:
     assert list(story.cycle().values()) == ["b0", "b1"]
 
 
+def test_a_gang_without_accelerators_takes_hosts_with_some_last() -> None:
+    racks = [worker(f"plain{number}", rack="z") for number in range(3)]
+    racks += [worker(f"tpu{number}", rack="a", chips=4) for number in range(2)]
+    story = Story(*racks)
+    story.submit("/pair", 2, group_by="rack")
+    assert list(story.cycle().values()) == ["plain0", "plain1"]
+    story.submit("/other", 2, group_by="rack", constraints=(eq("rack", "a"),))
+    assert list(story.cycle().values()) == ["tpu0", "tpu1"]
+
+
+def test_a_gang_without_accelerators_takes_those_hosts_of_a_mixed_group_last() -> None:
+    hosts = [worker("a-tpu", rack="r", chips=4, tpu_worker_id="0")]
+    hosts += [worker(f"b-plain{number}", rack="r", tpu_worker_id=f"{number}") for number in (2, 1)]
+    story = Story(*hosts)
+    story.submit("/pair", 2, group_by="rack")
+    assert list(story.cycle().values()) == ["b-plain1", "b-plain2"]
+
+
 def test_equal_groups_are_taken_by_name() -> None:
     story = Story(*slices("z", "m", "a"))
     for name in ("/g1", "/g2", "/g3"):

@@ -15,8 +15,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from iris_core import resources
 from iris_core.resources import RESOURCES, Amount, ResourceRequest
 
+CHIPS = RESOURCES.index(resources.CHIPS)
 WINDOW = len(RESOURCES)
 DEPTH = WINDOW + 1
 NOTHING = (0,) * DEPTH

@@ -88,11 +88,12 @@ class Columns:
     """All workers with their attributes at one time.
 
     Attributes:
-        names, attributes: by slot. slot: by name.
+        names, attributes: by slot. slot: by name. accelerated: the first slot of those with accelerators.
     """
 
     def __init__(self, rows: Mapping[str, WorkerRow]) -> None:
         self.names = sorted(rows, key=lambda name: (rows[name].total.chips > 0, name))
+        self.accelerated = sum(rows[name].total.chips == 0 for name in self.names)
         self.slot = {name: slot for slot, name in enumerate(self.names)}
         self.attributes = [rows[name].attributes for name in self.names]
         self._columns: dict[str, AttributeColumn] = {}
