@@ -1,4 +1,6 @@
+import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,8 +105,12 @@ def local(tmp_path: Path) -> ClusterPaths:
     paths = ClusterPaths(tmp_path / "data")
     paths.prepare()
     make_token(paths, "ann")
-    write_cluster(paths, ClusterFile("http://127.0.0.1:9", "nats://x", token_file=str(paths.token)))
+    write_cluster(paths, cluster_file(paths, os.getpid()))
     return paths
+
+
+def cluster_file(paths: ClusterPaths, supervisor: int) -> ClusterFile:
+    return ClusterFile("http://127.0.0.1:9", "nats://x", {"supervisor": [supervisor]}, token_file=str(paths.token))
 
 
 def test_the_token_of_the_local_cluster_is_found_with_it_and_by_its_address(local: ClusterPaths):
@@ -122,6 +128,23 @@ def test_the_token_of_the_local_cluster_is_sent_nowhere_else(local: ClusterPaths
     environ = {"IRIS_DATA": str(local.data)}
     for url in ("http://127.0.0.1:90", "http://127.0.0.1", "http://gate:9", "https://127.0.0.1:9", "http://localhost"):
         assert find_gateway(url, environ=environ).bearer() == ""
+
+
+def test_a_context_of_the_local_cluster_needs_no_token_of_its_own(local: ClusterPaths, tmp_path: Path):
+    environ = {"IRIS_DATA": str(local.data), "XDG_CONFIG_HOME": str(tmp_path)}
+    for token, found in (("", read_token(str(local.token))), ("mine", "mine")):
+        save_contexts(contexts_path(environ), Contexts("here", {"here": Context("http://127.0.0.1:9", token)}))
+        assert find_gateway(environ=environ).bearer() == found
+
+
+def test_the_token_of_a_cluster_that_is_not_up_is_sent_nowhere(local: ClusterPaths):
+    """Whoever listens at its address now is somebody else."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    write_cluster(local, cluster_file(local, ended.pid))
+    for url in (None, "http://127.0.0.1:9"):
+        found = find_gateway(url, environ={"IRIS_DATA": str(local.data)})
+        assert (found.url, found.bearer()) == ("http://127.0.0.1:9", "")
 
 
 def test_a_cluster_keeps_its_token_and_the_lines_of_others(local: ClusterPaths):

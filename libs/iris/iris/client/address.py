@@ -86,35 +86,46 @@ def find_gateway(
     if not context:
         for given, origin in sources:
             if given:
-                local = _local_cluster(given, environ)
-                return _address(
-                    local.url if local else given, token, origin, file or (local.token_file if local else "")
-                )
+                return _address(given, token, origin, file, environ)
     chosen = find_context(context or environ.get("IRIS_CONTEXT"), environ)
     if chosen is not None:
-        return _address(chosen.url, token or ("" if file else chosen.token), "context", file)
+        return _address(chosen.url, token or ("" if file else chosen.token), "context", file, environ)
     data = data_dir(environ)
     if local := read_cluster(data):
-        return _address(local.url, token, f"the local cluster in {data}", file or local.token_file)
+        return _address(local.url, token, f"the local cluster in {data}", file, environ)
     raise NoGateway("no gateway is known: start a local one with `iris up`, or say where it is with --url or IRIS_URL")
 
 
-def _address(url: str, token: str, origin: str, file: str) -> Address:
-    """``file`` is read again for each request, unless a token is given that is no task's."""
+def _address(url: str, token: str, origin: str, file: str, environ: Mapping[str, str]) -> Address:
+    """``file`` is read again for each request, unless a token is given that is no task's. Without either, the token is
+    that of the local cluster, if this is its address.
+    """
+    if not token and not file and (local := _local_cluster(url, environ)):
+        url, file = local.url, local.token_file
     file = file if not token or token.startswith(TASK_TOKEN) else ""
     return Address(check_url(url), token or read_token(file), origin, file)
 
 
 def _local_cluster(url: str, environ: Mapping[str, str]) -> ClusterFile | None:
-    """The local cluster, if this is its address. ``localhost`` is, but may lead to another program by IPv6, which must
-    not get the token: its own address is used.
+    """The local cluster, if this is its address and it is up: another user's program that listens there after it has
+    crashed must not get the token. Nor must one that ``localhost`` leads to by IPv6: the cluster's own address is used.
     """
     try:
         local = read_cluster(data_dir(environ))
     except RuntimeError:  # a user without a home, as in a container
         return None
     same = url.rstrip("/").replace("//localhost:", "//127.0.0.1:")
-    return local if local is not None and local.url == same else None
+    return local if local is not None and local.url == same and _is_up(local) else None
+
+
+def _is_up(cluster: ClusterFile) -> bool:
+    """Whether its supervisor is a process of this user on this machine."""
+    try:
+        [pid] = cluster.pids["supervisor"]
+        os.kill(pid, 0)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
 
 
 def _token(environ: Mapping[str, str]) -> tuple[str, str]:
