@@ -48,7 +48,7 @@ from iris_core.messages import (
 )
 from iris_core.reasons import Reason, ReasonCode
 from iris_core.resources import Amount, Device, ResourceRequest
-from iris_core.spec import Constraint, Coscheduling, JobSpec
+from iris_core.spec import Constraint, Coscheduling, Environment, JobSpec
 from iris_core.states import Cause, ConstraintOp, KernelStatus
 from iris_state.policy import Policy
 from tests.support import first_fit
@@ -493,6 +493,7 @@ def spec(name: str, options: dict[str, str]) -> JobSpec:
         replicas=int(words.pop("replicas", "1")),
         resources=ResourceRequest(cpu, int(words.pop("memory", "0")) * GIB, device=device),
         constraints=tuple(_constraints(words.pop("where", ""))),
+        environment=Environment(image=words.pop("image")) if "image" in words else None,
         coscheduling=Coscheduling(gang, success) if gang else None,
         band=words.pop("band", "interactive"),  # type: ignore[arg-type]
         max_retries_failure=int(words.pop("retries", "0")),

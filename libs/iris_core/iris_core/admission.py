@@ -17,12 +17,13 @@ from iris_core.errors import Invalid, Mistake, Refused
 from iris_core.limits import MISTAKES, SPEC_BYTES
 from iris_core.names import JobName
 from iris_core.resources import CHIPS, CPU, REQUESTED
-from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, JobSpec
+from iris_core.spec import MAX_COMMAND_BYTES, MAX_ENV_BYTES, MAX_REPLICAS, Environment, JobSpec
 
 MAX_RETRIES = 10_000
 MAX_SECONDS = 10 * 365 * 86_400
 MAX_LABELS = 64
 MAX_PORTS = 32
+_ENV_LINE = 60_000
 MASK = "***"
 """What views show in place of a secret value; a value that was read and is sent back."""
 
@@ -31,6 +32,7 @@ _PORT = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _USER = re.compile(r"[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,127}\Z")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")
 _PYTHON = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?\Z")
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 
@@ -208,6 +210,23 @@ def _environment(spec: JobSpec) -> Iterator[Mistake]:
     if (size := len(wanted.setup.encode())) > MAX_COMMAND_BYTES:
         message = f"the command is {size} bytes long, at most {MAX_COMMAND_BYTES} are possible"
         yield Mistake(pointer="/environment/setup", code="too_long", message=message, hint="put it into the bundle")
+    if wanted.image:
+        yield from _image(spec, wanted)
+
+
+def _image(spec: JobSpec, wanted: Environment) -> Iterator[Mistake]:
+    """Runtimes read the variables of a container from the lines of a file, each of which they limit to 64 KiB."""
+    if not _IMAGE.match(wanted.image):
+        message = f"{wanted.image[:80]!r} is no reference of an image"
+        yield Mistake(pointer="/environment/image", code="bad_image", message=message, hint="ghcr.io/lab/train:1")
+    for name in ("packages", "setup", "python"):
+        if getattr(wanted, name):
+            message = f"an image brings its own packages: there is no {name} beside it"
+            yield Mistake(pointer=f"/environment/{name}", code="unexpected", message=message)
+    for key, value in spec.env.items():
+        if "\n" in value or "\r" in value or len(value.encode()) > _ENV_LINE:
+            message = f"the value of {key[:80]} is not one line of at most {_ENV_LINE} bytes, as an image needs it"
+            yield Mistake(pointer=pointer_to("env", key), code="not_a_line", message=message, hint="put it into a file")
 
 
 def _amount(pointer: str, value: int, low: int, high: int) -> Iterator[Mistake]:

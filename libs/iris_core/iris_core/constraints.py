@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from iris_core.errors import Mistake
 from iris_core.limits import clipped
 from iris_core.resources import AUTO, ResourceRequest
-from iris_core.spec import Attribute, Constraint
+from iris_core.spec import NEEDS_RUNTIME, Attribute, Constraint
 from iris_core.states import ConstraintOp
 
 Attributes = Mapping[str, Attribute]
@@ -130,6 +130,8 @@ def rank(constraints: Iterable[Constraint], attributes: Attributes) -> int:
 
 def describe(constraint: Constraint) -> str:
     """A constraint as text, e.g. ``zone eq eu-1``; its label in reasons."""
+    if constraint == NEEDS_RUNTIME:
+        return "has a container runtime, for its image"
     if constraint.op in PRESENCE:
         return f"{constraint.key} {constraint.op}"
     if constraint.op is ConstraintOp.IN:

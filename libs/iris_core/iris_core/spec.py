@@ -76,18 +76,25 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """The virtual environment in which the job's tasks run. Each host builds it once, and uses it again for the same
-    content.
+    """What the job's tasks run in: a virtual environment, or a container of an image. Each host builds the one and
+    pulls the other once, and uses it again.
 
     Attributes:
         packages: the file of the bundle that lists the packages to install; empty: none.
         setup: a shell command run in a copy of the bundle, in the environment.
         python: the version of Python, for example 3.12; empty: the host's ``python3``.
+        image: the image of a container, for example ``ghcr.io/lab/train:1``, which brings its own packages; only hosts
+            with a container runtime take it. Empty: tasks run without a container.
     """
 
     packages: PackageList = ""
     setup: str = ""
     python: str = ""
+    image: str = ""
+
+
+NEEDS_RUNTIME = Constraint("container-runtime", ConstraintOp.EXISTS)
+"""What follows from an image. The worker's attribute is the name of its runtime."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -114,6 +121,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Set for a route's job only; a submitted job may not have one."""
     environment: Environment | None = None
     """None: tasks run with what their host has."""
+
+    @property
+    def placement(self) -> tuple[Constraint, ...]:
+        """Its constraints, and what follows from its image."""
+        wanted = self.environment
+        return (*self.constraints, NEEDS_RUNTIME) if wanted is not None and wanted.image else self.constraints
 
     @property
     def priority_band(self) -> PriorityBand:

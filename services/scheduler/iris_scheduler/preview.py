@@ -53,7 +53,7 @@ def row_of(mirror: Mirror, spec: JobSpec, user: str, now_ms: int) -> JobRow:
         submitted_ms=now_ms,
         replicas=spec.replicas,
         resources=spec.resources,
-        constraints=spec.constraints,
+        constraints=spec.placement,
         group_by=spec.coscheduling.group_by if spec.coscheduling else "",
         timeout_ms=None if spec.timeout_s is None else int(spec.timeout_s * 1000),
     )

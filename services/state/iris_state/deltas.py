@@ -229,7 +229,7 @@ def job_row(job: Job) -> JobRow:
         submitted_ms=job.submitted_ms,
         replicas=spec.replicas,
         resources=spec.resources,
-        constraints=spec.constraints,
+        constraints=spec.placement,
         group_by=spec.coscheduling.group_by if spec.coscheduling is not None else "",
         timeout_ms=job.timeout_ms,
     )

@@ -82,11 +82,13 @@ def test_other_code_or_another_setup_replaces_the_environment():
         "a setup": deployment_fields(None, {"setup": "make"}),
         "no setup": deployment_fields(None, {"setup": ""}),
         "a version": deployment_fields(None, {"python": "3.12"}),
+        "an image": deployment_fields(None, {"bundle": digest, "packages": "requirements.txt", "image": "lab/train:1"}),
     }
     assert {name: given["template"]["environment"] for name, given in fields.items()} == {
-        "new code with packages": {"packages": "requirements.txt", "setup": None, "python": None},
+        "new code with packages": {"packages": "requirements.txt", "setup": None, "python": None, "image": None},
         "new code without": None,
-        "a setup": {"packages": None, "setup": "make", "python": None},
+        "a setup": {"packages": None, "setup": "make", "python": None, "image": None},
         "no setup": None,
         "a version": {"python": "3.12"},
+        "an image": {"packages": None, "setup": None, "python": None, "image": "lab/train:1"},
     }

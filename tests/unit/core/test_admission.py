@@ -76,6 +76,11 @@ def test_the_largest_and_the_smallest_job_may_be_admitted() -> None:
         ({"environment": Environment(python="2.7; true")}, "/environment/python", "bad_version"),
         ({"environment": Environment(setup="a\0")}, "/environment/setup", "nul_byte"),
         ({"environment": Environment(setup="x" * 300_000)}, "/environment/setup", "too_long"),
+        ({"environment": Environment(image="--privileged")}, "/environment/image", "bad_image"),
+        ({"environment": Environment(image="a b")}, "/environment/image", "bad_image"),
+        ({"environment": Environment(image="lab/train:1", setup="make")}, "/environment/setup", "unexpected"),
+        ({"environment": Environment(image="a"), "env": {"KEY": "two\nlines"}}, "/env/KEY", "not_a_line"),
+        ({"environment": Environment(image="a"), "env": {"KEY": "x" * 60_001}}, "/env/KEY", "not_a_line"),
     ],
 )
 def test_a_mistake_is_told_with_its_field(changes: dict[str, Any], pointer: str, code: str) -> None:

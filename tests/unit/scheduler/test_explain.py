@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iris_core.reasons import ReasonCode
 from iris_core.resources import Device
-from iris_core.spec import Constraint
+from iris_core.spec import Constraint, Environment, JobSpec
 from iris_core.states import ConstraintOp, WorkerState
 from iris_scheduler.settings import SchedulerSettings
 from tests.support.scheduling import GIB, Story, eq, tpu, worker
@@ -48,6 +48,15 @@ def test_each_condition_tells_how_many_workers_it_removes() -> None:
             "taint:x not tolerated": 1,
         },
     }
+
+
+def test_a_job_with_an_image_waits_for_a_host_with_a_container_runtime() -> None:
+    spec = JobSpec(name="/job", command=("true",), environment=Environment(image="lab/train:1"))
+    story = Story(worker("a"), worker("b"))
+    story.submit("/job", constraints=spec.placement)
+    code, facts = reason(story, "/job")
+    assert code is ReasonCode.NO_MATCH
+    assert facts == {"workers": 2, "removed_by": {"has a container runtime, for its image": 2}}
 
 
 def test_not_enough_of_what_fewest_workers_have() -> None:

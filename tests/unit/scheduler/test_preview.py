@@ -10,7 +10,7 @@ from iris_core.errors import Invalid
 from iris_core.messages import Caller, PlanPreview, PlanRequest
 from iris_core.reasons import ReasonCode
 from iris_core.resources import Device, ResourceRequest
-from iris_core.spec import Coscheduling, JobSpec
+from iris_core.spec import Coscheduling, Environment, JobSpec
 from iris_core.states import WorkerState
 from iris_scheduler.preview import preview
 from tests.support.scheduling import Story, eq, tpu, tpus, worker
@@ -26,6 +26,12 @@ def test_now_and_where() -> None:
     story = Story(worker("a", cpu=1), worker("b", cpu=1))
     said = ask(story, replicas=2)
     assert (said.verdict, said.placements, said.reason) == ("now", ((0, "a"), (1, "b")), None)
+
+
+def test_an_image_is_placed_where_a_container_runtime_is() -> None:
+    story = Story(worker("a"), worker("b", **{"container-runtime": "docker"}))
+    said = ask(story, environment=Environment(image="lab/train:1"))
+    assert (said.verdict, said.placements) == ("now", ((0, "b"),))
 
 
 def test_after_preempting_whom() -> None:

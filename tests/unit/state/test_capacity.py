@@ -3,6 +3,9 @@
 docs/design/semantics.md#tasks-and-attempts.
 """
 
+from iris_core.spec import NEEDS_RUNTIME
+from iris_state.deltas import job_row
+
 
 def test_capacity_is_held_from_assignment_to_the_end(script):
     script.play("""
@@ -156,10 +159,18 @@ def test_nothing_is_placed_where_it_does_not_match(script):
         submit /a where=zone:eu
         submit /b
         submit /c tpu=v4-8
+        submit /d image=lab/train:1
         place /a/0 us       -> no_match
+        place /d/0 us       -> no_match
         place /b/0 bad      -> no_match
         place /c/0 eu       -> no_room
         place /a/0 eu       -> placed
         place /b/0 us       -> placed
         session /c/0        -> PENDING tries=ScheduleNewSessions:1
     """)
+
+
+def test_the_scheduler_is_told_what_follows_from_an_image(script):
+    script.play("submit /a image=lab/train:1")
+    (job,) = script.world.ledger.jobs.values()
+    assert job_row(job).constraints == (NEEDS_RUNTIME,)

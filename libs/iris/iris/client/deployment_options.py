@@ -127,8 +127,8 @@ def _template(command: CommandLine | None, options: DeployOptions, reading: Opti
 
 
 def _environment(options: DeployOptions) -> dict[str, Any]:
-    """The environment that other code or another setup needs; an update removes what it does not need."""
-    if options.get("bundle") is None and options.get("setup") is None:
+    """The environment that other code, setup or image needs; an update removes what it does not need."""
+    if all(options.get(name) is None for name in ("bundle", "setup", "image")):
         return {"environment": {"python": options["python"]}} if options.get("python") else {}
     found = read_environment(options)
     return {"environment": None if found is None else {name: getattr(found, name) or None for name in _ENVIRONMENT}}

@@ -42,7 +42,7 @@ class TaskOptions(ResourceOptions, total=False):
     Sizes are bytes or texts like ``4GiB``, ``cpu`` and ``cpu_limit`` cores. ``user``: the owner; by default the
     token's user, else the calling user. ``packages``: the file of the bundle that lists packages, found when a
     ``workdir`` is sent; they are installed unless ``setup``, a shell command, does that instead, or is empty.
-    ``python``: its version.
+    ``python``: its version. ``image``: of a container that tasks run in; nothing is installed in it.
     """
 
     user: str | None
@@ -59,6 +59,7 @@ class TaskOptions(ResourceOptions, total=False):
     packages: PackageList
     setup: str | None
     python: str | None
+    image: str | None
 
 
 class JobOptions(TaskOptions, total=False):
@@ -151,11 +152,10 @@ def read_coscheduling(group_by: str | None, success: SuccessPolicy | None) -> Co
 
 
 def read_environment(options: TaskOptions) -> Environment | None:
-    """What is built before the tasks start; None: nothing."""
-    setup, packages = options.get("setup"), options.get("packages", "")
-    found = Environment(
-        packages=packages if setup is None else "", setup=setup or "", python=options.get("python") or ""
-    )
+    """What is built or pulled before the tasks start; None: nothing."""
+    setup, image = options.get("setup"), options.get("image") or ""
+    packages = options.get("packages", "") if setup is None and not image else ""
+    found = Environment(packages=packages, setup=setup or "", python=options.get("python") or "", image=image)
     return None if found == Environment() else found
 
 

@@ -58,7 +58,7 @@ def options_of(spec: JobSpec) -> dict[str, Any]:
     options["scheduling_timeout"] = _seconds(spec.scheduling_timeout_s)
     options["timeout"] = _seconds(spec.timeout_s)
     if built := spec.environment:
-        options |= {"setup": built.setup, "python": built.python}
+        options |= {"setup": built.setup, "python": built.python, "image": built.image}
     options |= {"ports": list(spec.ports), "labels": dict(spec.labels), "env": dict(spec.env)}
     return {name: value for name, value in options.items() if value not in (None, "", [], {})}
 

@@ -100,7 +100,7 @@ def _misfits(ledger: Ledger, job: Job, plan: Plan, placement: Placement) -> froz
     named = {plan.workers[at] for at in placement.workers}
     hosts = [ledger.workers[name] for name in named if name in ledger.workers]
     spec = job.spec
-    return frozenset(h.id for h in hosts if not eligible(spec.constraints, spec.resources, h.attributes))
+    return frozenset(h.id for h in hosts if not eligible(spec.placement, spec.resources, h.attributes))
 
 
 def _group_by(job: Job) -> str:

@@ -24,7 +24,7 @@ def warnings(ledger: Ledger, record: Job) -> list[str]:
         if worker.state is WorkerState.LOST:
             continue
         hosts += 1
-        if not eligible(spec.constraints, spec.resources, worker.attributes):
+        if not eligible(spec.placement, spec.resources, worker.attributes):
             continue
         matching.append(worker)
         if not spec.resources.amount.fits(worker.total):

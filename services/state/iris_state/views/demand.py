@@ -192,7 +192,7 @@ def _class_of(job: Job) -> DemandClass:
     spec = job.spec
     gang = spec.coscheduling
     size = len(job.tasks) if gang is not None else 0
-    return DemandClass(spec.resources, spec.constraints, gang.group_by if gang is not None else "", size)
+    return DemandClass(spec.resources, spec.placement, gang.group_by if gang is not None else "", size)
 
 
 def known_shapes(ledger: Ledger, classes: Iterable[DemandClass] = ()) -> list[HostShape]:

@@ -81,6 +81,7 @@ TASK_OPTIONS = (
         metavar="COMMAND",
     ),
     click.option("--python", help="The environment's version of Python, for example 3.12.", metavar="VERSION"),
+    click.option("--image", help="Run tasks in a container of this image; nothing is installed in it.", metavar="REF"),
     click.option("-l", "--label", "labels", multiple=True, help="Label stored with the job.", metavar="KEY=VALUE"),
 )
 """Options of every task, of a job or of a deployment's routes."""
