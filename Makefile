@@ -40,8 +40,8 @@ check: $(STAMP) ## style, types, import rules, drawings, quick tests; under two 
 test: check ## check, then real NATS servers and real processes
 	$(BIN)/python -m pytest -n $(WAITING_WORKERS) --dist worksteal tests -m "(integration or browser or prometheus) and not docker and not soak"
 
-containers: $(STAMP) ## the image and docker-compose.yml, on a Docker daemon of their own; needs root and docker
-	$(BIN)/python -m pytest tests/contract tests/containers -m "docker and not soak"
+containers: $(STAMP) ## the image, docker-compose.yml and tasks in containers, on a Docker daemon of their own; needs root and docker
+	$(BIN)/python -m pytest tests/contract tests/containers tests/integration/test_images.py -m "docker and not soak"
 
 sim: $(STAMP) ## simulated faults: SEED=n for one schedule, SEEDS=n for many
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS))

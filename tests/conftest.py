@@ -8,8 +8,20 @@ from hypothesis import settings
 from tests.support.cluster import cluster
 from tests.support.docker import container_url, docker, nats_container
 from tests.support.nats import connection, nats_server, nats_url, own_nats
+from tests.support.runtimes import docker_runtime, podman
 
-__all__ = ["cluster", "connection", "container_url", "docker", "nats_container", "nats_server", "nats_url", "own_nats"]
+__all__ = [
+    "cluster",
+    "connection",
+    "container_url",
+    "docker",
+    "docker_runtime",
+    "nats_container",
+    "nats_server",
+    "nats_url",
+    "own_nats",
+    "podman",
+]
 
 # No deadline per example: on shared cores it would measure the neighbours.
 settings.register_profile("check", deadline=None, max_examples=100, print_blob=True)

@@ -32,6 +32,7 @@ from iris_worker.builds.plan import BuildPlan
 from iris_worker.builds.store import EnvironmentStore
 from iris_worker.clock import HostClock
 from iris_worker.devices import Devices
+from iris_worker.images.containers import Containers, client_environment
 from iris_worker.isolation import Isolation, NoAccount, let_in, summary
 from iris_worker.output.logs import Batch, OutputLogs
 from iris_worker.output.tail import last_lines
@@ -62,6 +63,7 @@ from iris_worker.process.records import (
     Started,
     StartProcess,
     StopProcess,
+    StoredContainer,
     StoredEnvironment,
     StoredProbe,
     StoredProcess,
@@ -109,6 +111,7 @@ class Executor:
         on_change: called at the end of each round in which there may be something to report.
         on_gone: called when the launcher is gone; nothing can be started or stopped any more.
         isolation: how tasks are to be confined.
+        runtime: of this host's containers; empty: none.
 
     Attributes:
         isolated: how they are.
@@ -127,6 +130,7 @@ class Executor:
         on_change: Callable[[], None],
         on_gone: Callable[[LauncherGone], None],
         isolation: Isolation | None = None,
+        runtime: str = "",
     ) -> None:
         root = settings.root
         worker = host.worker_id(settings)
@@ -151,6 +155,9 @@ class Executor:
         self.isolated = summary(self._isolation, "")
         self._confined: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._place = environment.Place(worker, settings.gateway_url, host.variables(self._isolation.confines))
+        self._in_image = environment.Place(worker, settings.gateway_url, {})
+        self.containers = Containers(settings, runtime)
+        self._contained: dict[AttemptRef, StoredContainer] = {}
         self._shared: dict[int, dict[str, str]] = {}
         self._ports = PortUse()
         self._prepared: dict[AttemptRef, Workspace] = {}
@@ -182,7 +189,7 @@ class Executor:
         """
         entries = await self._launcher.connect()
         await self._confine()
-        ended = {ref: entry for ref, entry in entries.items() if entry.exit is not None or entry.over is not None}
+        ended = {ref: entry for ref, entry in entries.items() if entry.has_ended}
         alive = {ref: entry for ref, entry in entries.items() if ref not in ended}
         self.slots.begin(
             {entry.started.slot for entry in entries.values() if entry.over is None},
@@ -192,6 +199,7 @@ class Executor:
         self.environments.begin(
             (ref, entry.started.environment.directory) for ref, entry in alive.items() if entry.started.environment
         )
+        self.containers.begin(entry.started.container for entry in alive.values() if entry.started.container)
         for ref, entry in alive.items():
             self._adopt(ref, entry)
         for ref, entry in ended.items():
@@ -236,6 +244,10 @@ class Executor:
         if entry.is_build:  # the order that says what to start afterwards is lost
             self._builds[ref] = lambda exit_: self._interrupted(slot)
             self.kill(ref, 0, 0)
+        if entry.started.container is not None:
+            self._contained[ref] = entry.started.container
+            if entry.exit is not None:
+                self._on_exited(Exited(ref, entry.exit))
 
     def _adopt_end(self, ref: AttemptRef, entry: StoredProcess) -> None:
         """Report an end with the registration, and send the output that is not stored yet."""
@@ -275,9 +287,11 @@ class Executor:
             ports = self._take_ports(held, template.ports)
             device = template.resources.device
             devices = self._devices.assign(held.ref, device.count if device is not None else 0)
-            env = self._environment(held, template, slot, ports)
-            env |= self._devices.variables(devices, hidden=self.isolated.sandboxed)
-            sandbox = self._isolation.sandbox(slot.number, template.user, self._devices.files(devices))
+            in_image = template.environment is not None and template.environment.image != ""
+            env = self._environment(held, template, slot, ports, in_image)
+            env |= self._devices.variables(devices, hidden=in_image or self.isolated.sandboxed)
+            files = self._devices.files(devices)
+            sandbox = self._isolation.sandbox(slot.number, template.user, files)
         except OSError as error:
             self._end(slot, cannot_start(error))
             return
@@ -290,10 +304,19 @@ class Executor:
             environment=StoredEnvironment(directory) if directory else None,
             sandbox=sandbox,
         )
-        self._start(slot, StartProcess(started, template.command, env, limits, cgroup))
+        request = StartProcess(started, template.command, env, limits, cgroup)
+        if in_image:
+            try:
+                request = self.containers.contain(request, template, slot, files)
+            except OSError as error:
+                self._end(slot, cannot_start(error))
+                return
+        self._start(slot, request)
 
     def _start(self, slot: Workspace, request: StartProcess) -> None:
         self._starting[slot.ref], self._running[slot.ref] = request.record, slot
+        if request.record.container is not None:
+            self._contained[slot.ref] = request.record.container
         self._launcher.send(request)
 
     def build(
@@ -317,6 +340,18 @@ class Executor:
         limits, cgroup = self._limits(template.resources)
         self._builds[ref] = on_end
         self._start(slot, StartProcess(started, (*plan.command, f"{place}/workdir"), env, limits, cgroup))
+        self.flush()
+
+    def pull(self, ref: AttemptRef, command: tuple[str, ...], on_end: Callable[[Exit], None]) -> None:
+        """Run the command that pulls the image of a prepared attempt; its output is the beginning of the attempt's."""
+        slot, now_s = self._prepared[ref], self._clock.steady_s()
+        self.logs.follow(slot, now_s)
+        started = Started(
+            *(ref, 0, slot.number, now_s, 0.0, self._clock.wall_ms(), None),
+            environment=StoredEnvironment("", building=True),
+        )
+        self._builds[ref] = on_end
+        self._start(slot, StartProcess(started, command, client_environment(slot.workdir)))
         self.flush()
 
     def owner(self, ref: AttemptRef, template: TaskTemplate) -> tuple[int, int] | None:
@@ -398,6 +433,9 @@ class Executor:
         """
         if ref not in self._running or ref in self._starting:
             raise ProcessLookupError("the task does not run here")
+        if (container := self._contained.get(ref)) is not None:
+            command, env = self.containers.beside(container, command, env, self._running[ref], tty=tty)
+            limits, inherits = (), False
         number = next(self._numbers)
         self._launcher.send_with(SpawnCommand(ref, number, command, env, limits, inherits, tty), stdio)
         self._commands[number] = on_end
@@ -427,14 +465,16 @@ class Executor:
         return ports
 
     def _environment(
-        self, held: LocalAttempt, template: TaskTemplate, slot: Workspace, ports: dict[str, int]
+        self, held: LocalAttempt, template: TaskTemplate, slot: Workspace, ports: dict[str, int], in_image: bool
     ) -> dict[str, str]:
         shared = self._shared.get(held.ref.job)
         if shared is None:
             if len(self._shared) >= _JOBS_KEPT:
                 self._shared.clear()
-            shared = self._shared[held.ref.job] = environment.common(self._place, template)
-        if self._isolation.confines:
+            shared = self._shared[held.ref.job] = environment.common(
+                self._in_image if in_image else self._place, template
+            )
+        if in_image or self._isolation.confines:
             shared = environment.personal(slot.workdir, self._isolation.name(template.user)) | shared
         env = environment.own(shared, held.ref, slot.workdir, f"{slot.workdir}/{ERROR_FILE}", ports)
         if held.gang is not None:
@@ -498,7 +538,8 @@ class Executor:
 
     def _interrupted(self, slot: Workspace) -> None:
         """The build of an earlier worker process has ended."""
-        self.environments.discard(self.environments.used_by(slot.ref))
+        if directory := self.environments.used_by(slot.ref):
+            self.environments.discard(directory)
         self._end(slot, INTERRUPTED)
 
     def _throw(self, path: str) -> None:
@@ -516,6 +557,9 @@ class Executor:
 
     def _on_exited(self, exited: Exited) -> None:
         ref = exited.ref
+        if (container := self._contained.pop(ref, None)) is not None:
+            self.containers.collect(container, exited.exit, partial(self._on_collected, ref))
+            return
         slot = self._running.pop(ref)
         self._usage.pop(ref, None)
         if (on_end := self._builds.pop(ref, None)) is not None:
@@ -526,6 +570,11 @@ class Executor:
             self._end(slot, describe(slot, exited.exit))
         if self._starting.pop(ref, None) is not None:
             self._on_room()
+
+    def _on_collected(self, ref: AttemptRef, exit_: Exit) -> None:
+        """The container of an attempt is gone."""
+        self._on_exited(Exited(ref, exit_))
+        self.flush()
 
     def _end(self, slot: Workspace, ended: Ended) -> None:
         """An attempt has ended: report it at once when it has no output, otherwise when its output is stored."""
@@ -605,7 +654,7 @@ class Executor:
         silent_s = now_s - self._pinged_s
         if silent_s > self._silent_after_s:
             return f"the launcher has not answered for {silent_s:.0f} s"
-        return self._trouble
+        return self._trouble or self.containers.trouble
 
     def _on_pinged(self, pinged: Pinged) -> None:
         self._pinged_s = None
@@ -620,6 +669,7 @@ class Executor:
         self._launcher.flush_records()
 
     def close(self) -> None:
+        self.containers.close()
         self._launcher.close()
         self.slots.close()
         os.close(self._null)

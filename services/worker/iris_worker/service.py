@@ -25,7 +25,7 @@ from iris_core import __version__, codec, subjects
 from iris_core.batching import Batcher
 from iris_core.constraints import DEVICE_TYPE, DEVICE_VARIANT
 from iris_core.messages import AttemptRef, Ended, Order, Register, ReportTaken, Stage, TaskTemplate
-from iris_core.spec import Attribute
+from iris_core.spec import NEEDS_RUNTIME, Attribute
 from iris_worker import accelerators, host, metadata
 from iris_worker.agent import Agent, Discard, Instruction, Kill, Prepare, RenewToken
 from iris_worker.builds.builder import Builder
@@ -36,6 +36,7 @@ from iris_worker.devices import Accelerators, Devices
 from iris_worker.executions.server import ExecutionServer
 from iris_worker.executor import Executor, cannot_start
 from iris_worker.heartbeat import HeartbeatSchedule, StallDetector, to_ms
+from iris_worker.images.containers import find_runtime
 from iris_worker.instance import Notice, attributes_of
 from iris_worker.isolation import Isolation, isolation
 from iris_worker.metrics import WorkerMetrics
@@ -121,6 +122,7 @@ class WorkerService:
             on_change=self._changed,
             on_gone=self._fail,
             isolation=self._isolation,
+            runtime=str(attributes.get(NEEDS_RUNTIME.key, "")),
         )
 
     def _open_reporter(self) -> Reporter:
@@ -416,12 +418,15 @@ def lock_data(settings: WorkerSettings) -> int:
 
 
 async def recognise(settings: WorkerSettings) -> dict[str, Attribute]:
-    """Attributes that take a while to find out: the memory of this host's GPUs, and what its VM's metadata says."""
+    """Attributes that take a while to find out: the memory of GPUs, the container runtime, what the metadata says."""
     if not settings.detect:
         return {}
     asked = metadata.ask(metadata.server(settings.metadata_url))
-    memory_gib, instance = await asyncio.gather(asyncio.to_thread(accelerators.gpu_memory_gib), asked)
-    return {**({"gpu-memory-gib": memory_gib} if memory_gib else {}), **attributes_of(instance, os.environ)}
+    memory_gib, runtime, instance = await asyncio.gather(
+        asyncio.to_thread(accelerators.gpu_memory_gib), find_runtime(settings.container_runtime), asked
+    )
+    found: dict[str, Attribute] = {"gpu-memory-gib": memory_gib, NEEDS_RUNTIME.key: runtime}
+    return {**{key: value for key, value in found.items() if value}, **attributes_of(instance, os.environ)}
 
 
 async def main(service: Service[WorkerSettings]) -> None:

@@ -58,8 +58,10 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
             last lines. A worker holds as much on disk for an attempt, no more.
         bundle_bytes, bundle_entries: limits of one unpacked bundle. bundles_kept: unpacked bundles on disk.
         bundles_at_once: downloads and copies under way at a time.
-        build_timeout_s: for building one environment; shorter than preparing_timeout_s of [state].
+        build_timeout_s: for building one environment or pulling one image; shorter than preparing_timeout_s of [state].
         environments_kept, environments_bytes: built environments on disk, beside those of live attempts.
+        container_runtime: what runs tasks with an image: "docker" or "podman" where it answers, "auto" for the first of
+            these that does, or "none".
         exec_at_once: commands that people execute beside tasks at a time. exec_idle_s: how long one may neither read
             nor print. exec_longest_s: how long one may run.
     """
@@ -100,6 +102,7 @@ class WorkerSettings(DeclaredCapacity, frozen=True):
     build_timeout_s: Positive = 600.0
     environments_kept: Annotated[int, msgspec.Meta(ge=1)] = EnvironmentLimits().count
     environments_bytes: Count = EnvironmentLimits().bytes
+    container_runtime: Literal["auto", "docker", "podman", "none"] = "auto"
     exec_at_once: Count = 32
     exec_idle_s: Positive = 3600.0
     exec_longest_s: Positive = 43_200.0

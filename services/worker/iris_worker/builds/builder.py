@@ -1,8 +1,9 @@
-"""Gives an attempt its virtual environment: one that is kept, or a new one. Part of the shell: it waits for builds.
+"""Gives an attempt its virtual environment, one that is kept or a new one, or its image. Part of the shell: it waits.
 
 A build is a process of the attempt that needs it first, started by the launcher in the attempt's directory and with its
 limits; its output is the beginning of the attempt's. Attempts that need the same environment wait for that build; when
-it is stopped, the next of them builds. Out of scope: what is run (plan), what is kept (store).
+it is stopped, the next of them builds. An image that is not on the host is pulled likewise.
+Out of scope: what is run (plan, runtimes), what is kept (store).
 Source: docs/adr/0042-a-build-is-a-process-of-its-attempt.md.
 """
 
@@ -13,7 +14,8 @@ import contextlib
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -25,6 +27,8 @@ from iris_worker.agent import Agent
 from iris_worker.builds.plan import PACKAGE_FILES, BuildPlan, CannotBuild, Tools, plan_build
 from iris_worker.clock import HostClock
 from iris_worker.executor import Executor
+from iris_worker.images.containers import Containers
+from iris_worker.images.runtimes import pull_command
 from iris_worker.metrics import WorkerMetrics
 from iris_worker.process.records import Exit
 from iris_worker.process.spawn import NOT_FOUND
@@ -33,7 +37,7 @@ _GRACE_MS = 2000
 
 
 class Builder:
-    """Builds environments, each once at a time.
+    """Builds environments and pulls images, each once at a time.
 
     Args:
         timeout_s: of one build. on_change: called when an attempt does something else than before.
@@ -56,28 +60,68 @@ class Builder:
         self._timeout_s = timeout_s
         self._on_change = on_change
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._builders: dict[str, str] = {}
+        self._holders: dict[str, str] = {}
 
     async def provide(self, ref: AttemptRef, template: TaskTemplate, wanted: Environment, workdir: str) -> Ended | None:
         """Have an attempt use its environment; returns the end of the attempt when that failed."""
+        if wanted.image:
+            return await self._provide_image(ref, template, wanted.image)
         try:
             plan = await asyncio.to_thread(_plan, template, wanted, Path(workdir))
-            lock = self._one_by_one.setdefault(plan.key, asyncio.Lock())  # as long as an attempt needs it
-            if lock.locked():
-                self._tell(ref, f"waits for {self._builders.get(plan.key, 'another task')}, which builds {plan.title}")
-            async with lock:
+            async with self._turn(plan.key, ref, template, f"builds {plan.title}"):
                 if (directory := self._store.find(plan.key)) is not None:
                     self._store.use(ref, directory)
                     return None
-                self._builders[plan.key] = f"{template.name}/{ref.index}"
-                try:
-                    return await self._build(ref, template, plan, Path(workdir))
-                finally:
-                    del self._builders[plan.key]
+                return await self._build(ref, template, plan, Path(workdir))
         except CannotBuild as error:
             return Ended(Cause.EXITED, NOT_FOUND, error=f"environment: {error}")
         except OSError as error:
             return Ended(Cause.INFRASTRUCTURE, error=f"environment: {error}")
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, key: str, ref: AttemptRef, template: TaskTemplate, doing: str) -> AsyncIterator[None]:
+        """Wait until no other attempt provides what ``key`` names."""
+        lock = self._one_by_one.setdefault(key, asyncio.Lock())  # as long as an attempt needs it
+        if lock.locked():
+            self._tell(ref, f"waits for {self._holders.get(key, 'another task')}, which {doing}")
+        async with lock:
+            self._holders[key] = f"{template.name}/{ref.index}"
+            try:
+                yield
+            finally:
+                del self._holders[key]
+
+    async def _provide_image(self, ref: AttemptRef, template: TaskTemplate, image: str) -> Ended | None:
+        """Have an image on this host; what is there is not compared with what its registry has now."""
+        containers = self._executor.containers
+        if containers.host is None:
+            return Ended(Cause.INFRASTRUCTURE, error="this host has no container runtime now")
+        if await containers.has(image):
+            return None
+        async with self._turn(f"image {image}", ref, template, f"pulls image {image}"):
+            if await containers.has(image):
+                return None
+            if not self._agent.on_building(ref):
+                return Ended(Cause.CANCELLED, error="stopped before it started")
+            began_s = self._clock.steady_s()
+            self._tell(ref, f"pulls image {image}")
+            command = pull_command(containers.host.name, image)
+            exit_, late = await self._run(ref, partial(self._executor.pull, ref, command))
+            if late or exit_.code != 0:
+                return self._executor.with_tail(ref, await self._not_pulled(containers, exit_, late, image))
+            self._metrics.built("image", self._clock.steady_s() - began_s)
+        return None
+
+    async def _not_pulled(self, containers: Containers, exit_: Exit, late: bool, image: str) -> Ended:
+        """An image that is not there, or not for us, is its owner's failure; that of the host is a silent runtime."""
+        if late:
+            error = f"image {image} was not pulled within {self._timeout_s:g} s"
+            return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
+        if exit_.error and exit_.code is None:
+            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled on this host: {exit_.error}")
+        if trouble := await containers.silence():
+            return Ended(Cause.INFRASTRUCTURE, error=f"image {image} could not be pulled: {trouble}")
+        return Ended(Cause.EXITED, exit_.code, exit_.signal, f"image {image} could not be pulled: {_how(exit_)}")
 
     async def _build(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, workdir: Path) -> Ended | None:
         """Build, and publish the result. Raises OSError."""
@@ -90,7 +134,7 @@ class Builder:
             if not self._agent.on_building(ref):
                 return Ended(Cause.CANCELLED, error="stopped before it started")
             self._tell(ref, f"builds its environment: {plan.title}")
-            exit_, late = await self._run(ref, template, plan, place)
+            exit_, late = await self._run(ref, partial(self._executor.build, ref, template, plan, place))
             if (ended := self._verdict(exit_, late, plan, place)) is not None:
                 return self._executor.with_tail(ref, ended)
             size = await asyncio.to_thread(self._store.seal, directory)
@@ -102,10 +146,10 @@ class Builder:
         self._metrics.built("environment", self._clock.steady_s() - began_s)
         return None
 
-    async def _run(self, ref: AttemptRef, template: TaskTemplate, plan: BuildPlan, place: Path) -> tuple[Exit, bool]:
-        """The exit of the build, and whether it was stopped because it took too long."""
+    async def _run(self, ref: AttemptRef, start: Callable[[Callable[[Exit], None]], None]) -> tuple[Exit, bool]:
+        """The exit of a process that prepares an attempt, and whether it was stopped because it took too long."""
         over: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._executor.build(ref, template, plan, place, lambda exit_: None if over.done() else over.set_result(exit_))
+        start(lambda exit_: None if over.done() else over.set_result(exit_))
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.shield(over), False
@@ -131,13 +175,16 @@ class Builder:
             return Ended(Cause.INFRASTRUCTURE, error=f"its environment could not be built: {trouble}")
         if plan.any_python and exit_.code != NOT_FOUND and not os.path.lexists(place / "venv" / "bin" / "python"):
             return Ended(Cause.INFRASTRUCTURE, error="python3 of this host cannot make virtual environments")
-        how = f"killed by signal {exit_.signal}" if exit_.code is None else f"exit code {exit_.code}"
-        error = f"its environment could not be built ({plan.title}): {how}"
+        error = f"its environment could not be built ({plan.title}): {_how(exit_)}"
         return Ended(Cause.EXITED, exit_.code, exit_.signal, error)
 
     def _tell(self, ref: AttemptRef, detail: str) -> None:
         self._agent.on_detail(ref, detail, self._clock.wall_ms())
         self._on_change()
+
+
+def _how(exit_: Exit) -> str:
+    return f"killed by signal {exit_.signal}" if exit_.code is None else f"exit code {exit_.code}"
 
 
 def _plan(template: TaskTemplate, wanted: Environment, workdir: Path) -> BuildPlan:

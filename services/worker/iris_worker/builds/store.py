@@ -55,7 +55,7 @@ class EnvironmentStore:
 
     def begin(self, used: Iterable[tuple[AttemptRef, str]]) -> None:
         """A worker starts: ``used`` are directories of attempts that live; unfinished builds are deleted."""
-        self._users.update(used)
+        self._users.update((ref, directory) for ref, directory in used if directory)
         known = {entry.directory for _, entry in self._entries()} | set(self._users.values())
         for path in self._root.iterdir():
             if path.is_dir() and path.name not in known:

@@ -85,6 +85,14 @@ class Sandbox(_Record, frozen=True):
     writes: tuple[str, ...] = ()
 
 
+class StoredContainer(_Record, frozen=True):
+    """The container that an attempt's process is the client of, and its memory limit; 0: none."""
+
+    runtime: str
+    name: str
+    memory_limit_bytes: int = 0
+
+
 # ── records ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,7 +108,8 @@ class Started(_Record, frozen=True, tag="started"):
     ports by name, the indices of its devices, its control group. Without a ``pid``, and then without times, it is about
     to be started. Without a ``sandbox`` it is not confined.
 
-    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt.
+    A process that builds the attempt's ``environment`` has a record of its own, before that of the attempt. The client
+    of a ``container`` may end before it.
     """
 
     ref: AttemptRef
@@ -116,6 +125,7 @@ class Started(_Record, frozen=True, tag="started"):
     environment: StoredEnvironment | None = None
     sandbox: Sandbox | None = None
     cgroup: Cgroup | None = None
+    container: StoredContainer | None = None
 
 
 class Spawned(_Record, frozen=True, tag="spawned"):
@@ -292,6 +302,11 @@ class StoredProcess:
     exit: Exit | None = None
     over: Stage | None = None
     reused: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs. Its container may, when only its process has ended."""
+        return self.over is not None or (self.exit is not None and self.started.container is None)
 
     @property
     def is_build(self) -> bool:

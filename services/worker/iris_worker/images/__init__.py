@@ -1,0 +1,1 @@
+"""Containers of images, by a container runtime of the host."""

@@ -1,0 +1,275 @@
+"""The containers of one worker: each is named before its client starts, and is removed before its end is reported.
+
+The client of the runtime is the attempt's process; it forwards output and signals, and ends with the exit code. What
+it is the client of may outlive it, and the worker: the launcher's record of the start names the container.
+Out of scope: pulling (builder), starting (executor).
+Source: docs/adr/0047-a-container-is-run-by-the-client-of-its-runtime.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from iris_core.messages import TaskTemplate, TaskUsage
+from iris_worker.environment import EXEC_VARIABLE, PROBE_VARIABLE
+from iris_worker.images import runtimes
+from iris_worker.images.runtimes import RUNTIMES, Container, ContainerState, HostRuntime
+from iris_worker.isolation import read_binds
+from iris_worker.process.cgroup_files import Cgroup
+from iris_worker.process.limits import group_limits
+from iris_worker.process.records import Exit, StartProcess, StoredContainer
+from iris_worker.process.tree import marked
+from iris_worker.settings import WorkerSettings
+from iris_worker.workspaces import Workspace
+
+_ANSWER_S = 30.0
+_RETRY_S = 1.0
+_OOM_S = 0.5
+"""How long after the end of a container its runtime may hear that memory was the cause."""
+_SIGNALLED = 128
+_KILLED = _SIGNALLED + signal.SIGKILL
+_INITS = ("/usr/libexec/podman/catatonit", "catatonit", "tini", "docker-init")
+_BESIDE = (PROBE_VARIABLE, EXEC_VARIABLE, "TERM")
+
+
+class Silent(Exception):
+    """The runtime does not answer; the text says how."""
+
+
+class Containers:
+    """The containers of one worker.
+
+    Args:
+        runtime: of this host; empty: none.
+
+    Attributes:
+        host: that runtime. trouble: why the end of a container is not known; empty otherwise.
+    """
+
+    def __init__(self, settings: WorkerSettings, runtime: str) -> None:
+        self._settings = settings
+        self._directory = settings.root / "containers"
+        found = settings.root.stat()
+        self._label = f"{found.st_dev:x}-{found.st_ino:x}"  # another worker of this host has another
+        self._names: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.trouble = ""
+        self.host: HostRuntime | None = None
+        if runtime in RUNTIMES:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            init = next((path for path in map(shutil.which, _INITS) if path), "")
+            self.host = HostRuntime(runtime, init, self._label, os.geteuid() != 0)
+
+    def begin(self, live: Iterable[StoredContainer]) -> None:
+        """A worker starts: remove the containers of earlier ones but these."""
+        self._names.update(container.name for container in live)
+        if self.host is not None:
+            for file in self._directory.iterdir():
+                if file.name not in self._names:
+                    file.unlink()
+            self._spawn(self._clean(self.host.name))
+
+    # ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def contain(
+        self, request: StartProcess, template: TaskTemplate, slot: Workspace, files: tuple[str, ...]
+    ) -> StartProcess:
+        """The request for the client that runs in a container what ``request`` would start here. Raises OSError.
+
+        Args:
+            files: of the devices that are assigned.
+        """
+        if self.host is None or template.environment is None:
+            raise OSError("it has no container runtime now")
+        sandbox, ask, ref = request.record.sandbox, template.resources, request.record.ref
+        name = f"iris-{ref.job}-{ref.index}-{ref.attempt}-{self._label}"
+        is_gpu = ask.device is not None and ask.device.kind == "gpu"
+        limits = self._limits(template)
+        user = (os.geteuid(), os.getegid())
+        if sandbox is not None and sandbox.uid is not None and sandbox.gid is not None:
+            user = (sandbox.uid, sandbox.gid)
+        container = Container(
+            name=name,
+            task=f"{template.name}/{ref.index}",
+            image=template.environment.image,
+            command=request.command,
+            workdir=slot.workdir,
+            env_file=self._write(name, request.env),
+            user=user,
+            groups=sandbox.groups if sandbox is not None else (),
+            mounts=((slot.workdir, True), *((path, how == "--bind") for path, how in read_binds(self._settings.binds))),
+            devices=() if is_gpu else files,
+            gpus=request.record.devices if is_gpu else (),
+            memory_limit_bytes=limits.memory_limit_bytes,
+            cpu_share_millis=limits.cpu_share_millis,
+            cpu_limit_millis=limits.cpu_limit_millis,
+            pids=limits.pids,
+            shm_bytes=limits.memory_limit_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2,
+        )
+        self._names.add(name)
+        stored = StoredContainer(self.host.name, name, limits.memory_limit_bytes)
+        record = structs.replace(request.record, sandbox=None, container=stored)
+        return StartProcess(record, runtimes.run_command(self.host, container), client_environment(slot.workdir))
+
+    def _limits(self, template: TaskTemplate) -> Cgroup:
+        settings = self._settings
+        memory = settings.limit_memory != "off"
+        return group_limits(template.resources, settings.pids_limit, memory=memory) if settings.cgroups else Cgroup()
+
+    def _write(self, name: str, env: Mapping[str, str]) -> str:
+        """Write the variables of a container where only this user reads them. Raises OSError."""
+        path = self._directory / name
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "w", encoding="utf-8") as opened:
+            opened.write(runtimes.env_lines(env))
+        return str(path)
+
+    def beside(
+        self, held: StoredContainer, command: tuple[str, ...], env: Mapping[str, str], slot: Workspace, *, tty: bool
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The command that executes another one in a container, and its environment."""
+        given = {name: env[name] for name in _BESIDE if name in env}
+        words = runtimes.exec_command(held.runtime, held.name, command, given, tty=tty)
+        return words, client_environment(slot.workdir) | given
+
+    # ── images ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def has(self, image: str) -> bool:
+        """Whether an image is on this host."""
+        with contextlib.suppress(Silent):
+            return self.host is not None and bool(await ask(runtimes.has_command(self.host.name, image)))
+        return False
+
+    async def silence(self) -> str:
+        """Why the runtime does not answer; empty when it does."""
+        assert self.host is not None
+        return "" if await works(self.host.name) else f"{self.host.name} does not answer"
+
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
+        """The client has ended: remove the container, and call ``done`` with the exit of what ran in it."""
+        self._spawn(self._collect(container, exit_, done))
+
+    async def _collect(self, container: StoredContainer, exit_: Exit, done: Callable[[Exit], None]) -> None:
+        """A runtime that does not answer may still run it, so its end is not reported before it does."""
+        ended, gone = None, False
+        while ended is None or not gone:
+            try:
+                ended = ended or exit_of(container, exit_, await self._state(container, exit_))
+                self._names.discard(container.name)
+                await self._sweep(container.runtime)
+                gone = True
+            except Silent as error:
+                self.trouble = f"{container.runtime}: {error}"
+                await asyncio.sleep(_RETRY_S)
+        self.trouble = ""
+        (self._directory / container.name).unlink(missing_ok=True)
+        done(ended)
+
+    async def _state(self, container: StoredContainer, exit_: Exit) -> ContainerState | None:
+        """How a container ended; None when it never ran. Raises Silent."""
+        if container.name not in await self._listed(container.runtime):
+            return None
+        state = await self._inspect(container)
+        killed = state is not None and state.exit_code == _KILLED and not state.out_of_memory
+        if killed and container.memory_limit_bytes and exit_.signal is None:
+            await asyncio.sleep(_OOM_S)
+            state = await self._inspect(container)
+        return state
+
+    async def _inspect(self, container: StoredContainer) -> ContainerState | None:
+        return runtimes.read_state(await ask(runtimes.inspect_command(container.runtime, container.name)))
+
+    async def _clean(self, runtime: str) -> None:
+        """Remove what earlier workers left."""
+        with contextlib.suppress(Silent):  # the end of the next container tries again
+            await self._sweep(runtime)
+
+    async def _sweep(self, runtime: str) -> None:
+        """Remove the containers of no attempt. Raises Silent."""
+        left = [name for name in await self._listed(runtime) if name not in self._names]
+        if left:
+            await ask(runtimes.remove_command(runtime, left))
+
+    async def _listed(self, runtime: str) -> list[str]:
+        return (await ask(runtimes.list_command(runtime, self._label))).split()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+def client_environment(workdir: str) -> dict[str, str]:
+    """What a runtime's client is told: how to reach its runtime, and nothing of the task, which it could trip over."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("IRIS_")}
+    return own | marked(workdir)
+
+
+def exit_of(container: StoredContainer, exit_: Exit, state: ContainerState | None) -> Exit:
+    """The exit of what ran in a container, by the exit of its client and what its runtime says.
+
+    A runtime tells of a signal by 128 and its number. What the client has used is not what the container has.
+    """
+    if state is not None and state.ended:
+        number = state.exit_code - _SIGNALLED
+        ended = Exit(None, number) if number in signal.valid_signals() else Exit(state.exit_code)
+        if not (state.out_of_memory and container.memory_limit_bytes and state.exit_code):
+            return ended
+        used = TaskUsage(memory_limit_bytes=container.memory_limit_bytes)
+        return structs.replace(ended, peak_rss_bytes=container.memory_limit_bytes, usage=used)
+    if exit_.error:
+        return Exit(error=exit_.error)
+    if exit_.code == runtimes.NOT_RUN:
+        return Exit(error=f"{container.runtime} could not run its container; the end of its output says why")
+    return structs.replace(exit_, peak_rss_bytes=0, usage=None)
+
+
+async def ask(command: tuple[str, ...]) -> str:
+    """What a command of a runtime prints. Raises Silent when it fails, or does not end in time."""
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
+    except OSError as error:
+        raise Silent(str(error)) from error
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise Silent(f"no answer within {_ANSWER_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise Silent(" ".join(err.decode(errors="replace").split())[-300:] or f"exit code {process.returncode}")
+    return out.decode(errors="replace")
+
+
+async def works(runtime: str) -> bool:
+    """Whether a runtime is installed and answers."""
+    if shutil.which(runtime) is None:
+        return False
+    with contextlib.suppress(Silent):
+        return bool(await ask((runtime, *RUNTIMES[runtime].probe)))
+    return False
+
+
+async def find_runtime(wanted: str) -> str:
+    """The runtime of this host that the settings ask for; empty when there is none."""
+    for runtime in RUNTIMES:
+        if wanted in ("auto", runtime) and await works(runtime):
+            return runtime
+    return ""

@@ -1,0 +1,218 @@
+"""Tasks in containers of an image: real runtimes, an image of programs of this machine, no registry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from iris_bus.contract import Connection
+from iris_core.messages import AttemptRef, Stop
+from iris_core.spec import Environment
+from iris_core.states import Cause, KernelStatus
+from tests.support.cluster import Cluster, cluster_on, settings
+from tests.support.cluster import until as cluster_until
+from tests.support.runtimes import IMAGE, OwnRuntime
+from tests.support.state import FakeState
+from tests.support.worker import WorkerProcess
+
+pytestmark = pytest.mark.integration
+
+TOOLS = Environment(image=IMAGE)
+MIB = 1 << 20
+FINE_MS = 20_000
+
+
+@pytest.fixture(params=["podman", pytest.param("docker_runtime", marks=pytest.mark.docker)])
+def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> OwnRuntime:
+    found: OwnRuntime = request.getfixturevalue(request.param)
+    for name, value in found.environ.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+@pytest.fixture
+async def state(connection: Connection) -> FakeState:
+    return await FakeState(connection, "w0").start()
+
+
+@pytest.fixture
+async def worker(runtime: OwnRuntime, state: FakeState, nats_url: str, tmp_path: Path) -> AsyncIterator[WorkerProcess]:
+    """As root's is by default: tasks are users of a pool, and sandboxed."""
+    given = {"run_as": "", "sandbox": "auto", "stop_grace_s": 1, "heartbeat_interval_s": 0.2}
+    async with WorkerProcess(nats_url, tmp_path / "w0", container_runtime=runtime.name, **given) as process:
+        register = await state.registration()
+        assert register.attributes["container-runtime"] == runtime.name
+        yield process
+
+
+async def run(state: FakeState, *command: str, **more: object) -> AttemptRef:
+    return await state.run(*command, environment=TOOLS, **more)
+
+
+def client_of(worker: WorkerProcess) -> psutil.Process:
+    """The runtime's client that a launcher has started."""
+    found = psutil.process_iter(["cmdline", "environ"])
+    return next(
+        process
+        for process in found
+        if (process.info["cmdline"] or [])[1:2] == ["run"]
+        and str(worker.data) in (process.info["environ"] or {}).get("IRIS_WORKDIR", "")
+    )
+
+
+async def test_a_task_runs_in_its_image_and_ends_with_its_exit_code_and_output(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    script = 'echo "$FROM_IMAGE $KEY $IRIS_TASK_INDEX"; id -u; pwd; echo "$HOME"; ls /etc; echo err >&2; exit 3'
+    ref = await run(state, "sh", "-c", script, env={"KEY": "a b='c'"}, memory_bytes=64 * MIB)
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 3)
+    words, uid, workdir, home, *etc = (await state.output(ref)).decode().splitlines()
+    assert words == "yes a b='c' 0"
+    assert int(uid) >= 61_184
+    assert workdir == home == str(worker.data / "attempts" / "0")
+    assert {"group", "passwd"} <= set(etc)
+    assert "debian_version" not in etc
+    assert await state.output(ref, "stderr") == b"err\n"
+    assert runtime.containers() == []
+    assert list((worker.data / "containers").iterdir()) == []
+
+
+async def test_a_task_that_is_stopped_gets_term_and_then_kill(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    obeys = await run(state, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done")
+    plain = await run(state, "sleep", "1000")
+    stubborn = await run(state, "sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done")
+    for ref in (obeys, stubborn):
+        await state.printed(ref, b"up\n")
+    await until(lambda: len(runtime("ps", "--quiet").split()) == 3)
+    graces = {obeys: FINE_MS, plain: FINE_MS, stubborn: 100}
+    await state.order(stop=[Stop(ref, ms) for ref, ms in graces.items()])
+    ends = [await state.ended(ref) for ref in graces]
+    assert [ended.cause for ended in ends] == [Cause.CANCELLED] * 3
+    assert [(ended.exit_code, ended.signal) for ended in ends] == [(7, None), (None, 15), (None, 9)]
+    assert await state.output(obeys) == b"up\nbye\n"
+    assert runtime.containers() == []
+
+
+async def test_a_task_that_takes_too_much_memory_is_told_its_limit(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    ref = await run(state, "sh", "-c", "x=a; while :; do x=$x$x; done", memory_bytes=64 * MIB)
+    ended = await state.ended(ref)
+    told = {
+        "docker": "memory limit 64MiB reached, peak 64MiB",
+        "podman": "killed by signal 9 (SIGKILL: perhaps out of memory)",  # it is told by control groups of version 2
+    }
+    assert (ended.signal, ended.error) == (9, told[runtime.name])
+
+
+async def test_a_restarted_worker_adopts_the_task_and_reports_its_exit_code(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    ref = await run(state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; echo down; exit 5")
+    await state.printed(ref, b"up\n")
+    await worker.kill()
+    await worker.start()
+    await state.registration(2)
+    (worker.data / "attempts" / "0" / "end").touch()
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 5)
+    assert await state.output(ref) == b"up\ndown\n"
+    assert runtime.containers() == []
+
+
+async def test_the_exit_code_is_known_although_nobody_saw_the_end_of_the_process(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    ref = await run(state, "sh", "-c", "echo up; until [ -e end ]; do sleep 0.02; done; exit 6")
+    await state.printed(ref, b"up\n")
+    client = client_of(worker)
+    os.kill(worker.launcher_pid, signal.SIGKILL)
+    await worker.ended()
+    (worker.data / "attempts" / "0" / "end").touch()
+    await until(lambda: not client.is_running() or client.status() == psutil.STATUS_ZOMBIE)
+    await worker.start()
+    ended = await state.ended(ref)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 6)
+    assert runtime.containers() == []
+
+
+async def test_no_container_outlives_its_client(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+    ref = await run(state, "sh", "-c", "echo up; sleep 1000")
+    await state.printed(ref, b"up\n")
+    client_of(worker).kill()
+    ended = await state.ended(ref)
+    assert ended.signal == signal.SIGKILL
+    assert runtime.containers() == []
+
+
+async def test_a_worker_removes_what_an_earlier_one_left(state: FakeState, worker: WorkerProcess, runtime: OwnRuntime):
+    ref = await run(state, "sh", "-c", "echo up; sleep 1000")
+    await state.printed(ref, b"up\n")
+    launcher = worker.launcher_pid
+    await worker.kill()
+    os.kill(launcher, signal.SIGKILL)
+    (worker.data / "processes").unlink()  # as after a crash of the host
+    assert len(runtime.containers()) == 1
+    await worker.start()
+    await state.registration(2)
+    await until(lambda: runtime.containers() == [])
+
+
+async def test_an_image_that_is_not_to_be_had_is_the_owners_failure_with_the_words_of_the_runtime(
+    state: FakeState, worker: WorkerProcess, runtime: OwnRuntime
+):
+    missing = "localhost:1/nobody/nothing:1"
+    ref = await state.run("true", environment=Environment(image=missing))
+    ended = await state.ended(ref)
+    assert ended.cause is Cause.EXITED
+    assert ended.error.startswith(f"image {missing} could not be pulled: exit code 1")
+    assert "localhost:1" in ended.stderr_tail
+    assert KernelStatus.PULLING in state.reported(ref)
+    details = {stage.detail for stage in state.stages if stage.ref == ref}
+    assert f"pulls image {missing}" in details
+    output = await state.output(ref, "stderr")
+    assert output.startswith(f"iris: pulls image {missing}\n".encode())
+    assert await state.output(ref) == b""
+
+
+@pytest.fixture(scope="module")
+def cluster(podman: OwnRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    data = tmp_path_factory.mktemp("image") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in podman.environ.items():
+            patch.setenv(name, value)
+        text = '[worker]\ncontainer_runtime = "podman"\n'
+        with cluster_on(data, "--workers", "1", *settings(data, text)) as running:
+            yield running
+
+
+def test_a_person_runs_an_image_and_looks_into_its_container(cluster: Cluster, tmp_path: Path):
+    script = 'echo "$FROM_IMAGE $IRIS_JOB"; exit 3'
+    ended = cluster.iris("run", "--name", "once", "--image", IMAGE, "--", "sh", "-c", script)
+    assert (ended.code, ended.out) == (3, "yes /once\n")
+
+    job = cluster.submit("sh", "-c", "echo made > made; sleep 1000", name="long", image=IMAGE)
+    task = f"{job.name}/0"
+    look = ("exec", "-n", task, "--", "sh", "-c", 'echo "$FROM_IMAGE $IRIS_JOB"; cat made; exit 7')
+    told = cluster_until(lambda: found if (found := cluster.iris(*look)).code == 7 else None, "it can be executed")
+    assert told.out == "yes /long\nmade\n"
+    assert cluster.iris("cp", f"{task}:made", tmp_path).code == 0
+    assert (tmp_path / "made").read_text() == "made\n"
+    job.cancel()
+    job.wait(timeout=30)
+
+
+async def until(true: object) -> None:
+    """Poll what no message tells."""
+    async with asyncio.timeout(20):
+        while not true():  # type: ignore[operator]
+            await asyncio.sleep(0.02)

@@ -1,0 +1,147 @@
+"""What the runtimes of containers are told, and how their words become the end of an attempt."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from iris_core.messages import TaskUsage
+from iris_worker.images.containers import exit_of
+from iris_worker.images.runtimes import (
+    Container,
+    ContainerState,
+    HostRuntime,
+    env_lines,
+    exec_command,
+    read_state,
+    remove_command,
+    run_command,
+)
+from iris_worker.process.records import Exit, StoredContainer
+
+MIB = 1 << 20
+CONTAINER = Container(
+    name="iris-1-0-0-w",
+    task="/t/0",
+    image="lab/train:1",
+    command=("python", "a b.py"),
+    workdir="/d/0",
+    env_file="/c/e",
+    user=(2000, 2001),
+    mounts=(("/d/0", True), ("/models", False)),
+)
+HELD = StoredContainer("docker", "iris-1-0-0-w", 64 * MIB)
+
+
+def host(name: str, init: str = "/usr/bin/tini", *, rootless: bool = False) -> HostRuntime:
+    return HostRuntime(name, init, "w", rootless)
+
+
+def words(runtime: HostRuntime, **more: object) -> str:
+    """The command line for the container, changed."""
+    return shlex.join(run_command(runtime, replace(CONTAINER, **more)))  # type: ignore[arg-type]
+
+
+def added(runtime: HostRuntime, **more: object) -> str:
+    """The words that a change of the container adds."""
+    before, after = shlex.split(words(runtime)), shlex.split(words(runtime, **more))
+    at = next(number for number, word in enumerate(after) if word != before[number])
+    return " ".join(after[at : at + len(after) - len(before)])
+
+
+def test_docker_is_told_all_of_a_container():
+    assert words(host("docker")) == (
+        "docker run --name iris-1-0-0-w --pull never --network host --label iris.worker=w --label iris.task=/t/0 --init"
+        " --user 2000:2001 --cap-drop ALL --security-opt no-new-privileges --log-driver none --no-healthcheck"
+        " --env-file /c/e --workdir /d/0 --mount type=bind,source=/d/0,target=/d/0"
+        " --mount type=bind,source=/models,target=/models,readonly --entrypoint '' lab/train:1 python 'a b.py'"
+    )
+
+
+def test_podman_differs_in_its_init_and_keeps_an_ordinary_user():
+    docker = words(host("docker"))
+    assert words(host("podman")) == docker.replace("docker", "podman").replace(
+        "--init", "--init --init-path /usr/bin/tini"
+    )
+    assert words(host("podman", "")) == docker.replace("docker", "podman").replace(" --init", "")
+    assert "--userns=keep-id --user 2000:2001" in words(host("podman", rootless=True))
+    assert words(host("docker", rootless=True)) == docker
+
+
+def test_limits_and_groups_are_told_where_there_are_any():
+    limits = {
+        "memory_limit_bytes": 64 * MIB,
+        "cpu_share_millis": 1500,
+        "cpu_limit_millis": 2500,
+        "pids": 99,
+        "shm_bytes": 5,
+    }
+    assert added(host("docker"), **limits) == (
+        "--memory 67108864 --memory-swap 67108864 --shm-size 5 --cpu-shares 1536 --cpus 2.5 --pids-limit 99"
+    )
+    assert added(host("docker"), groups=(44, 45)) == "--group-add 44 --group-add 45"
+
+
+def test_each_runtime_is_told_of_the_assigned_devices_in_its_words():
+    assert added(host("docker"), gpus=(1, 3)) == '--gpus "device=1,3" --ulimit memlock=-1:-1'
+    assert added(host("podman"), gpus=(1, 3)) == (
+        "--device nvidia.com/gpu=1 --device nvidia.com/gpu=3 --ulimit memlock=-1:-1"
+    )
+    assert added(host("docker"), devices=("/dev/accel0",)) == "--device /dev/accel0 --ulimit memlock=-1:-1"
+
+
+def test_what_is_executed_beside_a_task_is_executed_in_its_container():
+    command = exec_command("docker", "c", ("ls", "-l"), {"IRIS_EXEC": "1"}, tty=True)
+    assert shlex.join(command) == "docker exec --interactive --tty --env IRIS_EXEC=1 c ls -l"
+
+
+def test_a_container_is_removed_at_once():
+    assert [shlex.join(remove_command(name, ["a", "b"])) for name in ("docker", "podman")] == [
+        "docker rm --force --volumes a b",
+        "podman rm --force --volumes --time 0 a b",
+    ]
+
+
+def test_variables_are_lines():
+    assert env_lines({"A": "1 = '2'", "B": "", "TWO": "x\ny"}) == "A=1 = '2'\nB=\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("exited 3 false\n", ContainerState(ended=True, exit_code=3, out_of_memory=False)),
+        ("running 0 false\n", ContainerState(ended=False, exit_code=0, out_of_memory=False)),
+        ("exited 137 true\n", ContainerState(ended=True, exit_code=137, out_of_memory=True)),
+        ("", None),
+        ("Error: no such container", None),
+    ],
+)
+def test_the_state_of_a_container_is_read(text: str, state: ContainerState | None):
+    assert read_state(text) == state
+
+
+FULL = Exit(None, 9, 64 * MIB, usage=TaskUsage(memory_limit_bytes=64 * MIB))
+NOT_RUN = "docker could not run its container; the end of its output says why"
+
+
+@pytest.mark.parametrize(
+    ("client", "state", "ended"),
+    [
+        (Exit(3, None, 20 * MIB, usage=TaskUsage(9)), "exited 3 false", Exit(3)),
+        (Exit(known=False), "exited 4 false", Exit(4)),
+        (Exit(143), "exited 143 false", Exit(None, 15)),
+        (Exit(255), "exited 255 false", Exit(255)),
+        (Exit(137), "exited 137 true", FULL),
+        (Exit(0), "exited 0 true", Exit(0)),
+        (Exit(None, 9, 20 * MIB), "running 0 false", Exit(None, 9)),
+        (Exit(125), "exited 125 false", Exit(125)),
+        (Exit(125), "created 0 false", Exit(error=NOT_RUN)),
+        (Exit(125), "", Exit(error=NOT_RUN)),
+        (Exit(127), "created 127 false", Exit(127)),
+        (Exit(127, error="docker: command not found"), "", Exit(error="docker: command not found")),
+    ],
+)
+def test_an_attempt_ends_as_what_ran_in_its_container(client: Exit, state: str, ended: Exit):
+    assert exit_of(HELD, client, read_state(state)) == ended
